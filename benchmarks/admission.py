@@ -23,7 +23,7 @@ from benchmarks.https_load import Measured, Target
 from benchmarks.load import each
 from benchmarks.report import Figure, Report, percentile
 from benchmarks.reviews import DRY_RUN, NAMESPACE, REVIEW_BYTES, SHARE, check_answer, fill, review_bodies, share_pod
-from benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, compare, loaded
+from benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, compare, run_load
 from localcluster.cluster import Cluster
 from localcluster.helm import find_helm
 from localcluster.pair import Pair, PairOptions
@@ -70,7 +70,7 @@ async def bench_admission(sizes: AdmissionSizes) -> Report:
         webhook = pair.launch_webhook()
         webhook.wait_ready(READY_S)
         async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
-            await _until(client, mutated=True)
+            await _until(client, is_mutated=True)
             bodies = await review_bodies(client)
             _pin(webhook.pid, {_cores()[0]})
             await asyncio.to_thread(_by_itself, cluster, webhook.listen, bodies, sizes, report)
@@ -98,19 +98,19 @@ def _by_itself(
                 for name, port, ca, path, word in rows:
                     body = bodies[word, kind].decode()
                     target = Target(port, ca, path, body, connections, sizes.seconds, _cores()[-1])
-                    measured = loaded(target)
-                    check_answer(name, kind, measured.body)
-                    _add(report, name, where, measured)
-                    busiest = max(busiest, measured.busy)
+                    measurement = run_load(target)
+                    check_answer(name, kind, measurement.body)
+                    _add(report, name, where, measurement)
+                    busiest = max(busiest, measurement.busy)
     report.add(Figure("the loader's core, at most in use", "%", (100 * busiest,)))
 
 
-def _add(report: Report, name: str, where: str, measured: Measured) -> None:
+def _add(report: Report, name: str, where: str, measurement: Measured) -> None:
     against = "" if name == STATIC else f"{STATIC}: {where}"
     for suffix, unit, value in (
-        ("", "req/s", measured.rate),
-        (", p50", "ms", measured.p50_ms),
-        (", p99", "ms", measured.p99_ms),
+        ("", "req/s", measurement.rate),
+        (", p50", "ms", measurement.p50_ms),
+        (", p99", "ms", measurement.p99_ms),
     ):
         baseline = f"{against}{suffix}" if against else ""
         report.add(Figure(f"{name}: {where}{suffix}", unit, (value,), baseline))
@@ -150,12 +150,12 @@ def _pin(pid: int, cores: set[int]) -> None:
 async def _through_api_server(cluster: Cluster, client: KubeClient, sizes: AdmissionSizes, report: Report) -> None:
     await _creations(client, sizes.pods // 4, sizes.at_once)  # warm
     ways: dict[str, tuple[Sequence[float], float]] = {}
-    for way, removed in (("webhook and policy", ()), ("policy alone", WEBHOOKS), ("neither", POLICY)):
-        for kind in removed:
+    for way, kinds in (("webhook and policy", ()), ("policy alone", WEBHOOKS), ("neither", POLICY)):
+        for kind in kinds:
             await asyncio.to_thread(cluster.kubectl, "delete", kind, "--all")
-        if removed == WEBHOOKS:
-            await _until(client, mutated=False)
-        if removed == POLICY:
+        if kinds == WEBHOOKS:
+            await _until(client, is_mutated=False)
+        if kinds == POLICY:
             await _until_no_denial(client)
         one_by_one, _ = await _creations(client, sizes.pods // 4, 1)
         _, rate = await _creations(client, sizes.pods, sizes.at_once)
@@ -179,20 +179,20 @@ async def _creations(client: KubeClient, count: int, at_once: int) -> tuple[list
     await fill(client, body, REVIEW_BYTES[SHARE])
     took: list[float] = []
 
-    async def one(_: int) -> None:
+    async def create_pod(_: int) -> None:
         began = time.perf_counter()
         await client.create(PODS, NAMESPACE, body, params=DRY_RUN)
         took.append(time.perf_counter() - began)
 
-    return took, count / await each(count, one, at_once)
+    return took, count / await each(count, create_pod, at_once)
 
 
-async def _until(client: KubeClient, mutated: bool) -> None:
+async def _until(client: KubeClient, is_mutated: bool) -> None:
     """Wait until the API server calls the webhook, or no longer does: it watches the configurations."""
     async with asyncio.timeout(NOTICED_S):
         while True:
-            stored = await client.create(PODS, NAMESPACE, share_pod(), params=DRY_RUN)
-            if (names.SHARED_GPU_CONFIGMAP in stored["metadata"]["annotations"]) == mutated:
+            dry_run_pod = await client.create(PODS, NAMESPACE, share_pod(), params=DRY_RUN)
+            if (names.SHARED_GPU_CONFIGMAP in dry_run_pod["metadata"]["annotations"]) == is_mutated:
                 return
             await asyncio.sleep(0.05)
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.load import DECISIONS_AT_ONCE, Made, bind, each, post_binding
+from benchmarks.load import DECISIONS_AT_ONCE, BindTarget, bind, each, post_binding
 from benchmarks.rig import NAMESPACE
 from shared.api import names
 from shared.api.meta import Object, ObjectKey
@@ -48,11 +48,11 @@ async def bare_binder(client: KubeClient) -> AsyncIterator[BareBinder]:
     claims = _by_number(await client.list_all(PERSISTENTVOLUMECLAIMS, NAMESPACE))
     bound = {claim["metadata"]["name"]: asyncio.Event() for claim in claims}
 
-    def seen(_: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+    def on_event(_: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         if new is not None and names.BIND_COMPLETED in (new["metadata"].get("annotations") or {}):
             bound[key.name].set()
 
-    reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), on_event=seen)
+    reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), on_event=on_event)
     watching = asyncio.create_task(reflector.run())
     try:
         await reflector.synced.wait()
@@ -65,11 +65,11 @@ async def bare_binder(client: KubeClient) -> AsyncIterator[BareBinder]:
 async def bind_only(binder: BareBinder, pods: Sequence[Object], nodes: int) -> None:
     """Make the two writes for every pod, and no other."""
 
-    async def one(number: int) -> None:
+    async def bind_pod(number: int) -> None:
         await binder.volume(number)
         await post_binding(binder.client, pods[number], f"gpu-node-{number % nodes}")
 
-    await each(len(pods), one)
+    await each(len(pods), bind_pod)
 
 
 async def bind_and_report(
@@ -79,16 +79,16 @@ async def bind_and_report(
 
     async def carry_out(number: int, request: dict[str, Any]) -> None:
         await binder.volume(number)
-        await bind(binder.client, Made(dict(pods[number]), request), events=True)
+        await bind(binder.client, BindTarget(dict(pods[number]), request), events=True)
 
     async with asyncio.TaskGroup() as tasks:
 
         async def create(number: int) -> None:
-            stored = await scheduler.create(BINDREQUESTS, NAMESPACE, requests[number])
-            tasks.create_task(carry_out(number, stored))
+            request = await scheduler.create(BINDREQUESTS, NAMESPACE, requests[number])
+            tasks.create_task(carry_out(number, request))
 
         await each(len(pods), create, DECISIONS_AT_ONCE)
 
 
 def _by_number(objects: Sequence[Object]) -> list[Object]:
-    return sorted(objects, key=lambda seen: int(seen["metadata"]["name"].rpartition("-")[2]))
+    return sorted(objects, key=lambda obj: int(obj["metadata"]["name"].rpartition("-")[2]))

@@ -66,8 +66,8 @@ async def _throughput(stage: Rig, client: KubeClient, bare: KubeClient, sizes: S
     ours: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(sizes.repetitions):
         for events, values in ((False, SILENT), (True, SPOKEN)):
-            made = await make(client, "drain", sizes.drain, NODES)
-            ceilings[events].append(await bare_drain(bare, made, events))
+            targets = await make(client, "drain", sizes.drain, NODES)
+            ceilings[events].append(await bare_drain(bare, targets, events))
             await clear(client)
             await make(client, "drain", sizes.drain, NODES)
             ours[events].append(await _drain(stage, values, sizes.drain))
@@ -105,23 +105,23 @@ async def _latency(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Size
 
 
 async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:
-    made, empty = 0, ""
+    count, empty = 0, ""
     # As in a pod where mount namespaces are available: parsing a kubeconfig takes 20 MB that no pod needs.
     in_pod = has_pods_place()
     where = "in a pod" if in_pod else "with a kubeconfig"
     for bound in sizes.bound:
-        if bound and not made:
+        if bound and not count:
             await make_nodes(client, sizes.nodes - NODES)
-        await make_bound(client, made, bound - made, NODES)
-        made = bound
+        await make_bound(client, count, bound - count, NODES)
+        count = bound
         with stage.reconciler(SPOKEN, in_pod) as process:
             process.wait_ready(READY_S)
             # A first bind, so that every module of a working process is loaded.
             await make(client, f"memory-{bound}", 50, NODES)
             await until_succeeded(process, 50)
             name = f"memory {where} at {bound} bound pods" + (f", {sizes.nodes} nodes" if bound else "")
-            wanted = "<= 90 MB" if bound == 30_000 else "<= 105 MB" if bound else ""
-            report.add(Figure(name, "MB", (resident_mb(process),), empty, wanted))
+            budget = "<= 90 MB" if bound == 30_000 else "<= 105 MB" if bound else ""
+            report.add(Figure(name, "MB", (resident_mb(process),), empty, budget))
             empty = empty or name
     await _pending(stage, client, sizes, in_pod, report)
 
@@ -138,10 +138,10 @@ async def bench_pending(sizes: Sizes) -> Report:
 async def _pending(stage: Rig, client: KubeClient, sizes: Sizes, in_pod: bool, report: Report) -> None:
     """The cost of pods without a request: the resident memory, and the part that each pod adds."""
     where = "in a pod" if in_pod else "with a kubeconfig"
-    made, empty_mb = 0, 0.0
+    count, empty_mb = 0, 0.0
     for pending in (0, *sizes.pending):
-        size = await make_pending(client, made, pending - made)
-        made = pending
+        size = await make_pending(client, count, pending - count)
+        count = pending
         with stage.reconciler(SPOKEN, in_pod) as process:
             process.wait_ready(READY_S)
             await make(client, f"pending-{pending}", 50, NODES)
@@ -149,8 +149,8 @@ async def _pending(stage: Rig, client: KubeClient, sizes: Sizes, in_pod: bool, r
             used_mb = resident_mb(process)
         empty_mb = empty_mb or used_mb
         if pending:
-            wanted = "<= 110 MB" if pending == 20_000 else ""
+            budget = "<= 110 MB" if pending == 20_000 else ""
             name = f"{pending} pending pods of {size} bytes"
-            report.add(Figure(f"memory {where} at {name}", "MB", (used_mb,), "", wanted))
+            report.add(Figure(f"memory {where} at {name}", "MB", (used_mb,), "", budget))
             each_b = (used_mb - empty_mb) * 1e6 / pending
             report.add(Figure(f"of that for each of {name}", "bytes", (each_b,), "", "<= 1024"))

@@ -57,32 +57,32 @@ async def bench_binders(sizes: BinderSizes) -> Report:
 async def _drain(client: KubeClient, name: str, start: Start, sizes: BinderSizes, report: Report) -> None:
     """Start the binder on a backlog; from the first completed request to the last."""
     await make(client, "drain", sizes.backlog, NODES)
-    async with completed_requests(client, "drain-") as completed:
+    async with completed_requests(client, "drain-") as completions:
         with start():
-            await completed.wait(sizes.backlog, READY_S + sizes.backlog / SLOWEST_PER_S)
+            await completions.wait(sizes.backlog, READY_S + sizes.backlog / SLOWEST_PER_S)
     await clear(client)
-    took = max(completed.at.values()) - min(completed.at.values())
+    took = max(completions.at.values()) - min(completions.at.values())
     _add(report, name, f"drain of {sizes.backlog}", "binds/s", (sizes.backlog - 1) / took, ">= 1.8")
-    report.add(Figure(f"{name}: of the drain reported as Failed", "", (len(completed.failed),)))
+    report.add(Figure(f"{name}: of the drain reported as Failed", "", (len(completions.failures),)))
 
 
 async def _latency(client: KubeClient, name: str, start: Start, sizes: BinderSizes, report: Report) -> None:
     """From a request's creation to its completion, at a steady rate."""
     with start():
-        async with completed_requests(client, "first-") as completed:
+        async with completed_requests(client, "first-") as completions:
             await make(client, "first", FIRST, NODES)
-            await completed.wait(FIRST, READY_S)
+            await completions.wait(FIRST, READY_S)
         latency = await completion_latency(client, sizes.rate, sizes.seconds)
     await clear(client)
-    _add(report, name, f"at {sizes.rate}/s p50", "ms", percentile(latency.taken, 0.5))
-    _add(report, name, f"at {sizes.rate}/s p99", "ms", percentile(latency.taken, 0.99), "<= 0.5")
-    report.add(Figure(f"{name}: at {sizes.rate}/s reported as Failed", "", (latency.failed,)))
+    _add(report, name, f"at {sizes.rate}/s p50", "ms", percentile(latency.milliseconds, 0.5))
+    _add(report, name, f"at {sizes.rate}/s p99", "ms", percentile(latency.milliseconds, 0.99), "<= 0.5")
+    report.add(Figure(f"{name}: at {sizes.rate}/s reported as Failed", "", (latency.failures,)))
 
 
-def _add(report: Report, name: str, what: str, unit: str, value: float, wanted: str = "") -> None:
+def _add(report: Report, name: str, figure: str, unit: str, value: float, limit: str = "") -> None:
     """Add a binder's figure; Bowline's is compared with KAI-Scheduler's."""
-    against, budget = (f"{KAI}: {what}", wanted) if name == BOWLINE else ("", "")
-    report.add(Figure(f"{name}: {what}", unit, (value,), against, budget))
+    against, budget = (f"{KAI}: {figure}", limit) if name == BOWLINE else ("", "")
+    report.add(Figure(f"{name}: {figure}", unit, (value,), against, budget))
 
 
 @contextmanager

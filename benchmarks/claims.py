@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.load import each
 from benchmarks.report import Report
 from benchmarks.rig import NAMESPACE
-from benchmarks.sides import Side, Wanted, bowline, kube_scheduler
+from benchmarks.sides import Budgets, Side, bowline, kube_scheduler
 from shared.api import names
 from shared.kube.client import KubeClient
 from shared.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
@@ -41,7 +41,7 @@ async def bench_claims(sizes: ClaimSizes) -> Report:
             peer = side.report(report, "resource claim", sizes.pods)
         async with bowline(sizes.nodes, CONTROLLERS) as side:
             await _drain_reconciler(side, sizes)
-            side.report(report, "resource claim", sizes.pods, Wanted(">= 0.95", against=peer))
+            side.report(report, "resource claim", sizes.pods, Budgets(">= 0.95", against=peer))
     return report
 
 
@@ -50,10 +50,10 @@ async def _drain_scheduler(side: Side, sizes: ClaimSizes) -> None:
     await _make_devices(client, sizes)
     side.begin()
 
-    async def one(number: int) -> None:
+    async def create_pod(number: int) -> None:
         await client.create(PODS, NAMESPACE, _pod(number, "default-scheduler"))
 
-    await each(sizes.pods, one)
+    await each(sizes.pods, create_pod)
     await side.bound.all_of(sizes.pods)
 
 
@@ -62,10 +62,10 @@ async def _drain_reconciler(side: Side, sizes: ClaimSizes) -> None:
     await _make_devices(client, sizes)
     uids: dict[int, str] = {}
 
-    async def one(number: int) -> None:
+    async def create_pod(number: int) -> None:
         uids[number] = (await client.create(PODS, NAMESPACE, _pod(number, "bowline")))["metadata"]["uid"]
 
-    await each(sizes.pods, one)
+    await each(sizes.pods, create_pod)
     side.begin()
     await each(sizes.pods, _requests(client, uids, sizes.nodes))
     await side.bound.all_of(sizes.pods)
@@ -105,15 +105,15 @@ def _pod(number: int, scheduler: str) -> dict[str, Any]:
 
 
 def _requests(client: KubeClient, uids: dict[int, str], nodes: int) -> Callable[[int], Awaitable[None]]:
-    async def one(number: int) -> None:
+    async def create_request(number: int) -> None:
         node = f"gpu-node-{number % nodes}"
         device = {"request": "dev", "driver": DRIVER, "pool": node, "device": f"d{number // nodes}"}
         on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
-        decided = [{"name": "dev", "allocation": allocation}]
-        wanted = bind_request(f"p-{number}", node, NAMESPACE, uids[number], resourceClaimAllocations=decided)
+        decisions = [{"name": "dev", "allocation": allocation}]
+        request = bind_request(f"p-{number}", node, NAMESPACE, uids[number], resourceClaimAllocations=decisions)
         # As the webhook would set it, which does not run here.
-        wanted["metadata"]["finalizers"] = [names.FINALIZER]
-        await client.create(BINDREQUESTS, NAMESPACE, wanted)
+        request["metadata"]["finalizers"] = [names.FINALIZER]
+        await client.create(BINDREQUESTS, NAMESPACE, request)
 
-    return one
+    return create_request

@@ -56,19 +56,23 @@ async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
                 await _bare_cost(client, bare, servers, events, (report, f"bare client, {word}", sizes.pods))
                 await _our_cost(stage, client, servers, events, (report, f"reconciler, {word}", sizes.pods))
             await make(client, "drain", sizes.pods, NODES)
-            seen = await _spied(stage, sizes.pods)
-    _add_samples(report, seen, sizes.functions)
+            samples = await _sample_stacks(stage, sizes.pods)
+    _add_samples(report, samples, sizes.functions)
     return report
 
 
 async def _bare_cost(
-    client: KubeClient, bare: KubeClient, servers: Mapping[str, int], events: bool, what: tuple[Report, str, int]
+    client: KubeClient,
+    bare: KubeClient,
+    servers: Mapping[str, int],
+    events: bool,
+    figure_options: tuple[Report, str, int],
 ) -> None:
-    report, name, pods = what
-    made = await make(client, "drain", pods, NODES)
+    report, name, pods = figure_options
+    targets = await make(client, "drain", pods, NODES)
     processes = {**servers, "client": os.getpid()}
     before = cpu_s(processes)
-    rate = await bare_drain(bare, made, events)
+    rate = await bare_drain(bare, targets, events)
     _add(report, name, rate, _per_bind(before, cpu_s(processes), pods))
     await clear(client)
 
@@ -78,16 +82,16 @@ async def _our_cost(
     client: KubeClient,
     servers: Mapping[str, int],
     events: bool,
-    what: tuple[Report, str, int],
+    figure_options: tuple[Report, str, int],
     checkout: Path | None = None,
     against: str = "",
 ) -> None:
-    report, name, pods = what
+    report, name, pods = figure_options
     await make(client, "drain", pods, NODES)
     with stage.reconciler(SPOKEN if events else SILENT, checkout=checkout) as process:
         processes = {**servers, "client": process.pid}
-        drained = await drain(process, pods, began=lambda: cpu_s(processes))
-        _add(report, name, drained.rate, _per_bind(drained.began, cpu_s(processes), drained.counted), against)
+        result = await drain(process, pods, began=lambda: cpu_s(processes))
+        _add(report, name, result.rate, _per_bind(result.began, cpu_s(processes), result.count), against)
     await clear(client)
 
 
@@ -95,17 +99,17 @@ async def _compare(stage: Rig, client: KubeClient, checkout: Path, sizes: CostSi
     for turn in range(2 * sizes.turns):
         # A, B, B, A: neither is always the first of its pair.
         is_other = turn % 4 in (0, 3)
-        what = (report, OTHER if is_other else HERE, sizes.pods)
+        figure_options = (report, OTHER if is_other else HERE, sizes.pods)
         folder, against = (checkout, "") if is_other else (None, OTHER)
-        await _our_cost(stage, client, stage.servers, True, what, folder, against)
+        await _our_cost(stage, client, stage.servers, True, figure_options, folder, against)
 
 
-async def _spied(stage: Rig, pods: int) -> stacks.Stacks:
+async def _sample_stacks(stage: Rig, pods: int) -> stacks.Stacks:
     """Drain under py-spy, which is attached when the first pod is bound."""
     with tempfile.TemporaryDirectory() as folder, stage.reconciler(SPOKEN) as process:
         out = Path(folder) / "stacks"
-        drained = await drain(process, pods, began=lambda: stacks.record(process.pid, out))
-        spy: subprocess.Popen[bytes] = drained.began
+        result = await drain(process, pods, began=lambda: stacks.record(process.pid, out))
+        spy: subprocess.Popen[bytes] = result.began
         spy.send_signal(signal.SIGINT)
         await asyncio.to_thread(spy.wait, _SPY_ENDS_S)
         return stacks.parse(out.read_text())
@@ -123,13 +127,13 @@ def _add(report: Report, name: str, rate: float, costs: Mapping[str, float], aga
     add("CPU of all", "ms/bind", sum(costs.values()))
 
 
-def _add_samples(report: Report, seen: stacks.Stacks, functions: int) -> None:
+def _add_samples(report: Report, samples: stacks.Stacks, functions: int) -> None:
     """Print the functions in which the reconciler was sampled, most frequent first."""
-    for owner, times in seen.by_owner().most_common():
-        report.add(Figure(f"reconciler's time in {owner}", "%", (100 * times / seen.total,)))
+    for owner, times in samples.by_owner().most_common():
+        report.add(Figure(f"reconciler's time in {owner}", "%", (100 * times / samples.total,)))
     sys.stdout.write("\nsamples in a function or in what it calls:\n")
-    for frame, times in seen.under().most_common(functions):
-        sys.stdout.write(f"{times / seen.total:6.1%} {frame}\n")
+    for frame, times in samples.under().most_common(functions):
+        sys.stdout.write(f"{times / samples.total:6.1%} {frame}\n")
 
 
 def _per_bind(before: Mapping[str, float], after: Mapping[str, float], binds: int) -> dict[str, float]:

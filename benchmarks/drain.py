@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from benchmarks.load import Made, bind, clear, each, make
+from benchmarks.load import BindTarget, bind, clear, each, make
 from benchmarks.rig import POLL_S, READY_S, succeeded
 from localcluster.workload import LocalProcess
 from shared.kube.client import KubeClient
@@ -23,24 +23,24 @@ class Drained(Generic[T]):
     """Binds per second from the first bound pod to the last, and their number; ``began``: see ``drain``."""
 
     rate: float
-    counted: int
+    count: int
     began: T
 
 
 async def warm_up(client: KubeClient, bare: KubeClient) -> None:
     """Run everything that is measured once."""
-    made = await make(client, "warm", 200, NODES)
-    await bare_drain(bare, made, events=True)
+    targets = await make(client, "warm", 200, NODES)
+    await bare_drain(bare, targets, events=True)
     await clear(client)
 
 
-async def bare_drain(bare: KubeClient, made: list[Made], events: bool) -> float:
+async def bare_drain(bare: KubeClient, targets: list[BindTarget], events: bool) -> float:
     """Bind everything by a bare client; returns its rate."""
 
-    async def one(number: int) -> None:
-        await bind(bare, made[number], events)
+    async def bind_target(number: int) -> None:
+        await bind(bare, targets[number], events)
 
-    return len(made) / await each(len(made), one)
+    return len(targets) / await each(len(targets), bind_target)
 
 
 async def drain(process: LocalProcess, count: int, began: Callable[[], T]) -> Drained[T]:
@@ -51,17 +51,21 @@ async def drain(process: LocalProcess, count: int, began: Callable[[], T]) -> Dr
     first: tuple[int, float, T] | None = None
     deadline = time.perf_counter() + READY_S + count / 50
     while True:
-        done = await succeeded_or_none(process)
+        bound_count = await succeeded_or_none(process)
         now = time.perf_counter()
-        if done and first is None:
-            first = (done, now, began())
-        if first is not None and done is not None and done >= count:
-            before, since, noted = first
-            return Drained((done - before) / (now - since) if done > before else float("nan"), done - before, noted)
+        if bound_count and first is None:
+            first = (bound_count, now, began())
+        if first is not None and bound_count is not None and bound_count >= count:
+            before, since, note = first
+            return Drained(
+                (bound_count - before) / (now - since) if bound_count > before else float("nan"),
+                bound_count - before,
+                note,
+            )
         if now > deadline:
-            raise TimeoutError(f"{done} of {count} are bound:\n{process.process.tail()}")
+            raise TimeoutError(f"{bound_count} of {count} are bound:\n{process.process.tail()}")
         # Reading the counter costs the process time: often only where begin and end are measured.
-        await asyncio.sleep(SELDOM_S if done and done < 0.8 * count else POLL_S)
+        await asyncio.sleep(SELDOM_S if bound_count and bound_count < 0.8 * count else POLL_S)
 
 
 async def succeeded_or_none(process: LocalProcess) -> int | None:

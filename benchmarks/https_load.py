@@ -65,10 +65,10 @@ class Caller(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self.took: list[float] = []
         self.first = b""
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._request = request
         self._transport: asyncio.Transport | None = None
-        self._received = b""
+        self._buffer = b""
         self._sent_at = 0.0
         self._last = False
 
@@ -79,22 +79,22 @@ class Caller(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process a part of a response."""
-        self._received += data
-        head_end = self._received.find(_HEAD_END)
+        self._buffer += data
+        head_end = self._buffer.find(_HEAD_END)
         if head_end < 0:
             return
-        head = self._received[:head_end].lower()
+        head = self._buffer[:head_end].lower()
         start = head.find(_LENGTH)
         if not head.startswith(b"http/1.1 200 ") or start < 0:
-            self._fail(ConnectionError(f"answered {self._received[:200]!r}"))
+            self._fail(ConnectionError(f"answered {self._buffer[:200]!r}"))
             return
         length = int(head[start + len(_LENGTH) :].split(b"\r\n", 1)[0])
-        if len(self._received) < head_end + len(_HEAD_END) + length:
+        if len(self._buffer) < head_end + len(_HEAD_END) + length:
             return
         self.took.append(time.perf_counter() - self._sent_at)
         if not self.first:
-            self.first = self._received[head_end + len(_HEAD_END) :]
-        self._received = b""
+            self.first = self._buffer[head_end + len(_HEAD_END) :]
+        self._buffer = b""
         if self._last:
             self._complete()
         else:
@@ -115,14 +115,14 @@ class Caller(asyncio.Protocol):
         self._last = True
 
     def _complete(self) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
+        if not self.end.done():
+            self.end.set_result(None)
         if self._transport is not None:
             self._transport.close()
 
     def _fail(self, error: Exception) -> None:
-        if not self.ended.done():
-            self.ended.set_exception(error)
+        if not self.end.done():
+            self.end.set_exception(error)
         if self._transport is not None:
             self._transport.close()
 
@@ -146,13 +146,13 @@ async def load(target: Target) -> Measured:
     cpu, server, began = time.process_time(), _cpu_s(target.server), time.perf_counter()
     for caller in callers:
         caller.send()
-    ended = asyncio.gather(*(caller.ended for caller in callers))
-    done, _ = await asyncio.wait([ended], timeout=target.seconds)
+    end = asyncio.gather(*(caller.end for caller in callers))
+    done, _ = await asyncio.wait([end], timeout=target.seconds)
     for caller in callers:
         caller.stop_after_answer()
-    await (done.pop() if done else ended)
+    await (done.pop() if done else end)
     seconds, server_cpu_s = time.perf_counter() - began, _cpu_s(target.server) - server
-    took = [one for caller in callers for one in caller.took]
+    took = [duration for caller in callers for duration in caller.took]
     return Measured(
         answers=len(took),
         seconds=seconds,
@@ -177,8 +177,8 @@ def main() -> int:
     target = Target(**json.load(sys.stdin))
     os.sched_setaffinity(0, {target.cpu})
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        measured = runner.run(load(target))
-    sys.stdout.write(json.dumps(asdict(measured)) + "\n")
+        measurement = runner.run(load(target))
+    sys.stdout.write(json.dumps(asdict(measurement)) + "\n")
     return 0
 
 

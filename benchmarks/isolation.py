@@ -48,7 +48,7 @@ async def bench_isolation(sizes: IsolationSizes) -> Report:
                 alone = tuple([await _batch(client, f"alone-{n}", sizes.healthy) for n in range(sizes.batches)])
                 await _reject(client, process, sizes.rejected)
                 beside = tuple([await _batch(client, f"beside-{n}", sizes.healthy) for n in range(sizes.batches)])
-                rejected = await _count(process)
+                rejections = await _count(process)
                 hanging = await _beside_hanging(client, sizes)
     name = f"{sizes.healthy} healthy requests"
     report.add(Figure(f"{name}: all bound after", "s", alone))
@@ -57,7 +57,7 @@ async def bench_isolation(sizes: IsolationSizes) -> Report:
     for number, batches in hanging.items():
         report.add(Figure(f"{name} beside {number} namespaces whose calls hang: all bound after", "s", batches))
         report.add(Figure(f"{name}: beside {number} hanging/alone", "x", batches, f"{name}: all bound after", "<= 2"))
-    report.add(Figure("POSTs rejected meanwhile", "", (rejected,)))
+    report.add(Figure("POSTs rejected meanwhile", "", (rejections,)))
     return report
 
 
@@ -66,8 +66,8 @@ async def _batch(client: KubeClient, prefix: str, count: int) -> float:
     uids: dict[int, str] = {}
 
     async def create(number: int) -> None:
-        made = await client.create(PODS, NAMESPACE, pod(f"{prefix}-{number}", NAMESPACE))
-        uids[number] = made["metadata"]["uid"]
+        stored_pod = await client.create(PODS, NAMESPACE, pod(f"{prefix}-{number}", NAMESPACE))
+        uids[number] = stored_pod["metadata"]["uid"]
 
     async def decide(number: int) -> None:
         name = f"{prefix}-{number}"
@@ -76,7 +76,9 @@ async def _batch(client: KubeClient, prefix: str, count: int) -> float:
 
     await each(count, create)
     bound = Bound()
-    reflector = Reflector(client, Selection(PODS, NAMESPACE, field_selector="spec.nodeName!="), on_event=bound.seen)
+    reflector = Reflector(
+        client, Selection(PODS, NAMESPACE, field_selector="spec.nodeName!="), on_event=bound.on_event
+    )
     watching = asyncio.create_task(reflector.run())
     try:
         await reflector.synced.wait()
@@ -138,8 +140,8 @@ async def _requests_behind(client: KubeClient, namespace: str, url: str, count: 
 
     async def create(number: int) -> None:
         name = f"broken-{number}"
-        made = await client.create(PODS, namespace, pod(name, namespace))
-        body = bind_request(name, f"gpu-node-{number % NODES}", namespace, made["metadata"]["uid"])
+        stored_pod = await client.create(PODS, namespace, pod(name, namespace))
+        body = bind_request(name, f"gpu-node-{number % NODES}", namespace, stored_pod["metadata"]["uid"])
         await client.create(BINDREQUESTS, namespace, body)
 
     await each(count, create)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.drain import NODES
-from benchmarks.load import Made, big_pod, bind, each
+from benchmarks.load import BindTarget, big_pod, bind, each
 from benchmarks.report import Figure, percentile
 from benchmarks.rig import NAMESPACE, READY_S
 from shared.kube.client import KubeClient
@@ -27,11 +27,11 @@ During = AbstractAsyncContextManager[object]
 async def _pods_for(client: KubeClient, count: int) -> list[dict[str, str]]:
     uids: list[dict[str, str]] = [{}] * count
 
-    async def one(number: int) -> None:
-        stored = await client.create(PODS, NAMESPACE, big_pod(f"paced-{number}"))
-        uids[number] = {"name": f"paced-{number}", "uid": stored["metadata"]["uid"]}
+    async def create_pod(number: int) -> None:
+        stored_pod = await client.create(PODS, NAMESPACE, big_pod(f"paced-{number}"))
+        uids[number] = {"name": f"paced-{number}", "uid": stored_pod["metadata"]["uid"]}
 
-    await each(count, one)
+    await each(count, create_pod)
     return uids
 
 
@@ -40,56 +40,56 @@ async def floor_latency(
 ) -> list[float]:
     """The loading client binds each request itself as soon as it is created; milliseconds for each."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
-    taken: dict[int, float] = {}
+    milliseconds: dict[int, float] = {}
 
-    async def one(number: int) -> None:
-        request = bind_request(pods[number]["name"], f"gpu-node-{number % NODES}", NAMESPACE, pods[number]["uid"])
-        stored = await client.create(BINDREQUESTS, NAMESPACE, request)
+    async def create_and_bind(number: int) -> None:
+        body = bind_request(pods[number]["name"], f"gpu-node-{number % NODES}", NAMESPACE, pods[number]["uid"])
+        request = await client.create(BINDREQUESTS, NAMESPACE, body)
         began = time.perf_counter()
-        await bind(bare, Made({"metadata": pods[number]}, stored), events=False)
-        taken[number] = (time.perf_counter() - began) * 1000
+        await bind(bare, BindTarget({"metadata": pods[number]}, request), events=False)
+        milliseconds[number] = (time.perf_counter() - began) * 1000
 
     async with during or nullcontext():
-        await _paced(len(pods), rate, one)
-    return [taken[number] for number in range(int(rate * WARM_S), len(pods))]
+        await _run_at_rate(len(pods), rate, create_and_bind)
+    return [milliseconds[number] for number in range(int(rate * WARM_S), len(pods))]
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
     """Milliseconds of each measured request; of ``all`` requests, how many were reported as Failed."""
 
-    taken: list[float]
-    failed: int
+    milliseconds: list[float]
+    failures: int
     all: int
 
 
 async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
     """``completion_latency`` of the reconciler. Raises RuntimeError if more than 1 % of the requests have Failed."""
     latency = await completion_latency(client, rate, seconds, during)
-    if latency.failed > latency.all / 100:
-        raise RuntimeError(f"{latency.failed} of {latency.all} requests have Failed")
-    return latency.taken
+    if latency.failures > latency.all / 100:
+        raise RuntimeError(f"{latency.failures} of {latency.all} requests have Failed")
+    return latency.milliseconds
 
 
 async def completion_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> Latency:
     """From the reply to each request's creation to its completion on a watch."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
-    created: dict[str, float] = {}
+    creation_times: dict[str, float] = {}
 
-    async def one(number: int) -> None:
+    async def create_request(number: int) -> None:
         name = pods[number]["name"]
         request = bind_request(name, f"gpu-node-{number % NODES}", NAMESPACE, pods[number]["uid"])
         await client.create(BINDREQUESTS, NAMESPACE, request)
-        created[name] = time.perf_counter()
+        creation_times[name] = time.perf_counter()
 
-    async with completed_requests(client, "paced-") as completed:
+    async with completed_requests(client, "paced-") as completions:
         async with during or nullcontext():
-            await _paced(len(pods), rate, one)
-        await completed.wait(len(pods), READY_S)
+            await _run_at_rate(len(pods), rate, create_request)
+        await completions.wait(len(pods), READY_S)
     # Bound before the creator had its reply counts as zero.
-    counted = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
-    taken = [max(0.0, (completed.at[name] - created[name]) * 1000) for name in counted]
-    return Latency(taken, len(completed.failed), len(pods))
+    pod_names = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
+    milliseconds = [max(0.0, (completions.at[name] - creation_times[name]) * 1000) for name in pod_names]
+    return Latency(milliseconds, len(completions.failures), len(pods))
 
 
 def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:
@@ -100,9 +100,9 @@ def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]
             "ms",
             (percentile(values, share),),
             f"{floor} {label}" if floor else "",
-            wanted if floor else "",
+            budget if floor else "",
         )
-        for share, label, wanted in ((0.5, "p50", "<= 1.5"), (0.99, "p99", "<= 4"))
+        for share, label, budget in ((0.5, "p50", "<= 1.5"), (0.99, "p99", "<= 4"))
     ]
 
 
@@ -111,44 +111,42 @@ class Completed:
     """The time at which each request was observed as Succeeded or Failed, and the names of the failed ones."""
 
     at: dict[str, float] = field(default_factory=dict)
-    failed: set[str] = field(default_factory=set)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    failures: set[str] = field(default_factory=set)
+    change: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, count: int, timeout_s: float) -> None:
         """Wait until so many are complete. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while len(self.at) < count:
-                self.changed.clear()
-                await self.changed.wait()
+                self.change.clear()
+                await self.change.wait()
 
 
 @asynccontextmanager
 async def completed_requests(client: KubeClient, prefix: str) -> AsyncIterator[Completed]:
     """Watch the requests whose name starts with ``prefix`` until the block ends."""
-    completed = Completed()
-    listed = await client.list(BINDREQUESTS, NAMESPACE, limit=1)
+    completions = Completed()
+    page = await client.list(BINDREQUESTS, NAMESPACE, limit=1)
 
     async def watch() -> None:
-        async for event in client.watch(
-            Selection(BINDREQUESTS, NAMESPACE), listed["metadata"]["resourceVersion"], 600
-        ):
-            stored = event["object"]
-            name, phase = stored["metadata"].get("name", ""), (stored.get("status") or {}).get("phase")
+        async for event in client.watch(Selection(BINDREQUESTS, NAMESPACE), page["metadata"]["resourceVersion"], 600):
+            request = event["object"]
+            name, phase = request["metadata"].get("name", ""), (request.get("status") or {}).get("phase")
             if name.startswith(prefix) and phase in ("Succeeded", "Failed"):
-                completed.at.setdefault(name, time.perf_counter())
-                completed.changed.set()
+                completions.at.setdefault(name, time.perf_counter())
+                completions.change.set()
                 if phase == "Failed":
-                    completed.failed.add(name)
+                    completions.failures.add(name)
 
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch(), name="watch")
         try:
-            yield completed
+            yield completions
         finally:
             watching.cancel()
 
 
-async def _paced(count: int, rate: int, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+async def _run_at_rate(count: int, rate: int, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
     """Start one every 1/rate seconds, independently of the others."""
     began = time.perf_counter()
     async with asyncio.TaskGroup() as tasks:

@@ -29,7 +29,7 @@ _ENVIRONMENT = [{"name": f"SETTING_{number}", "value": "x" * 64} for number in r
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BindTarget:
     """A pod and its request, as stored."""
 
     pod: dict[str, Any]
@@ -53,33 +53,33 @@ async def each(count: int, act: Callable[[int], Awaitable[None]], at_once: int =
 
 def big_pod(name: str, **spec: Any) -> dict[str, Any]:
     """A pod of about 3 KB."""
-    made = pod(name, NAMESPACE, **spec)
-    made["spec"]["containers"][0]["env"] = _ENVIRONMENT
-    return made
+    body = pod(name, NAMESPACE, **spec)
+    body["spec"]["containers"][0]["env"] = _ENVIRONMENT
+    return body
 
 
-async def make(client: KubeClient, prefix: str, count: int, nodes: int, **spec: Any) -> list[Made]:
+async def make(client: KubeClient, prefix: str, count: int, nodes: int, **spec: Any) -> list[BindTarget]:
     """Create unbound pods and their requests."""
-    made: list[Made | None] = [None] * count
+    targets: list[BindTarget | None] = [None] * count
 
-    async def one(number: int) -> None:
+    async def create_target(number: int) -> None:
         name = f"{prefix}-{number}"
-        stored = await client.create(PODS, NAMESPACE, big_pod(name, **spec))
-        request = bind_request(name, f"gpu-node-{number % nodes}", NAMESPACE, stored["metadata"]["uid"])
-        made[number] = Made(stored, await client.create(BINDREQUESTS, NAMESPACE, request))
+        stored_pod = await client.create(PODS, NAMESPACE, big_pod(name, **spec))
+        request = bind_request(name, f"gpu-node-{number % nodes}", NAMESPACE, stored_pod["metadata"]["uid"])
+        targets[number] = BindTarget(stored_pod, await client.create(BINDREQUESTS, NAMESPACE, request))
 
-    await each(count, one)
-    return [one for one in made if one is not None]
+    await each(count, create_target)
+    return [target for target in targets if target is not None]
 
 
-async def bind(client: KubeClient, made: Made, events: bool) -> None:
+async def bind(client: KubeClient, target: BindTarget, events: bool) -> None:
     """The minimum of a binder for one request: the reconciler's writes, with its bodies."""
-    name, uid = made.pod["metadata"]["name"], made.pod["metadata"]["uid"]
-    node = made.request["spec"]["selectedNode"]
-    started = datetime.now(UTC)
-    await post_binding(client, made.pod, node)
-    block = succeeded_status(decode_bind_request(made.request), PREPARED_BY_US, started, datetime.now(UTC))
-    version = made.request["metadata"]["resourceVersion"]
+    name, uid = target.pod["metadata"]["name"], target.pod["metadata"]["uid"]
+    node = target.request["spec"]["selectedNode"]
+    start = datetime.now(UTC)
+    await post_binding(client, target.pod, node)
+    block = succeeded_status(decode_bind_request(target.request), PREPARED_BY_US, start, datetime.now(UTC))
+    version = target.request["metadata"]["resourceVersion"]
     body = {"metadata": {"resourceVersion": version}, "status": block}
     await client.patch(BINDREQUESTS, NAMESPACE, name, body, subresource="status")
     if events:
@@ -134,7 +134,7 @@ async def clear(client: KubeClient) -> None:
 async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> None:
     """Create pods that are bound from the beginning: one write each."""
 
-    async def one(number: int) -> None:
+    async def create_pod(number: int) -> None:
         name = f"bound-{start + number}"
         while True:
             try:
@@ -144,39 +144,39 @@ async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> 
             else:
                 return
 
-    await each(count, one)
+    await each(count, create_pod)
 
 
 async def make_pending(client: KubeClient, start: int, count: int) -> int:
     """Create distinct pods of about 2 KB without a decision; returns the size of one in bytes."""
     size = 0
 
-    async def one(number: int) -> None:
+    async def create_pod(number: int) -> None:
         nonlocal size
-        wanted = pod(f"pending-{start + number}", NAMESPACE)
+        body = pod(f"pending-{start + number}", NAMESPACE)
         values = random.Random(start + number)  # noqa: S311 - repeatable
-        wanted["metadata"]["labels"] = {"job": f"train-{start + number}", "user": f"{values.getrandbits(32):x}"}
-        wanted["spec"]["containers"][0]["env"] = [
+        body["metadata"]["labels"] = {"job": f"train-{start + number}", "user": f"{values.getrandbits(32):x}"}
+        body["spec"]["containers"][0]["env"] = [
             {"name": f"VARIABLE_{n}", "value": f"{values.getrandbits(64):x}"} for n in range(16)
         ]
         while True:
             try:
-                stored = await client.create(PODS, NAMESPACE, wanted)
+                stored_pod = await client.create(PODS, NAMESPACE, body)
             except InfrastructureError:
                 await asyncio.sleep(0.1)
             else:
-                stored["metadata"].pop("managedFields", None)
-                size = len(orjson.dumps(stored))
+                stored_pod["metadata"].pop("managedFields", None)
+                size = len(orjson.dumps(stored_pod))
                 return
 
-    await each(count, one)
+    await each(count, create_pod)
     return size
 
 
 async def make_nodes(client: KubeClient, count: int) -> None:
     """Create bare nodes beside those of the rig."""
 
-    async def one(number: int) -> None:
+    async def create_node(number: int) -> None:
         await client.create(NODES, "", {"metadata": {"name": f"extra-{number}"}})
 
-    await each(count, one)
+    await each(count, create_node)

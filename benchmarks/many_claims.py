@@ -63,8 +63,8 @@ async def _bound(stage: Rig, client: KubeClient, sizes: ManySizes, report: Repor
             process.wait_ready(READY_S)
             report.add(Figure(figure, "MB", (resident_mb(process),), against))
     if sizes.bound:
-        grown = (report.value(name) - report.value(empty)) * 1e6 / sizes.bound
-        report.add(Figure("of that for each bound pod and its claim", "bytes", (grown,)))
+        growth = (report.value(name) - report.value(empty)) * 1e6 / sizes.bound
+        report.add(Figure("of that for each bound pod and its claim", "bytes", (growth,)))
 
 
 async def _bound_pod(client: KubeClient, number: int) -> None:
@@ -91,11 +91,11 @@ async def _waiting(stage: Rig, client: KubeClient, sizes: ManySizes, report: Rep
             before = await _calls(process)
             await asyncio.sleep(sizes.seconds)
             after = await _calls(process)
-            what = f"beside {sizes.waiting} waiting volume claims, {waited:g} s on"
-            report.add(Figure(f"calls {what}", "a minute", (_per_minute(before, after, sizes.seconds),)))
+            where = f"beside {sizes.waiting} waiting volume claims, {waited:g} s on"
+            report.add(Figure(f"calls {where}", "a minute", (_per_minute(before, after, sizes.seconds),)))
             lists = {key: value for key, value in after.items() if 'resource="csistoragecapacities"' in key}
-            listed = _per_minute(before, lists, sizes.seconds)
-            report.add(Figure(f"of them for storage capacities {what}", "a minute", (listed,)))
+            lists_per_minute = _per_minute(before, lists, sizes.seconds)
+            report.add(Figure(f"of them for storage capacities {where}", "a minute", (lists_per_minute,)))
         report.add(Figure(f"memory of the reconciler beside {sizes.waiting} of them", "MB", (resident_mb(process),)))
 
 
@@ -116,10 +116,10 @@ async def _waiting_pod(client: KubeClient, number: int) -> None:
         "storageClassName": "late",
         "resources": {"requests": {"storage": "1Gi"}},
     }
-    mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
     await client.create(PERSISTENTVOLUMECLAIMS, NAMESPACE, {"metadata": {"name": name}, "spec": spec})
-    made = await client.create(PODS, NAMESPACE, pod(name, NAMESPACE, schedulerName="bowline", volumes=mounted))
-    request = bind_request(name, f"gpu-node-{number % NODES}", NAMESPACE, made["metadata"]["uid"])
+    stored_pod = await client.create(PODS, NAMESPACE, pod(name, NAMESPACE, schedulerName="bowline", volumes=volumes))
+    request = bind_request(name, f"gpu-node-{number % NODES}", NAMESPACE, stored_pod["metadata"]["uid"])
     await client.create(BINDREQUESTS, NAMESPACE, request)
 
 
@@ -128,8 +128,8 @@ async def _until_asked(client: KubeClient, count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             claims = await client.list_all(PERSISTENTVOLUMECLAIMS.as_metadata(), NAMESPACE)
-            asked = sum(names.SELECTED_NODE in (claim["metadata"].get("annotations") or {}) for claim in claims)
-            if asked == count:
+            claim_count = sum(names.SELECTED_NODE in (claim["metadata"].get("annotations") or {}) for claim in claims)
+            if claim_count == count:
                 return
             await asyncio.sleep(POLL_S * 10)
 

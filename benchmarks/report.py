@@ -36,7 +36,7 @@ class Report:
 
     def add(self, figure: Figure) -> None:
         """Add a figure, or a repetition of one, and print a line immediately: a run takes minutes."""
-        same = next((number for number, known in enumerate(self.figures) if known.name == figure.name), None)
+        same = next((number for number, existing in enumerate(self.figures) if existing.name == figure.name), None)
         if same is None:
             self.figures.append(figure)
         else:
@@ -57,8 +57,8 @@ class Report:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least ``share`` of them do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * share // 1).__int__() - 1))]
+    ascending = sorted(values)
+    return ascending[min(len(ascending) - 1, max(0, -(-len(ascending) * share // 1).__int__() - 1))]
 
 
 def _short(value: float) -> str:
@@ -71,8 +71,8 @@ def as_text(report: Report) -> str:
     lines = [f"\n{report.title}", f"{'figure':{width}} {'median':>10} {'unit':8} {'noise':>6} {'ratio':>7}  wanted"]
     for figure in report.figures:
         ratio = report.ratio(figure)
-        shown = f"{ratio:.2f}" if ratio is not None else ""
-        value = f"{_short(figure.median):>10} {figure.unit:8} {figure.noise:6.0%} {shown:>7}"
+        ratio_text = f"{ratio:.2f}" if ratio is not None else ""
+        value = f"{_short(figure.median):>10} {figure.unit:8} {figure.noise:6.0%} {ratio_text:>7}"
         lines.append(f"{figure.name:{width}} {value}  {figure.wanted}")
     lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run")
     return "\n".join(lines)

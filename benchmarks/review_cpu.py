@@ -50,25 +50,27 @@ async def bench_reviews(sizes: ReviewSizes) -> Report:
             bodies = await review_bodies(client)
     for (word, kind), body in bodies.items():
         hook = HOOKS[word]
-        seen = _mutated(body, chain) if hook is Hook.VALIDATE_PODS else body
-        check_answer(word, kind, _reviewed(seen, hook, chain))
-        bare, ours = _in_turns((partial(_recoded, seen), partial(_reviewed, seen, hook, chain)), len(seen), sizes)
+        review_body = _mutate(body, chain) if hook is Hook.VALIDATE_PODS else body
+        check_answer(word, kind, _review(review_body, hook, chain))
+        bare, ours = _in_turns(
+            (partial(_recode, review_body), partial(_review, review_body, hook, chain)), len(review_body), sizes
+        )
         least = f"decode and encode: {word}, {kind}"
         report.add(Figure(least, "us", bare))
         report.add(Figure(f"{word}: {kind}", "us", ours, least))
     return report
 
 
-def _reviewed(body: bytes, hook: Hook, chain: AdmissionChain) -> bytes:
+def _review(body: bytes, hook: Hook, chain: AdmissionChain) -> bytes:
     review = decode_review(body)
     return encode_answer(review, review_object(hook, review, chain))
 
 
-def _recoded(body: bytes) -> bytes:
+def _recode(body: bytes) -> bytes:
     return orjson.dumps(orjson.loads(body))
 
 
-def _mutated(body: bytes, chain: AdmissionChain) -> bytes:
+def _mutate(body: bytes, chain: AdmissionChain) -> bytes:
     """Return the review as it is after mutation: no webhook runs here that would have mutated the pod."""
     document, review = orjson.loads(body), decode_review(body)
     review_object(Hook.MUTATE_PODS, review, chain)  # in place
@@ -83,9 +85,9 @@ def _in_turns(
     times = max(1, sizes.turn_bytes // size)
     took: tuple[list[float], ...] = tuple([] for _ in calls)
     for _ in range(sizes.turns):
-        for call, found in zip(calls, took, strict=True):
+        for call, microseconds in zip(calls, took, strict=True):
             began = time.process_time()
             for _ in range(times):
                 call()
-            found.append(1e6 * (time.process_time() - began) / times)
+            microseconds.append(1e6 * (time.process_time() - began) / times)
     return tuple(map(tuple, took))

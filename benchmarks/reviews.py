@@ -20,9 +20,9 @@ _LABELS = {"app": "bench"}
 
 def share_pod() -> dict[str, Any]:
     """Return a pod that requests half a GPU: the one with the largest patch."""
-    made = pod("share", NAMESPACE)
-    made["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5"}
-    return made
+    body = pod("share", NAMESPACE)
+    body["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5"}
+    return body
 
 
 async def review_bodies(client: KubeClient) -> dict[tuple[str, str], bytes]:
@@ -31,36 +31,36 @@ async def review_bodies(client: KubeClient) -> dict[tuple[str, str], bytes]:
     It has added defaults, managedFields (a large part of a large review) and the mutating hook's patch.
     """
     bodies = {}
-    for kind, made in {SHARE: share_pod(), PLAIN: pod("plain", NAMESPACE), LARGE: pod("large", NAMESPACE)}.items():
-        await fill(client, made, REVIEW_BYTES[kind])
-        template = {"metadata": {**made["metadata"], "labels": _LABELS}, "spec": made["spec"]}
+    for kind, body in {SHARE: share_pod(), PLAIN: pod("plain", NAMESPACE), LARGE: pod("large", NAMESPACE)}.items():
+        await fill(client, body, REVIEW_BYTES[kind])
+        template = {"metadata": {**body["metadata"], "labels": _LABELS}, "spec": body["spec"]}
         deployment = {
             "apiVersion": DEPLOYMENTS.api_version,
             "kind": DEPLOYMENTS.kind,
             "metadata": {"name": "bench", "namespace": NAMESPACE},
             "spec": {"selector": {"matchLabels": _LABELS}, "template": template},
         }
-        bodies["mutate", kind] = _review(await _unmutated(client, made))
-        bodies["validate", kind] = _review(await client.create(PODS, NAMESPACE, made, params=DRY_RUN))
+        bodies["mutate", kind] = _review(await _read_unmutated(client, body))
+        bodies["validate", kind] = _review(await client.create(PODS, NAMESPACE, body, params=DRY_RUN))
         bodies["templates", kind] = _review(await client.create(DEPLOYMENTS, NAMESPACE, deployment, params=DRY_RUN))
     return bodies
 
 
-async def _unmutated(client: KubeClient, made: Mapping[str, Any]) -> dict[str, Any]:
+async def _read_unmutated(client: KubeClient, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the pod as the mutating hook receives it: the API server leaves another scheduler's unchanged."""
-    foreign = {**made, "spec": {**made["spec"], "schedulerName": "other"}}
-    seen = await client.create(PODS, NAMESPACE, foreign, params=DRY_RUN)
-    seen["spec"]["schedulerName"] = made["spec"]["schedulerName"]
-    return seen
+    foreign = {**body, "spec": {**body["spec"], "schedulerName": "other"}}
+    stored = await client.create(PODS, NAMESPACE, foreign, params=DRY_RUN)
+    stored["spec"]["schedulerName"] = body["spec"]["schedulerName"]
+    return stored
 
 
-async def fill(client: KubeClient, made: dict[str, Any], size: int) -> None:
+async def fill(client: KubeClient, body: dict[str, Any], size: int) -> None:
     """Give the pod an environment that makes the mutating hook's review about that large."""
 
     async def weight(count: int) -> int:
         env = [{"name": f"SETTING_{number:04}", "value": "x" * 64} for number in range(count)]
-        made["spec"]["containers"][0]["env"] = env
-        return len(_review(await _unmutated(client, made)))
+        body["spec"]["containers"][0]["env"] = env
+        return len(_review(await _read_unmutated(client, body)))
 
     few, more = await weight(1), await weight(11)
     await weight(max(1, 1 + round((size - few) * 10 / (more - few))))

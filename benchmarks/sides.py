@@ -30,22 +30,22 @@ class Bound:
     """The time at which each pod was observed on its node."""
 
     at: dict[str, float] = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    change: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def seen(self, kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+    def on_event(self, kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
         self.at.setdefault(key.name, time.perf_counter())
-        self.changed.set()
+        self.change.set()
 
     async def all_of(self, count: int) -> None:
         """Wait until so many are observed."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.at) < count:
-                self.changed.clear()
-                await self.changed.wait()
+                self.change.clear()
+                await self.change.wait()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Budgets:
     """The budgets of the rate and of the first pod; ``against``: the rate to compare with."""
 
     rate: str = ""
@@ -62,26 +62,26 @@ class Side:
     bound: Bound
     pids: Mapping[str, int]
     began: float = 0.0
-    spent: Mapping[str, float] = field(default_factory=dict)
+    cpu_at_start: Mapping[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Start the clock, and record the CPU time that all processes have used so far."""
-        self.began, self.spent = time.perf_counter(), cpu_s(self.pids)
+        self.began, self.cpu_at_start = time.perf_counter(), cpu_s(self.pids)
 
-    def report(self, report: Report, what: str, pods: int, wanted: Wanted | None = None) -> str:
+    def report(self, report: Report, object_kind: str, pods: int, budgets: Budgets | None = None) -> str:
         """Add the rate of bound pods, and the time of the first. Returns the rate's name."""
-        wanted = wanted or Wanted()
-        spent = {name: 1000 * (now - self.spent[name]) / pods for name, now in cpu_s(self.pids).items()}
+        budgets = budgets or Budgets()
+        cpu_ms = {name: 1000 * (now - self.cpu_at_start[name]) / pods for name, now in cpu_s(self.pids).items()}
         began = self.began
-        taken = max(self.bound.at.values()) - began
-        rate = f"{self.name}: {pods} pods with a {what} each"
-        report.add(Figure(rate, "pods/s", (pods / taken,), wanted.against, wanted.rate))
+        seconds = max(self.bound.at.values()) - began
+        rate = f"{self.name}: {pods} pods with a {object_kind} each"
+        report.add(Figure(rate, "pods/s", (pods / seconds,), budgets.against, budgets.rate))
         soonest = 1000 * (min(self.bound.at.values()) - began)
-        report.add(Figure(f"{self.name}: the first of them", "ms", (soonest,), wanted=wanted.first))
+        report.add(Figure(f"{self.name}: the first of them", "ms", (soonest,), wanted=budgets.first))
         report.add(
-            Figure(f"{self.name}: cores busy meanwhile", "cores", (sum(spent.values()) * pods / taken / 1000,))
+            Figure(f"{self.name}: cores busy meanwhile", "cores", (sum(cpu_ms.values()) * pods / seconds / 1000,))
         )
-        for name, each in spent.items():
+        for name, each in cpu_ms.items():
             report.add(Figure(f"{self.name}: CPU of {name} for each", "ms", (each,)))
         return rate
 
@@ -92,7 +92,7 @@ async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterato
     with Cluster.start(_spec(controllers, scheduler=True)) as cluster:
         cluster.make_nodes(nodes)
         cluster.make_namespace(NAMESPACE)
-        async with KubeClient(await load_access(cluster.kubeconfig)) as client, _watched(client) as bound:
+        async with KubeClient(await load_access(cluster.kubeconfig)) as client, _watch_bound_pods(client) as bound:
             yield Side("kube-scheduler", client, bound, _pids(cluster, "kube-scheduler"))
 
 
@@ -100,7 +100,7 @@ async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterato
 async def bare(how: str, nodes: int, controllers: Sequence[str]) -> AsyncIterator[tuple[Side, KubeClient]]:
     """Start a control plane for a client that has the reconciler's rights and nothing to decide."""
     with rig(nodes, _spec(controllers)) as stage:
-        async with await stage.client() as client, await stage.bare() as binder, _watched(client) as bound:
+        async with await stage.client() as client, await stage.bare() as binder, _watch_bound_pods(client) as bound:
             yield Side(f"bare client, {how}", client, bound, _pids(stage.cluster)), binder
 
 
@@ -109,7 +109,7 @@ async def bowline(nodes: int, controllers: Sequence[str]) -> AsyncIterator[Side]
     """Start a control plane with the chart's reconciler, which executes the benchmark's decisions."""
     with rig(nodes, _spec(controllers)) as stage, stage.reconciler() as process:
         process.wait_ready(READY_S)
-        async with await stage.client() as client, _watched(client) as bound:
+        async with await stage.client() as client, _watch_bound_pods(client) as bound:
             yield Side("Bowline", client, bound, {**_pids(stage.cluster), "reconciler": process.pid})
 
 
@@ -123,10 +123,10 @@ def _spec(controllers: Sequence[str], *, scheduler: bool = False) -> ClusterSpec
 
 
 @asynccontextmanager
-async def _watched(client: KubeClient) -> AsyncIterator[Bound]:
+async def _watch_bound_pods(client: KubeClient) -> AsyncIterator[Bound]:
     bound = Bound()
     selection = Selection(PODS, NAMESPACE, field_selector="spec.nodeName!=")
-    reflector = Reflector(client, selection, on_event=bound.seen)
+    reflector = Reflector(client, selection, on_event=bound.on_event)
     task = asyncio.create_task(reflector.run())
     try:
         await reflector.synced.wait()

@@ -24,24 +24,24 @@ _FRAME = re.compile(r"(?P<name>.*) \((?P<file>[^():]+)\)")
 class Stacks:
     """Stacks, outermost frame first, and how often each was sampled."""
 
-    seen: Mapping[tuple[str, ...], int]
+    samples: Mapping[tuple[str, ...], int]
 
     @property
     def total(self) -> int:
         """The number of samples."""
-        return sum(self.seen.values())
+        return sum(self.samples.values())
 
     def by_owner(self) -> Counter[str]:
         """Samples by the package of the innermost frame."""
         counts: Counter[str] = Counter()
-        for stack, times in self.seen.items():
+        for stack, times in self.samples.items():
             counts[owner_of(stack[-1])] += times
         return counts
 
     def under(self) -> Counter[str]:
         """Samples by function of Bowline's: while it, or what it calls, runs."""
         counts: Counter[str] = Counter()
-        for stack, times in self.seen.items():
+        for stack, times in self.samples.items():
             for frame in set(stack):
                 if owner_of(frame).startswith(("reconciler", "shared/")):
                     counts[frame] += times
@@ -50,9 +50,9 @@ class Stacks:
 
 def owner_of(frame: str) -> str:
     """Return the package that a frame belongs to."""
-    found = _FRAME.fullmatch(frame)
+    parts = _FRAME.fullmatch(frame)
     for pattern, owner in _OWNERS:
-        match = pattern.match(found["file"]) if found else None
+        match = pattern.match(parts["file"]) if parts else None
         if match:
             return match.expand(owner)
     return THE_REST

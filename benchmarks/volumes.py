@@ -16,7 +16,7 @@ from benchmarks.bare_volumes import bare_binder, bind_and_report, bind_only
 from benchmarks.load import DECISIONS_AT_ONCE, each
 from benchmarks.report import Figure, Report, percentile
 from benchmarks.rig import NAMESPACE
-from benchmarks.sides import PATIENCE_S, Bound, Side, Wanted, bare, bowline, kube_scheduler
+from benchmarks.sides import PATIENCE_S, Bound, Budgets, Side, bare, bowline, kube_scheduler
 from shared.api import names
 from shared.api.meta import Object, ObjectKey
 from shared.kube.client import KubeClient
@@ -63,7 +63,7 @@ async def bench_volumes(sizes: VolumeSizes) -> Report:
             ceiling = side.report(report, WHAT, sizes.pods)
         async with bowline(sizes.nodes, CONTROLLERS) as side:
             await _drain_reconciler(side, sizes)
-            side.report(report, WHAT, sizes.pods, Wanted(">= 0.95", "<= 300", ceiling))
+            side.report(report, WHAT, sizes.pods, Budgets(">= 0.95", "<= 300", ceiling))
     async with bowline(sizes.nodes, CONTROLLERS) as side:
         over = await _late(side.client, sizes, side.bound)
         for share, word in ((0.5, "median"), (0.99, "p99")):
@@ -78,11 +78,11 @@ async def bench_volumes(sizes: VolumeSizes) -> Report:
 async def _local_storage(client: KubeClient, sizes: VolumeSizes) -> None:
     await _make_class(client, names.NO_PROVISIONER)
 
-    async def one(number: int) -> None:
+    async def create_volume_and_claim(number: int) -> None:
         await client.create(PERSISTENTVOLUMES, "", _volume(number, f"gpu-node-{number % sizes.nodes}"))
         await client.create(PERSISTENTVOLUMECLAIMS, NAMESPACE, _claim(number))
 
-    await each(sizes.pods, one)
+    await each(sizes.pods, create_volume_and_claim)
     async with asyncio.timeout(PATIENCE_S):
         while True:
             volumes = await client.list_all(PERSISTENTVOLUMES)
@@ -96,10 +96,10 @@ async def _drain_scheduler(side: Side, sizes: VolumeSizes) -> None:
     await _local_storage(client, sizes)
     side.begin()
 
-    async def one(number: int) -> None:
+    async def create_pod(number: int) -> None:
         await client.create(PODS, NAMESPACE, _pod(number, "default-scheduler"))
 
-    await each(sizes.pods, one, DECISIONS_AT_ONCE)
+    await each(sizes.pods, create_pod, DECISIONS_AT_ONCE)
     await side.bound.all_of(sizes.pods)
 
 
@@ -121,10 +121,10 @@ async def _drain_reconciler(side: Side, sizes: VolumeSizes) -> None:
     requests = _requests(await _make_pods(client, sizes.pods), sizes.nodes)
     side.begin()
 
-    async def one(number: int) -> None:
+    async def create_request(number: int) -> None:
         await client.create(BINDREQUESTS, NAMESPACE, requests[number])
 
-    await each(sizes.pods, one, DECISIONS_AT_ONCE)
+    await each(sizes.pods, create_request, DECISIONS_AT_ONCE)
     await side.bound.all_of(sizes.pods)
 
 
@@ -140,34 +140,34 @@ async def _late(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> list[fl
 
     await each(sizes.late_pods, claim)
     requests = _requests(await _make_pods(client, sizes.late_pods), sizes.nodes)
-    made: dict[str, float] = {}
-    async with _provisioner(client, sizes.provisioner_s, made):
+    creation_times: dict[str, float] = {}
+    async with _provisioner(client, sizes.provisioner_s, creation_times):
         for request in requests:
             await client.create(BINDREQUESTS, NAMESPACE, request)
             await asyncio.sleep(1 / sizes.late_rate)
         await bound.all_of(sizes.late_pods)
-    return [bound.at[name] - at for name, at in made.items()]
+    return [bound.at[name] - at for name, at in creation_times.items()]
 
 
 @asynccontextmanager
-async def _provisioner(client: KubeClient, takes_s: float, made: dict[str, float]) -> AsyncIterator[None]:
+async def _provisioner(client: KubeClient, takes_s: float, creation_times: dict[str, float]) -> AsyncIterator[None]:
     """Create the requested volumes after ``takes_s``; record the times, by the common name of claim and pod."""
-    asked: set[str] = set()
+    claim_names: set[str] = set()
     async with asyncio.TaskGroup() as tasks:
 
         async def make(claim: Object, node: str) -> None:
             await asyncio.sleep(takes_s)
             name = claim["metadata"]["name"]
             await client.create(PERSISTENTVOLUMES, "", _made_volume(claim, node))
-            made[name] = time.perf_counter()
+            creation_times[name] = time.perf_counter()
 
-        def seen(_: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+        def on_event(_: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
             node = ((new or {}).get("metadata") or {}).get("annotations", {}).get(names.SELECTED_NODE)
-            if new is not None and node and key.name not in asked:
-                asked.add(key.name)
+            if new is not None and node and key.name not in claim_names:
+                claim_names.add(key.name)
                 tasks.create_task(make(new, node))
 
-        reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), on_event=seen)
+        reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), on_event=on_event)
         watching = tasks.create_task(reflector.run())
         try:
             yield
@@ -186,13 +186,13 @@ def _requests(pods: Sequence[Object], nodes: int) -> list[dict[str, Any]]:
 
 
 async def _make_pods(client: KubeClient, count: int) -> list[Object]:
-    made: dict[int, Object] = {}
+    pods: dict[int, Object] = {}
 
-    async def one(number: int) -> None:
-        made[number] = await client.create(PODS, NAMESPACE, _pod(number, "bowline"))
+    async def create_pod(number: int) -> None:
+        pods[number] = await client.create(PODS, NAMESPACE, _pod(number, "bowline"))
 
-    await each(count, one)
-    return [made[number] for number in range(count)]
+    await each(count, create_pod)
+    return [pods[number] for number in range(count)]
 
 
 async def _make_class(client: KubeClient, provisioner: str) -> None:
@@ -201,8 +201,8 @@ async def _make_class(client: KubeClient, provisioner: str) -> None:
 
 
 def _pod(number: int, scheduler: str) -> dict[str, Any]:
-    mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": f"p-{number}"}}]
-    return pod(f"p-{number}", NAMESPACE, schedulerName=scheduler, volumes=mounted)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": f"p-{number}"}}]
+    return pod(f"p-{number}", NAMESPACE, schedulerName=scheduler, volumes=volumes)
 
 
 def _claim(number: int) -> dict[str, Any]:

@@ -103,29 +103,34 @@ def compare(
         (folder / "tls.crt").write_bytes(to_pem([leaf.certificate]))
         (folder / "tls.key").touch(mode=0o600)
         (folder / "tls.key").write_bytes(leaf.private_key)
-        found = [stack.enter_context(_kai(cluster, folder, ca)), stack.enter_context(_bowline(CHECKOUT, folder, ca))]
+        contestants = [
+            stack.enter_context(_kai(cluster, folder, ca)),
+            stack.enter_context(_bowline(CHECKOUT, folder, ca)),
+        ]
         if checkout is not None:
-            found.append(stack.enter_context(_bowline(checkout, folder, ca, OTHER)))
-        reviews = {"mutate": bodies["mutate", SHARE], "validate": _mutated(bodies["validate", SHARE])}
-        _rounds(found, ca, reviews, sizes, report)
-        _worst(found[1], ca, sizes, report)
+            contestants.append(stack.enter_context(_bowline(checkout, folder, ca, OTHER)))
+        reviews = {"mutate": bodies["mutate", SHARE], "validate": _mutate(bodies["validate", SHARE])}
+        _rounds(contestants, ca, reviews, sizes, report)
+        _worst(contestants[1], ca, sizes, report)
 
 
 # --- rounds ---
 
 
 def _rounds(
-    found: Sequence[Contestant], ca: str, reviews: Mapping[str, bytes], sizes: WebhookSizes, report: Report
+    contestants: Sequence[Contestant], ca: str, reviews: Mapping[str, bytes], sizes: WebhookSizes, report: Report
 ) -> None:
     for hook, body in reviews.items():
-        rounds: dict[str, list[Measured]] = {one.name: [] for one in found}
+        rounds: dict[str, list[Measured]] = {contestant.name: [] for contestant in contestants}
         for number in range(sizes.rounds):
-            for one in found if number % 2 else reversed(found):
-                path, text = one.paths[hook], body.decode()
-                target = Target(one.port, ca, path, text, sizes.connections, sizes.seconds, _last(), server=one.pid)
-                measured = loaded(target)
-                check_answer(hook, SHARE, measured.body)
-                rounds[one.name].append(measured)
+            for contestant in contestants if number % 2 else reversed(contestants):
+                path, text = contestant.paths[hook], body.decode()
+                target = Target(
+                    contestant.port, ca, path, text, sizes.connections, sizes.seconds, _last(), server=contestant.pid
+                )
+                measurement = run_load(target)
+                check_answer(hook, SHARE, measurement.body)
+                rounds[contestant.name].append(measurement)
         for name, figures in rounds.items():
             _add(report, f"{name}: {hook}", figures, f"{KAI}: {hook}" if name != KAI else "", BUDGETS[hook])
 
@@ -133,15 +138,15 @@ def _rounds(
 def _add(report: Report, name: str, figures: Sequence[Measured], against: str, budget: str) -> None:
     is_ours = name.startswith(f"{BOWLINE}:")
     columns: Sequence[tuple[str, str, Callable[[Measured], float], str]] = (
-        ("", "req/s", lambda one: one.rate, budget),
-        (", p50", "ms", lambda one: one.p50_ms, ""),
-        (", p99", "ms", lambda one: one.p99_ms, "<= 1.00"),
-        (", CPU per review", "us", lambda one: 1e6 * one.server_cpu_s / one.answers, ""),
+        ("", "req/s", lambda figure: figure.rate, budget),
+        (", p50", "ms", lambda figure: figure.p50_ms, ""),
+        (", p99", "ms", lambda figure: figure.p99_ms, "<= 1.00"),
+        (", CPU per review", "us", lambda figure: 1e6 * figure.server_cpu_s / figure.answers, ""),
     )
-    for suffix, unit, column, wanted in columns:
-        values = tuple(column(one) for one in figures)
-        other = f"{against}{suffix}" if against else ""
-        report.add(Figure(f"{name}{suffix}", unit, values, other, wanted if is_ours else ""))
+    for suffix, unit, column, limit in columns:
+        values = tuple(column(figure) for figure in figures)
+        comparison = f"{against}{suffix}" if against else ""
+        report.add(Figure(f"{name}{suffix}", unit, values, comparison, limit if is_ours else ""))
 
 
 # --- the worst permitted load ---
@@ -156,7 +161,7 @@ def _worst(bowline: Contestant, ca: str, sizes: WebhookSizes, report: Report) ->
         target = Target(
             bowline.port, ca, bowline.paths["mutate"], body.decode(), MAX_HELD // MAX_BODY, sizes.seconds, _last()
         )
-        loaded(target)
+        run_load(target)
         took = tuple(_review_ms(body, chain) for _ in range(sizes.rounds))
         slowest = max(slowest, took, key=min)
     report.add(Figure("largest permitted review, CPU", "ms", slowest, "", LARGEST_BUDGET))
@@ -210,7 +215,7 @@ def _review_ms(body: bytes, chain: AdmissionChain) -> float:
     return 1000 * (time.process_time() - began)
 
 
-def _mutated(body: bytes) -> bytes:
+def _mutate(body: bytes) -> bytes:
     """Return the review as it is after mutation: no webhook of this cluster has mutated the pod."""
     settings = Settings()
     chain = AdmissionChain(Registry(BUILTINS).build(settings), settings)
@@ -294,9 +299,9 @@ def _await(port: int, ca: str, is_alive: Callable[[], bool], log: Path) -> None:
     raise RuntimeError(f"a webhook does not start:\n{log.read_text()[-2000:]}")
 
 
-def loaded(target: Target) -> Measured:
+def run_load(target: Target) -> Measured:
     """Run the loader on its core. Raises RuntimeError with the end of its log."""
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "benchmarks.https_load"],
         input=json.dumps(asdict(target)),
         capture_output=True,
@@ -304,9 +309,9 @@ def loaded(target: Target) -> Measured:
         timeout=target.seconds + _LOADER_SLACK_S,
         check=False,
     )
-    if ended.returncode:
-        raise RuntimeError(f"the loader failed at {target.path}:\n{ended.stderr[-2000:]}")
-    return Measured(**json.loads(ended.stdout))
+    if result.returncode:
+        raise RuntimeError(f"the loader failed at {target.path}:\n{result.stderr[-2000:]}")
+    return Measured(**json.loads(result.stdout))
 
 
 def _last() -> int:

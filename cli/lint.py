@@ -32,13 +32,13 @@ EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class LintResult:
-    """The verdict on one object. ``reviewed`` is false for kinds that Bowline does not check."""
+    """The verdict on one object. ``is_reviewed`` is false for kinds that Bowline does not check."""
 
     file: str
     kind: str
     namespace: str
     name: str
-    reviewed: bool
+    is_reviewed: bool
     verdict: Verdict
 
 
@@ -83,8 +83,8 @@ def with_ready_kinds(settings: Settings) -> Settings:
     A cluster that does not check such a kind stores the object and denies its pods; lint reports the error earlier.
     """
     kinds, _ = resolve_workloads(settings.workloads)
-    others = (WorkloadEntry(kind=known.kind, group=known.group) for known in READY if known.key not in kinds)
-    return settings.model_copy(update={"workloads": (*settings.workloads, *others)})
+    entries = (WorkloadEntry(kind=ready.kind, group=ready.group) for ready in READY if ready.key not in kinds)
+    return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
 
 
 def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
@@ -93,7 +93,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
     metadata = raw.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
     info = AdmissionInfo(kind=kind, namespace=namespace if isinstance(namespace, str) else "")
-    name, reviewed = display_name(raw), True
+    name, is_reviewed = display_name(raw), True
     if (group, kind) == ("", "Pod"):
         verdict = chain.admit_pod(raw, info)
     elif (group, kind) == (names.GROUP, names.KIND):
@@ -101,8 +101,8 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
     elif (group, kind) in chain.workloads:
         verdict = review_workload(chain, chain.workloads[group, kind], raw, None, info)
     else:
-        verdict, reviewed = ALLOWED, False
-    return LintResult(manifest.file, kind, info.namespace, name, reviewed, verdict)
+        verdict, is_reviewed = ALLOWED, False
+    return LintResult(manifest.file, kind, info.namespace, name, is_reviewed, verdict)
 
 
 def as_json(results: Iterable[LintResult]) -> str:
@@ -145,7 +145,7 @@ def printable(line: str) -> str:
 
 
 def _word(result: LintResult) -> str:
-    if not result.reviewed:
+    if not result.is_reviewed:
         return "skipped"
     return "allowed" if result.verdict.allowed else "denied"
 

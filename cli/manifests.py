@@ -54,12 +54,12 @@ def read_manifests(file: str) -> list[Manifest]:
 
 def parse_manifests(file: str, text: str) -> list[Manifest]:
     """Return the objects in the text, in its order. Raises UnreadableError."""
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     try:
         for line, document in _documents(text):
             # The JSON round trip leaves only JSON types and string keys, and copies parts that YAML anchors share.
             plain = json.loads(json.dumps(document, allow_nan=False))
-            found += _opened(file, f"{file}: line {line}", plain, {})
+            manifests += _expand(file, f"{file}: line {line}", plain, {})
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -70,7 +70,7 @@ def parse_manifests(file: str, text: str) -> list[Manifest]:
         raise UnreadableError(f"{file}: is nested too deeply") from error
     except (TypeError, ValueError) as error:
         raise UnreadableError(f"{file}: holds what JSON cannot: {error}") from error
-    return found
+    return manifests
 
 
 def _documents(text: str) -> Iterator[tuple[int, Any]]:
@@ -96,13 +96,13 @@ def _documents(text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise ValueError("a key is given twice")
-    return found
+    return mapping
 
 
-def _opened(file: str, where: str, document: Any, defaults: dict[str, str]) -> Iterator[Manifest]:
+def _expand(file: str, where: str, document: Any, defaults: dict[str, str]) -> Iterator[Manifest]:
     """Yield the document itself, or the items of a List, which need not repeat their kind. Raises UnreadableError."""
     if not isinstance(document, dict):
         raise UnreadableError(f"{where}: must be an object with apiVersion and kind")
@@ -117,6 +117,8 @@ def _opened(file: str, where: str, document: Any, defaults: dict[str, str]) -> I
     items = document["items"] or []
     if not isinstance(items, list):
         raise UnreadableError(f"{where}: items of a {kind} must be a list")
-    inherited = {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
+    item_defaults = (
+        {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
+    )
     for index, item in enumerate(items):
-        yield from _opened(file, f"{where}, items[{index}]", item, inherited)
+        yield from _expand(file, f"{where}, items[{index}]", item, item_defaults)

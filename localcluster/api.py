@@ -68,7 +68,7 @@ class ApiClient:
             status, data = self._exchange(method, path, payload, headers)
         if status >= 400:
             raise ApiError(status, _message(data))
-        return _decoded(data)
+        return _decode(data)
 
     def close(self) -> None:
         """Close the kept connection."""
@@ -78,11 +78,11 @@ class ApiClient:
     def _exchange(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         # The kept connection may have been closed (idle timeout, API server restart); then the request is sent once
         # more on a new one. A create that was applied before fails with 409.
-        kept = self._connection is not None
+        is_reused = self._connection is not None
         try:
             return self._send(method, path, payload, headers)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLError):
-            if not kept:
+            if not is_reused:
                 raise
             return self._send(method, path, payload, headers)
 
@@ -105,7 +105,7 @@ class ApiClient:
             self._connection = None
 
 
-def _decoded(data: bytes) -> Any:
+def _decode(data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError:
@@ -114,7 +114,7 @@ def _decoded(data: bytes) -> Any:
 
 
 def _message(data: bytes) -> str:
-    decoded = _decoded(data)
-    if isinstance(decoded, dict):
-        return str(decoded.get("message", decoded))
-    return str(decoded)[:500]
+    body = _decode(data)
+    if isinstance(body, dict):
+        return str(body.get("message", body))
+    return str(body)[:500]

@@ -23,5 +23,5 @@ class ChartRelease:
 def documents(text: str) -> list[dict[str, Any]]:
     """The objects in a rendered text, split as Helm splits: `---# comment` also separates."""
     parts = re.split(r"(?m)^---", text)
-    loaded = [yaml.safe_load(part) for part in parts if part.strip()]
-    return [document for document in loaded if document]
+    documents = [yaml.safe_load(part) for part in parts if part.strip()]
+    return [document for document in documents if document]

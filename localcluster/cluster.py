@@ -50,19 +50,19 @@ class Cluster:
     @classmethod
     def start(cls, spec: ClusterSpec | None = None, *, assets: Assets | None = None) -> "Cluster":
         """Start the processes and return when all of them are ready."""
-        wanted = spec or ClusterSpec()
-        tools = (*CLUSTER_TOOLS, Tool.SCHEDULER) if wanted.scheduler else CLUSTER_TOOLS
-        supplied = assets or ensure_assets(tools, wanted.kubernetes)
+        cluster_spec = spec or ClusterSpec()
+        tools = (*CLUSTER_TOOLS, Tool.SCHEDULER) if cluster_spec.scheduler else CLUSTER_TOOLS
+        tool_paths = assets or ensure_assets(tools, cluster_spec.kubernetes)
         began = time.monotonic()
         for attempt in range(1, _START_TRIES + 1):
             try:
-                plane, watchdog = _start_once(wanted, supplied)
+                plane, watchdog = _start_once(cluster_spec, tool_paths)
             except PortTakenError:
                 if attempt == _START_TRIES:
                     raise
             else:
-                cluster = cls(wanted, supplied, plane, watchdog, time.monotonic() - began)
-                if wanted.detached:
+                cluster = cls(cluster_spec, tool_paths, plane, watchdog, time.monotonic() - began)
+                if cluster_spec.detached:
                     cluster.detach()
                 return cluster
         raise AssertionError("the loop above returns or raises")
@@ -129,7 +129,7 @@ class Cluster:
         # A separate discovery cache: the user's may be of another cluster on the same port.
         environ = {**os.environ, "KUBECACHEDIR": str(self.data_dir / "kubectl-cache")}
         environ.pop("KUBECONFIG", None)
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             input=input,
             env=environ,
@@ -138,9 +138,9 @@ class Cluster:
             timeout=_KUBECTL_TIMEOUT_S,
             check=False,
         )
-        if check and done.returncode != 0:
-            raise CommandError(f"kubectl {' '.join(args)} ended with {done.returncode}: {done.stderr.strip()}")
-        return done
+        if check and result.returncode != 0:
+            raise CommandError(f"kubectl {' '.join(args)} ended with {result.returncode}: {result.stderr.strip()}")
+        return result
 
     def make_nodes(
         self, count: int, gpus: int = 8, prefix: str = "gpu-node", labels: dict[str, str] | None = None
@@ -163,9 +163,9 @@ class Cluster:
         """Return when the API server serves a CRD; `kubectl wait` fails while it has no conditions yet."""
         deadline = time.monotonic() + timeout
         while True:
-            found = self.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
-            conditions = (found.get("status") or {}).get("conditions") or ()
-            if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+            definition = self.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
+            conditions = (definition.get("status") or {}).get("conditions") or ()
+            if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
                 return
             if time.monotonic() > deadline:
                 raise StartError(f"CRD {crd} is not served after {timeout:.0f} s: {conditions}")

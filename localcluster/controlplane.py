@@ -195,11 +195,11 @@ class ControlPlane:
             client.close()
 
     def _etcd_answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as opened:
-            opened.settimeout(_PROBE_TIMEOUT_S)
-            opened.connect(str(self.layout.etcd_socket))
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_PROBE_TIMEOUT_S)
+            probe.connect(str(self.layout.etcd_socket))
             connection = http.client.HTTPConnection("localhost")
-            connection.sock = opened
+            connection.sock = probe
             connection.request("GET", "/health")
             return '"health":"true"' in connection.getresponse().read().decode("utf-8", "replace")
 

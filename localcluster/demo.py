@@ -42,23 +42,23 @@ class Stage:
     def show(self, *args: str, fails: bool = False) -> str:
         """Run kubectl, printing command and output; return the output."""
         print(f"{_DIM}${_RESET} kubectl {' '.join(args)}")
-        done = self.cluster.kubectl(*args, check=False)
-        output = (done.stdout + done.stderr).rstrip()
+        result = self.cluster.kubectl(*args, check=False)
+        output = (result.stdout + result.stderr).rstrip()
         print(output + "\n")
-        if (done.returncode != 0) is not fails:
-            raise StoryError(f"kubectl {' '.join(args)} ended with {done.returncode}")
+        if (result.returncode != 0) is not fails:
+            raise StoryError(f"kubectl {' '.join(args)} ended with {result.returncode}")
         return output
 
     def apply(self, name: str, fails: bool = False) -> str:
         """Apply a manifest, printing command and output."""
         return self.show("apply", "-f", str(MANIFESTS / name), fails=fails)
 
-    def wait(self, what: str, *args: str, until: Callable[[str], bool]) -> None:
+    def wait(self, condition: str, *args: str, until: Callable[[str], bool]) -> None:
         """Poll kubectl silently until `until` accepts its output. Raises StoryError after the timeout."""
         deadline = time.monotonic() + PATIENCE_S
         while not until(self.cluster.kubectl(*args, check=False).stdout):
             if time.monotonic() > deadline:
-                raise StoryError(f"{what} did not happen within {PATIENCE_S:.0f} s:\n{self.cluster.log_tails()}")
+                raise StoryError(f"{condition} did not happen within {PATIENCE_S:.0f} s:\n{self.cluster.log_tails()}")
             time.sleep(0.1)
 
 
@@ -142,9 +142,9 @@ def _fails_twice(stage: Stage) -> None:
 
 def _many(stage: Stage) -> None:
     _title(f"{MANY} pods concurrently", "Requests are created as fast as the API server takes them.")
-    taken = bind_many(stage.cluster, MANY, NODES)
+    seconds = bind_many(stage.cluster, MANY, NODES)
     bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
-    print(f"{MANY} pods bound in {taken:.1f} s: {MANY / taken:.0f} a second, making their requests included.")
+    print(f"{MANY} pods bound in {seconds:.1f} s: {MANY / seconds:.0f} a second, making their requests included.")
     print(f"kubectl get pods: {len(bound.splitlines())} are on a node.\n")
 
 

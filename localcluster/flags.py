@@ -107,9 +107,9 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
     """RBAC as in production; admission lacks only the plugins that need a component which does not run here."""
     # TaintNodesByCondition taints each new node as not ready, and only the node lifecycle controller, which does not
     # run here, would remove the taint.
-    disabled = ["TaintNodesByCondition"]
+    excluded_plugins = ["TaintNodesByCondition"]
     if not spec.service_account_admission:
-        disabled.append("ServiceAccount")
+        excluded_plugins.append("ServiceAccount")
     args = [
         f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--bind-address={LOOPBACK}",
@@ -125,7 +125,7 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
         # seconds.
         "--endpoint-reconciler-type=none",
         "--authorization-mode=Node,RBAC",
-        f"--disable-admission-plugins={','.join(disabled)}",
+        f"--disable-admission-plugins={','.join(excluded_plugins)}",
         "--allow-privileged=true",
     ]
     if spec.runtime_config:

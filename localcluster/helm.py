@@ -75,10 +75,10 @@ class HelmCli:
         command = [str(self.binary), *args]
         if kubeconfig is not None:
             command.append(f"--kubeconfig={kubeconfig}")
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-        if done.returncode != 0:
-            raise CommandError(f"helm {' '.join(args)} ended with {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
+        result = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        if result.returncode != 0:
+            raise CommandError(f"helm {' '.join(args)} ended with {result.returncode}: {result.stderr.strip()}")
+        return result.stdout
 
 
 def find_helm(progress: Progress | None = None) -> Helm:

@@ -39,25 +39,25 @@ class HelmSdk:
         """Install the release, or upgrade it if it exists."""
         values = merged_values(release)
         with self._config(kubeconfig, release.namespace) as config:
-            if any(found["name"] == release.name for found in config.list(all_states=True)):
-                done = config.upgrade(str(release.chart), release.name, values, namespace=release.namespace)
+            if any(entry["name"] == release.name for entry in config.list(all_states=True)):
+                result = config.upgrade(str(release.chart), release.name, values, namespace=release.namespace)
             else:
-                done = config.install(
+                result = config.install(
                     str(release.chart), release.name, values, namespace=release.namespace, create_namespace=True
                 )
-            return str(done.get("info", {}).get("notes", ""))
+            return str(result.get("info", {}).get("notes", ""))
 
     def template(self, release: ChartRelease, kube_version: str | None = None) -> list[dict[str, Any]]:
         """Render without a cluster; the library always assumes the Kubernetes version it was built with."""
         if kube_version is not None:
             raise CommandError(f"{self.name} cannot render for another Kubernetes version")
-        with self._translated():
+        with self._translate_errors():
             chart = self._module.Chart.load(str(release.chart))
             try:
-                rendered = chart.render(merged_values(release), name=release.name, namespace=release.namespace)
+                manifests = chart.render(merged_values(release), name=release.name, namespace=release.namespace)
             finally:
                 chart.close()
-        texts = [text for path, text in rendered.items() if not path.endswith("NOTES.txt")]
+        texts = [text for path, text in manifests.items() if not path.endswith("NOTES.txt")]
         return [document for text in texts for document in documents(text)]
 
     def uninstall(self, name: str, namespace: str, kubeconfig: Path) -> str:
@@ -68,7 +68,7 @@ class HelmSdk:
 
     @contextmanager
     def _config(self, kubeconfig: Path, namespace: str) -> Iterator[Any]:
-        with self._translated():
+        with self._translate_errors():
             config = self._module.Config(kubeconfig_path=str(kubeconfig), namespace=namespace)
             try:
                 yield config
@@ -76,7 +76,7 @@ class HelmSdk:
                 config.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except self._module.HelmError as error:
@@ -87,18 +87,18 @@ def merged_values(release: ChartRelease) -> dict[str, Any]:
     """Files in their order, then the single values by dotted name."""
     values: dict[str, Any] = {}
     for path in release.values_files:
-        values = _merged(values, yaml.safe_load(path.read_text()) or {})
-    for dotted, value in release.set_values.items():
-        nested: Any = value
-        for key in reversed(dotted.split(".")):
-            nested = {key: nested}
-        values = _merged(values, nested)
+        values = _merge(values, yaml.safe_load(path.read_text()) or {})
+    for setting, value in release.set_values.items():
+        tree: Any = value
+        for key in reversed(setting.split(".")):
+            tree = {key: tree}
+        values = _merge(values, tree)
     return values
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = _merged(result[key], value) if both else value
+        are_mappings = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = _merge(result[key], value) if are_mappings else value
     return result

@@ -21,11 +21,11 @@ _END_S = 60.0
 @contextmanager
 def running_jobs(cluster: Cluster, namespace: str) -> Iterator[None]:
     """Run every pod that a Job creates in the namespace, until the block ends; raises what could not be run."""
-    stopped = threading.Event()
+    stop = threading.Event()
     failures: list[Exception] = []
 
     def run() -> None:
-        while not stopped.wait(_POLL_S):
+        while not stop.wait(_POLL_S):
             try:
                 for pod in _pending_pods(cluster, namespace):
                     _run_pod(cluster, namespace, pod)
@@ -38,7 +38,7 @@ def running_jobs(cluster: Cluster, namespace: str) -> Iterator[None]:
     try:
         yield
     finally:
-        stopped.set()
+        stop.set()
         thread.join()
     if failures:
         raise failures[0]
@@ -72,10 +72,10 @@ def _run_pod(cluster: Cluster, namespace: str, pod: dict[str, Any]) -> None:
         process = processes[container["name"]]
         if not process.wait(_END_S):
             raise LocalClusterError(f"{process.name} has not ended after {_END_S:g} s:\n{process.process.tail()}")
-        ended = {"exitCode": process.returncode, "message": process.log.read_text()}
-        state = {"terminated": ended | {"reason": "Error" if process.returncode else "Completed"}}
+        termination = {"exitCode": process.returncode, "message": process.log.read_text()}
+        state = {"terminated": termination | {"reason": "Error" if process.returncode else "Completed"}}
         image = {"image": container["image"], "imageID": ""}
         statuses.append({"name": container["name"], "state": state, "ready": False, "restartCount": 0, **image})
-    failed = any(process.returncode for process in processes.values())
-    status = {"phase": "Failed" if failed else "Succeeded", "containerStatuses": statuses}
+    has_failed = any(process.returncode for process in processes.values())
+    status = {"phase": "Failed" if has_failed else "Succeeded", "containerStatuses": statuses}
     cluster.api.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})

@@ -35,8 +35,8 @@ async def _bind_many(cluster: Cluster, count: int, nodes: int) -> float:
 
         async def make_pod(index: int) -> str:
             async with turns:
-                made = await client.create(PODS, NAMESPACE, _pod(index))
-                return str(made["metadata"]["uid"])
+                stored_pod = await client.create(PODS, NAMESPACE, _pod(index))
+                return str(stored_pod["metadata"]["uid"])
 
         async def make_request(index: int, uid: str) -> None:
             async with turns:
@@ -60,13 +60,13 @@ async def _watch_progress(client: KubeClient, count: int) -> None:
         await asyncio.sleep(0.1)
 
 
-def _draw(done: int, count: int) -> None:
-    full = _WIDTH * done // count
-    end = "\n" if done == count else ""
+def _draw(number: int, count: int) -> None:
+    full = _WIDTH * number // count
+    end = "\n" if number == count else ""
     if sys.stdout.isatty():
-        print(f"\r[{'#' * full}{'.' * (_WIDTH - full)}] {done}/{count}", end=end, flush=True)
-    elif done == count:
-        print(f"[{'#' * _WIDTH}] {done}/{count}")
+        print(f"\r[{'#' * full}{'.' * (_WIDTH - full)}] {number}/{count}", end=end, flush=True)
+    elif number == count:
+        print(f"[{'#' * _WIDTH}] {number}/{count}")
 
 
 def _pod(index: int) -> dict[str, object]:

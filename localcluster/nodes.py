@@ -25,10 +25,10 @@ _NODE_INFO = (
 def node_object(name: str, gpus: int = 8, labels: dict[str, str] | None = None) -> dict[str, Any]:
     """A ready node that kwok manages; with the labels of a GPU node if it has GPUs."""
     capacity = {"cpu": "128", "memory": "1Ti", "pods": "500", "ephemeral-storage": "4Ti"}
-    known = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    default_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     if gpus:
         capacity["nvidia.com/gpu"] = str(gpus)
-        known |= {"nvidia.com/gpu.count": str(gpus), "nvidia.com/gpu.memory": str(GPU_MEMORY_MIB)}
+        default_labels |= {"nvidia.com/gpu.count": str(gpus), "nvidia.com/gpu.memory": str(GPU_MEMORY_MIB)}
     ready = {
         "type": "Ready",
         "status": "True",
@@ -42,7 +42,7 @@ def node_object(name: str, gpus: int = 8, labels: dict[str, str] | None = None) 
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": known | (labels or {}),
+            "labels": default_labels | (labels or {}),
             "annotations": {FAKE_NODE_ANNOTATION: FAKE_NODE_VALUE},
         },
         "spec": {},

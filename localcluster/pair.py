@@ -69,14 +69,16 @@ class Pair:
 
     def launch_webhook(self, options: WorkloadOptions | None = None) -> LocalProcess:
         """Start the webhook at the address in the webhook configurations, without waiting for it."""
-        wanted = options or WorkloadOptions()
-        self.webhook = self._launch("webhook", wanted.with_listen(self._webhook_address))
+        workload_options = options or WorkloadOptions()
+        self.webhook = self._launch("webhook", workload_options.with_listen(self._webhook_address))
         return self.webhook
 
     def launch_reconciler(self, options: WorkloadOptions | None = None) -> LocalProcess:
         """Start a reconciler, without waiting for it; a second one needs a name of its own."""
         process = self._launch("reconciler", options or WorkloadOptions())
-        self.reconcilers = [one for one in self.reconcilers if one.name != process.name] + [process]
+        self.reconcilers = [reconciler for reconciler in self.reconcilers if reconciler.name != process.name] + [
+            process
+        ]
         return process
 
     def stop(self) -> None:

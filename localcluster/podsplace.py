@@ -33,8 +33,8 @@ def has_pods_place() -> bool:
     """Whether this machine permits creating mount namespaces; many containers do not."""
     if shutil.which(_UNSHARE[0]) is None:
         return False
-    tried = [*_UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/var/run/"]
-    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+    command = [*_UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/var/run/"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def pods_place(cluster: Cluster, namespace: str, account: str, folder: Path) -> PodsPlace:

@@ -29,8 +29,8 @@ def free_ports(count: int) -> list[int]:
 
     Raises StartError if none is found.
     """
-    with ExitStack() as held:
-        return [_hold(held) for _ in range(count)]
+    with ExitStack() as reservations:
+        return [_hold(reservations) for _ in range(count)]
 
 
 def free_port() -> int:
@@ -52,12 +52,12 @@ def reports_port_taken(log: str) -> bool:
     return any(words in log for words in TAKEN_WORDS)
 
 
-def _hold(held: ExitStack) -> int:
+def _hold(reservations: ExitStack) -> int:
     among = ports_of_listeners()
     for _ in range(_TRIES):
         # Where ephemeral ports leave no room below them, the kernel draws one of these.
         port = random.choice(among) if among else 0  # noqa: S311 - not a secret
-        probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        probe = reservations.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:

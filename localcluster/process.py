@@ -220,6 +220,8 @@ def _started_at(pid: int) -> str | None:
         state, start_ticks = fields[0], fields[19]
         # A zombie has ended; its parent may no longer exist to reap it.
         return None if state in ("Z", "X") else start_ticks
-    done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, started = done.stdout.strip().partition(" ")
+    result = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    state, _, started = result.stdout.strip().partition(" ")
     return started.strip() if started and not state.startswith("Z") else None

@@ -69,11 +69,11 @@ def container_of(spec: Mapping[str, Any], name: str | None = None) -> Mapping[st
     if spec.get("initContainers"):
         raise RenderError("the pod has init containers; they are not run locally")
     containers = spec.get("containers") or []
-    chosen = [item for item in containers if name is None or item["name"] == name]
-    if len(chosen) != 1:
+    matches = [item for item in containers if name is None or item["name"] == name]
+    if len(matches) != 1:
         raise RenderError(f"the pod has {len(containers)} containers; exactly one must be named")
-    found: Mapping[str, Any] = chosen[0]
-    return found
+    container: Mapping[str, Any] = matches[0]
+    return container
 
 
 def wants_token(spec: Mapping[str, Any]) -> bool:
@@ -83,12 +83,12 @@ def wants_token(spec: Mapping[str, Any]) -> bool:
 
 def sources_of(spec: Mapping[str, Any], container: Mapping[str, Any]) -> list[Source]:
     """Every ConfigMap and Secret that the plan needs, without duplicates."""
-    found = [source for volume in _used_volumes(spec, container) for source, *_ in _volume_parts(volume)]
+    sources = [source for volume in _used_volumes(spec, container) for source, *_ in _volume_parts(volume)]
     for entry in container.get("env") or []:
         reference = _key_reference(entry.get("valueFrom") or {})
         if reference is not None:
-            found.append(reference[0])
-    return list(dict.fromkeys(found))
+            sources.append(reference[0])
+    return list(dict.fromkeys(sources))
 
 
 def plan_process(
@@ -108,17 +108,17 @@ def plan_process(
     command = [*(container.get("command") or []), *(container.get("args") or [])]
     if not container.get("command"):
         raise RenderError(f"container {container['name']!r} names no command; the image's own is not known here")
-    argv = [relocated(expanded(word, env), mounts) for word in command]
+    argv = [relocate(expand(word, env), mounts) for word in command]
     if re.fullmatch(r"(?:.*/)?python3?(?:\.\d+)?", argv[0]):
         argv[0] = surroundings.interpreter
     for flag, value in surroundings.flags.items():
         argv = with_flag(argv, flag, value)
     argv += surroundings.extra_args
-    located = {name: relocated(value, mounts) for name, value in env.items()}
-    return Plan(tuple(argv), located, files, tuple(folders))
+    local_env = {name: relocate(value, mounts) for name, value in env.items()}
+    return Plan(tuple(argv), local_env, files, tuple(folders))
 
 
-def expanded(text: str, env: Mapping[str, str]) -> str:
+def expand(text: str, env: Mapping[str, str]) -> str:
     """Expand `$(NAME)` as Kubernetes does: unknown names are unchanged, `$$` is a dollar sign."""
 
     def replace(match: re.Match[str]) -> str:
@@ -129,7 +129,7 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
     return re.sub(r"\$\$|\$\(([^()\s]+)\)", replace, text)
 
 
-def relocated(text: str, mounts: Iterable[_Mount]) -> str:
+def relocate(text: str, mounts: Iterable[_Mount]) -> str:
     """Replace every mount path in the text by its local folder.
 
     Only complete paths match: `/etc/app` does not match in `/etc/app-tls/x` or `/var/etc/app`.
@@ -144,13 +144,13 @@ def relocated(text: str, mounts: Iterable[_Mount]) -> str:
 
 def flag_value(argv: Sequence[str], flag: str) -> str | None:
     """The last value of `--flag=value` or `--flag value`; None if the flag is absent."""
-    found = None
+    value = None
     for index, word in enumerate(argv):
         if word.startswith(f"{flag}="):
-            found = word.partition("=")[2]
+            value = word.partition("=")[2]
         elif word == flag and index + 1 < len(argv):
-            found = argv[index + 1]
-    return found
+            value = argv[index + 1]
+    return value
 
 
 def with_flag(argv: Sequence[str], flag: str, value: str) -> list[str]:
@@ -172,8 +172,8 @@ def with_flag(argv: Sequence[str], flag: str, value: str) -> list[str]:
 
 
 def _used_volumes(spec: Mapping[str, Any], container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    mounted = {mount["name"] for mount in container.get("volumeMounts") or []}
-    return [volume for volume in spec.get("volumes") or [] if volume["name"] in mounted]
+    mount_names = {mount["name"] for mount in container.get("volumeMounts") or []}
+    return [volume for volume in spec.get("volumes") or [] if volume["name"] in mount_names]
 
 
 def _volume_parts(volume: Mapping[str, Any]) -> list[tuple[Source, list[Mapping[str, str]] | None, bool]]:
@@ -204,8 +204,8 @@ def _volume_files(volume: Mapping[str, Any], contents: Contents) -> dict[str, by
             raise RenderError(
                 f"volume {volume.get('name')!r} needs the {source.kind} {source.name!r}, which is missing"
             )
-        wanted = {item["path"]: item["key"] for item in items} if items else {key: key for key in data}
-        for path, key in wanted.items():
+        key_of_path = {item["path"]: item["key"] for item in items} if items else {key: key for key in data}
+        for path, key in key_of_path.items():
             if key not in data:
                 raise RenderError(f"the {source.kind} {source.name!r} has no key {key!r}")
             if path.startswith("/") or ".." in path.split("/"):
@@ -242,7 +242,7 @@ def _environment(
         name, origin = entry["name"], entry.get("valueFrom") or {}
         reference = _key_reference(origin)
         if not origin:
-            env[name] = expanded(entry.get("value", ""), env)
+            env[name] = expand(entry.get("value", ""), env)
         elif reference is not None:
             source, key, is_optional = reference
             data = (contents.get(source) or {}).get(key)

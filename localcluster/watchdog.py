@@ -29,8 +29,8 @@ _CGROUPS_S = 10.0
 
 def main() -> int:
     """Execute the orders until the pipe ends, then end the remaining processes."""
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
     groups: list[int] = []
     folders: list[str] = []
     listings: list[str] = []

@@ -147,12 +147,12 @@ def start_workload(
     cluster: Cluster, namespace: str, deployment: str, options: WorkloadOptions | None = None
 ) -> LocalProcess:
     """Start the process of a Deployment, without waiting for it; it ends with the cluster."""
-    found = cluster.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
-    wanted = options or WorkloadOptions()
-    if not wanted.name:
+    stored = cluster.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
+    workload_options = options or WorkloadOptions()
+    if not workload_options.name:
         # A Deployment's pods have a suffix; this one marks a process without a kubelet.
-        wanted = replace(wanted, name=f"{deployment}-local")
-    return start_pod(cluster, namespace, found["spec"]["template"]["spec"], wanted)
+        workload_options = replace(workload_options, name=f"{deployment}-local")
+    return start_pod(cluster, namespace, stored["spec"]["template"]["spec"], workload_options)
 
 
 def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options: WorkloadOptions) -> LocalProcess:
@@ -199,9 +199,9 @@ def _addresses(container: Mapping[str, Any], options: WorkloadOptions) -> dict[s
     """Listening flags on loopback: the caller's, and a free port for those in the object."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     flags: dict[str, str] = {}
-    for flag, given in ((LISTEN, options.listen), (METRICS_LISTEN, options.metrics_listen), (DEBUG_LISTEN, "")):
-        if given:
-            flags[flag] = given
+    for flag, address in ((LISTEN, options.listen), (METRICS_LISTEN, options.metrics_listen), (DEBUG_LISTEN, "")):
+        if address:
+            flags[flag] = address
         elif flag_value(words, flag) is not None:
             flags[flag] = f"{LOOPBACK}:{free_port()}"
     return flags
@@ -214,12 +214,12 @@ def _contents(cluster: Cluster, namespace: str, spec: Mapping[str, Any], contain
 def _read(cluster: Cluster, namespace: str, source: Source) -> dict[str, bytes] | None:
     """The data of a ConfigMap or Secret; None if it does not exist."""
     try:
-        found = cluster.api.get(f"/api/v1/namespaces/{namespace}/{source.kind}s/{source.name}")
+        stored = cluster.api.get(f"/api/v1/namespaces/{namespace}/{source.kind}s/{source.name}")
     except ApiError as error:
         if error.status == 404:
             return None
         raise
     if source.kind == "secret":
-        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-    data = {key: str(value).encode() for key, value in (found.get("data") or {}).items()}
-    return data | {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}
+        return {key: base64.b64decode(value) for key, value in (stored.get("data") or {}).items()}
+    data = {key: str(value).encode() for key, value in (stored.get("data") or {}).items()}
+    return data | {key: base64.b64decode(value) for key, value in (stored.get("binaryData") or {}).items()}

@@ -116,8 +116,10 @@ def _certificate_manager(
         services = service_names(options.service_name, options.ca_secret.namespace)
         names = (*services, *_own_host(options.listen.host), *LOOPBACK)
         authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names)
-    wanted = TrustOptions(options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file)
-    return CertificateManager(wanted, lambda: server.address, files.serving, metrics, kube_metrics)
+    trust_options = TrustOptions(
+        options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file
+    )
+    return CertificateManager(trust_options, lambda: server.address, files.serving, metrics, kube_metrics)
 
 
 def _checks(server: AdmissionServer, certificate_manager: CertificateManager | None) -> Mapping[str, Check]:

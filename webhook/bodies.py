@@ -45,7 +45,7 @@ class Bodies:
     """The bodies that a listener holds, with their memory bound and the queue for large ones."""
 
     def __init__(self, max_held: int = MAX_HELD) -> None:
-        self._held: FairPool[_Body] = FairPool(max_held)
+        self._bodies: FairPool[_Body] = FairPool(max_held)
         self._turns: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_granting = False
 
@@ -74,7 +74,7 @@ class Bodies:
         except web.RequestPayloadError as error:
             raise BadRequestError(400, "the body cannot be read as its headers describe it") from error
         finally:
-            self._held.drop(peer, body)
+            self._bodies.drop(peer, body)
         return b"".join(body.chunks)
 
     async def _read(self, request: web.BaseRequest, peer: str, body: "_Body") -> None:
@@ -84,8 +84,8 @@ class Bodies:
                 raise too_large()
             body.chunks.append(chunk)
             body.extend(len(chunk) / BODY_RATE)
-            for displaced in self._held.put(peer, body, body.size):
-                displaced.displace()
+            for surplus in self._bodies.put(peer, body, body.size):
+                surplus.displace()
 
     async def _turn(self, peer: str) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -147,7 +147,7 @@ def timeout_s(target: str) -> float:
     query = target.partition("?")[2]
     text = query[:_LONGEST_QUERY].partition(_TIMEOUT)[2].partition("&")[0]
     try:
-        asked = parse_duration(text).total_seconds()
+        requested_s = parse_duration(text).total_seconds()
     except ValueError:
         return DEFAULT_TIMEOUT_S
-    return min(asked, MAX_TIMEOUT_S) if asked > 0 else DEFAULT_TIMEOUT_S
+    return min(requested_s, MAX_TIMEOUT_S) if requested_s > 0 else DEFAULT_TIMEOUT_S

@@ -56,23 +56,23 @@ def _validate_workload(chain: AdmissionChain, review: Review, info: AdmissionInf
 class Hook(StrEnum):
     """A hook; the value is its URL path.
 
-    - ``reviewed``: group and kind of its objects; None for the workload kinds that the chain is configured for.
+    - ``object_kind``: group and kind of its objects; None for the workload kinds that the chain is configured for.
     - ``subresource``: the only one that it reviews; empty for the object itself.
     - ``is_final``: runs after all mutation, so its verdict is the last one.
     - ``call``: reviews an object of this hook.
     """
 
-    reviewed: Kind | None
+    object_kind: Kind | None
     subresource: str
     is_final: bool
     call: Call
 
     def __new__(
-        cls, path: str, reviewed: Kind | None, call: Call, subresource: str = "", is_final: bool = False
+        cls, path: str, object_kind: Kind | None, call: Call, subresource: str = "", is_final: bool = False
     ) -> "Hook":
         hook = str.__new__(cls, path)
         hook._value_ = path
-        hook.reviewed, hook.subresource, hook.is_final = reviewed, subresource, is_final
+        hook.object_kind, hook.subresource, hook.is_final = object_kind, subresource, is_final
         hook.call = call
         return hook
 
@@ -106,6 +106,6 @@ class Hook(StrEnum):
     def is_for(self, review: Review, chain: AdmissionChain) -> bool:
         """Return whether the hook reviews this kind and subresource."""
         kind = (review.group, review.kind)
-        if self.reviewed is None:
+        if self.object_kind is None:
             return kind in chain.workloads
-        return kind == self.reviewed and review.subresource == self.subresource
+        return kind == self.object_kind and review.subresource == self.subresource

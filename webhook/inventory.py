@@ -54,32 +54,32 @@ class GpuInventory:
         self.reflector = Reflector(
             client, Selection(NODES.as_metadata()), on_event=self._on_event, transform=transform_node
         )
-        self._counted: Inventory | None = None
+        self._inventory: Inventory | None = None
 
     def current(self) -> Inventory | None:
         """Return the inventory; None while the watch is not healthy."""
         if self.reflector.last_error is not None:
             return None
-        if self._counted is None:
+        if self._inventory is None:
             # Computed on demand: a starting cluster causes thousands of node events and few pods.
-            self._counted = inventory_of(self.reflector.store.values())
-        return self._counted
+            self._inventory = inventory_of(self.reflector.store.values())
+        return self._inventory
 
     def _on_event(self, _: EventType, __: ObjectKey, old: Object | None, new: Object | None) -> None:
         # Most events of a node change its status only.
         if old is None or new is None or old["metadata"]["labels"] != new["metadata"]["labels"]:
-            self._counted = None
+            self._inventory = None
 
 
 def inventory_of(nodes: Iterable[Object]) -> Inventory:
     """Return the inventory of these nodes. A count that is not a number counts as 0."""
-    most = labelled = 0
+    most = nodes_with_label = 0
     for node in nodes:
         labels = node["metadata"].get("labels") or {}
         count = labels.get(names.NODE_GPU_COUNT, "")
         most = max(most, int(count) if _COUNT.fullmatch(count) else 0)
-        labelled += bool(labels.get(names.NODE_GPU_MEMORY))
-    return Inventory(max_gpus_per_node=most, nodes_with_memory_label=labelled)
+        nodes_with_label += bool(labels.get(names.NODE_GPU_MEMORY))
+    return Inventory(max_gpus_per_node=most, nodes_with_memory_label=nodes_with_label)
 
 
 def transform_node(node: dict[str, Any]) -> Object:

@@ -62,7 +62,7 @@ class WebhookMetrics:
         init_series(self.not_enforced, hook=Hook)
         # Updated for every review; looking a series up by its labels costs more than the increment. This also presets
         # them.
-        self._answered = {
+        self._reviews = {
             (hook, allowed): requests.labels(hook=hook, allowed=str(allowed).lower())
             for hook in Hook
             for allowed in (True, False)
@@ -71,7 +71,7 @@ class WebhookMetrics:
 
     def answered(self, hook: Hook, seconds: float, *, allowed: bool) -> None:
         """Count an answered review, allowed or denied; ``seconds`` is its duration."""
-        self._answered[hook, allowed].inc()
+        self._reviews[hook, allowed].inc()
         self._took[hook].observe(seconds)
 
 

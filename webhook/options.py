@@ -49,33 +49,33 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
     _add_serving_flags(parser)
     _add_file_flags(parser)
     _add_authority_flags(parser)
-    given = parser.parse_args(arguments)
-    error = _error(given)
+    flags = parser.parse_args(arguments)
+    error = _error(flags)
     if error:
         parser.error(error)
-    common = common_options(given)
-    configurations = given.webhook_configuration or ([] if given.tls_cert_file else [DEFAULT_NAME])
+    common = common_options(flags)
+    configurations = flags.webhook_configuration or ([] if flags.tls_cert_file else [DEFAULT_NAME])
     return Options(
         common=common,
-        listen=given.listen,
-        files=FilePaths(given.tls_cert_file, given.tls_private_key_file, given.client_ca_file),
-        ca_file=given.tls_ca_file,
+        listen=flags.listen,
+        files=FilePaths(flags.tls_cert_file, flags.tls_private_key_file, flags.client_ca_file),
+        ca_file=flags.tls_ca_file,
         webhook_configurations=tuple(dict.fromkeys(configurations)),
-        service_name=given.service_name,
-        ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
-        client_names=tuple(given.client_allowed_name or ()),
-        drain=given.drain,
-        inventory=given.inventory,
+        service_name=flags.service_name,
+        ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, flags.ca_secret),
+        client_names=tuple(flags.client_allowed_name or ()),
+        drain=flags.drain,
+        inventory=flags.inventory,
     )
 
 
-def _error(given: argparse.Namespace) -> str:
+def _error(flags: argparse.Namespace) -> str:
     """Return the error of a combination of flags; empty if there is none."""
-    if bool(given.tls_cert_file) != bool(given.tls_private_key_file):
+    if bool(flags.tls_cert_file) != bool(flags.tls_private_key_file):
         return "--tls-cert-file and --tls-private-key-file go together: give both or neither"
-    if given.tls_ca_file and not given.tls_cert_file:
+    if flags.tls_ca_file and not flags.tls_cert_file:
         return "--tls-ca-file is the CA of --tls-cert-file: set both or neither"
-    if given.client_allowed_name and not given.client_ca_file:
+    if flags.client_allowed_name and not flags.client_ca_file:
         return "--client-allowed-name needs --client-ca-file: without it callers show no certificate"
     return ""
 

@@ -91,15 +91,15 @@ def decode_review(body: bytes) -> Review:
 
 def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Review:
     errors: list[FieldError] = []
-    found = _typed(request, _REQUEST, "request", errors)
-    kind = _typed(found.get("kind") or {}, _KIND, "request.kind", errors)
-    user = _typed(found.get("userInfo") or {}, _USER, "request.userInfo", errors)
-    operation, obj, old = found.get("operation", ""), found.get("object"), found.get("oldObject")
+    fields = _typed(request, _REQUEST, "request", errors)
+    kind = _typed(fields.get("kind") or {}, _KIND, "request.kind", errors)
+    user = _typed(fields.get("userInfo") or {}, _USER, "request.userInfo", errors)
+    operation, obj, old = fields.get("operation", ""), fields.get("object"), fields.get("oldObject")
     if operation in _OPERATIONS and not errors:
-        needed = {"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})
+        objects = {"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})
         errors += [
             FieldError("review/missing", f"request.{field}", None, f"is required for {operation}")
-            for field, value in needed.items()
+            for field, value in objects.items()
             if value is None
         ]
     return Review(
@@ -107,9 +107,9 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
         uid=uid,
         group=kind.get("group", ""),
         kind=kind.get("kind", ""),
-        subresource=found.get("subResource", ""),
-        namespace=found.get("namespace", ""),
-        name=found.get("name", ""),
+        subresource=fields.get("subResource", ""),
+        namespace=fields.get("namespace", ""),
+        name=fields.get("name", ""),
         operation=operation,
         user=user.get("username", ""),
         object=obj or {},
@@ -120,15 +120,15 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
 
 def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors: list[FieldError]) -> dict[str, Any]:
     """Return those of the fields that are present; one of another type is added to ``errors``."""
-    found = {}
+    values = {}
     for field, kind in types.items():
         value = source.get(field)
         if type(value) is kind:
-            found[field] = value
+            values[field] = value
         elif value is not None:
             word = "a string" if kind is str else "an object"
             errors.append(FieldError("review/type", f"{path}.{field}", value, f"must be {word}"))
-    return found
+    return values
 
 
 def review_object(
@@ -167,16 +167,16 @@ def encode_answer(review: Review, verdict: Verdict) -> bytes:
 
     A patch that is too large becomes a denial; a denial that is too large is cut to its first errors.
     """
-    answer = _encoded(review, verdict)
+    answer = _encode_verdict(review, verdict)
     if len(answer) <= MAX_ANSWER:
         return answer
     if verdict.allowed:
         message = f"the patch for this object would be longer than {MAX_ANSWER} bytes; make its lists shorter"
-        return _encoded(review, Verdict((FieldError("admission/patch-size", "", None, message),)))
-    return _encoded(review, Verdict((*verdict.errors[:_FIRST_ERRORS], MORE)))
+        return _encode_verdict(review, Verdict((FieldError("admission/patch-size", "", None, message),)))
+    return _encode_verdict(review, Verdict((*verdict.errors[:_FIRST_ERRORS], MORE)))
 
 
-def _encoded(review: Review, verdict: Verdict) -> bytes:
+def _encode_verdict(review: Review, verdict: Verdict) -> bytes:
     response: dict[str, Any] = {"uid": review.uid, "allowed": verdict.allowed}
     if verdict.errors:
         response["status"] = _denial(review, verdict.errors)
@@ -185,10 +185,10 @@ def _encoded(review: Review, verdict: Verdict) -> bytes:
         response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode()
     if verdict.warnings:
         response["warnings"] = [_warning(error) for error in verdict.warnings[:MAX_WARNINGS]]
-    noted = verdict.errors or verdict.warnings
-    if noted:
+    findings = verdict.errors or verdict.warnings
+    if findings:
         # The API server prefixes the keys with the webhook's name in the audit event.
-        rules = ",".join(dict.fromkeys(error.rule for error in noted[: structure.MAX_ERRORS]))
+        rules = ",".join(dict.fromkeys(error.rule for error in findings[: structure.MAX_ERRORS]))
         response["auditAnnotations"] = {"decision": "refused" if verdict.errors else "warned", "rules": rules}
     return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
 

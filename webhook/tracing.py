@@ -15,8 +15,10 @@ def start_span(tracer: Tracer, review: Review, header: str) -> Span:
     """Start the span of a review; ``header`` is the API server's traceparent, empty if not sent."""
     metadata = review.object.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    carried = annotations.get(names.TRACEPARENT) if isinstance(annotations, dict) else None
-    return tracer.start_span("admission", parent_context(carried if isinstance(carried, str) and carried else header))
+    traceparent = annotations.get(names.TRACEPARENT) if isinstance(annotations, dict) else None
+    return tracer.start_span(
+        "admission", parent_context(traceparent if isinstance(traceparent, str) and traceparent else header)
+    )
 
 
 def end_span(span: Span, hook: Hook, review: Review, verdict: Verdict) -> None:

@@ -33,10 +33,10 @@ def review_workload(
     """Review the pod templates of an object of the kind. Modifies their content in place."""
     if info.operation == "UPDATE" and structure.is_deleting(raw):
         return ALLOWED
-    errors = structure.workload_errors if workload.is_built_in else structure.foreign_workload_errors
-    malformed = errors(raw)
-    if malformed:
-        return _as_asked(workload, verdict_of([malformed]))
+    check = structure.workload_errors if workload.is_built_in else structure.foreign_workload_errors
+    errors = check(raw)
+    if errors:
+        return _as_asked(workload, verdict_of([errors]))
     if _has_reviewed_owner(chain, raw):
         return ALLOWED
     # Whether a template is required is the API server's decision.
@@ -46,7 +46,7 @@ def review_workload(
         too_many = FieldError("structure/templates", "spec", len(templates), message)
         return _as_asked(workload, Verdict((too_many,)))
     verdicts = (chain.validate_template(template, path, info) for path, template in templates)
-    return _as_asked(workload, verdict_of((*one.errors, *one.warnings) for one in verdicts))
+    return _as_asked(workload, verdict_of((*verdict.errors, *verdict.warnings) for verdict in verdicts))
 
 
 def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[tuple[str, Any]]:
@@ -59,16 +59,16 @@ def changed_templates(workload: Workload, raw: Object, old: Object | None) -> li
     fresh = [(path, template) for path, template in now if before.get(path) != template]
     if not fresh or not before:
         return fresh
-    kept = {path for path, template in now if before.get(path) == template}
-    moved = Counter(_text(template) for path, template in before.items() if path not in kept)
-    changed = []
+    same_paths = {path for path, template in now if before.get(path) == template}
+    former_texts = Counter(_text(template) for path, template in before.items() if path not in same_paths)
+    result = []
     for path, template in fresh:
         text = _text(template)
-        if text and moved[text]:
-            moved[text] -= 1
+        if text and former_texts[text]:
+            former_texts[text] -= 1
         else:
-            changed.append((path, template))
-    return changed
+            result.append((path, template))
+    return result
 
 
 def _text(template: Any) -> bytes:

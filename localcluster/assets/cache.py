@@ -25,8 +25,8 @@ def cache_root(environ: Mapping[str, str]) -> Path:
     """`$XDG_CACHE_HOME/bowline`, else `~/.cache/bowline`. A relative setting is ignored, as the XDG specification
     requires.
     """
-    configured = environ.get("XDG_CACHE_HOME", "")
-    base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+    cache_home = environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache_home) if cache_home.startswith("/") else Path.home() / ".cache"
     return base / "bowline"
 
 

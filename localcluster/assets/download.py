@@ -67,8 +67,8 @@ class Downloader:
         for recipe in recipes:
             try:
                 yield Answer(recipe, self._fetch_one(recipe, work))
-            except _RefusedError as refused:
-                yield Answer(recipe, None, str(refused))
+            except _RefusedError as refusal:
+                yield Answer(recipe, None, str(refusal))
 
     def _fetch_one(self, recipe: Recipe, work: Path) -> Path:
         source = recipe.download
@@ -76,18 +76,18 @@ class Downloader:
             raise _RefusedError("no binary is published for this platform")
         file_name = source.url.rsplit("/", 1)[-1]
         # The checksum first: it is small, so an unreachable host is detected before anything is written.
-        expected = published_digest(source, file_name, self._read_small(source.checksum_url))
-        if expected is None:
+        expected_digest = published_digest(source, file_name, self._read_small(source.checksum_url))
+        if expected_digest is None:
             raise _RefusedError(f"no checksum is published for {file_name}, and an unverified binary is not used")
         self._progress.report(f"{recipe.tool} {recipe.version}: downloading {source.url}")
-        arrived = work / file_name
-        actual = self._save(source.url, arrived, str(recipe.tool))
-        if actual != expected:
-            raise _RefusedError(f"checksum mismatch for {source.url}: published {expected}, received {actual}")
-        return unpack(arrived, source, work / f"{recipe.tool}.download")
+        archive = work / file_name
+        actual = self._save(source.url, archive, str(recipe.tool))
+        if actual != expected_digest:
+            raise _RefusedError(f"checksum mismatch for {source.url}: published {expected_digest}, received {actual}")
+        return unpack(archive, source, work / f"{recipe.tool}.download")
 
     def _read_small(self, url: str) -> str:
-        with self._opened(url) as stream:
+        with self._open_stream(url) as stream:
             try:
                 return stream.read(_SMALL_LIMIT).decode("utf-8", "replace")
             except (OSError, HTTPException) as error:
@@ -95,26 +95,26 @@ class Downloader:
 
     def _save(self, url: str, target: Path, label: str) -> str:
         digest = hashlib.sha256()
-        received, reported_at = 0, time.monotonic()
-        with self._opened(url) as stream, target.open("wb") as out:
+        received_bytes, reported_at = 0, time.monotonic()
+        with self._open_stream(url) as stream, target.open("wb") as out:
             try:
                 while chunk := stream.read(_CHUNK):
                     digest.update(chunk)
                     out.write(chunk)
-                    received += len(chunk)
+                    received_bytes += len(chunk)
                     if time.monotonic() - reported_at > _REPORT_EVERY_S:
                         reported_at = time.monotonic()
-                        self._progress.report(f"{label}: {received >> 20} MiB so far")
+                        self._progress.report(f"{label}: {received_bytes >> 20} MiB so far")
             except (OSError, HTTPException) as error:
-                raise _RefusedError(f"{url} broke off after {received >> 20} MiB: {_words(error)}") from error
+                raise _RefusedError(f"{url} broke off after {received_bytes >> 20} MiB: {_words(error)}") from error
         return digest.hexdigest()
 
-    def _opened(self, url: str) -> IO[bytes]:
+    def _open_stream(self, url: str) -> IO[bytes]:
         host = urlsplit(url).netloc
         if host in self._away:
             raise _RefusedError(f"{host} is not reachable ({self._away[host]})")
         try:
-            return self._open(url)
+            return self._open_stream(url)
         except urllib.error.HTTPError as error:
             # The host is reachable; only this file is not available.
             error.close()
@@ -148,8 +148,8 @@ def _github_digest(file_name: str, text: str) -> str | None:
 
 
 def _as_digest(word: str) -> str | None:
-    lowered = word.lower()
-    return lowered if re.fullmatch(r"[0-9a-f]{64}", lowered) else None
+    digest = word.lower()
+    return digest if re.fullmatch(r"[0-9a-f]{64}", digest) else None
 
 
 def unpack(archive: Path, source: Download, target: Path) -> Path:

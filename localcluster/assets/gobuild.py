@@ -40,16 +40,16 @@ class GoBuilder:
 
     def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
         """Build module by module; the tools of one module in one run."""
-        for group in grouped(recipes):
+        for group in group_recipes(recipes):
             names = ", ".join(recipe.tool for recipe in group)
             try:
-                built = self._build(group, work / f"build-{group[0].tool}", names)
-            except _FailedError as failed:
+                folder = self._build(group, work / f"build-{group[0].tool}", names)
+            except _FailedError as failure:
                 for recipe in group:
-                    yield Answer(recipe, None, str(failed))
+                    yield Answer(recipe, None, str(failure))
                 continue
             for recipe in group:
-                yield Answer(recipe, built / recipe.tool)
+                yield Answer(recipe, folder / recipe.tool)
 
     def _build(self, group: Sequence[Recipe], folder: Path, names: str) -> Path:
         go = shutil.which("go", path=self._environ.get("PATH"))
@@ -58,11 +58,11 @@ class GoBuilder:
         target = group[0].build
         binaries = folder / "bin"
         binaries.mkdir(parents=True)
-        staged: list[str] = []
+        modules: list[str] = []
         if target.staged:
             self._progress.report(f"{names} {target.version}: reading the module {target.module}")
-            staged = staging_modules(self._module_file(go, target, folder))
-        (folder / "go.mod").write_text(module_text(target, staged))
+            modules = staging_modules(self._module_file(go, target, folder))
+        (folder / "go.mod").write_text(module_text(target, modules))
         # The binary of a single package gets the tool's name; of several, each gets its package's name, which for
         # Kubernetes is the same.
         output = binaries if len(group) > 1 else binaries / group[0].tool
@@ -113,7 +113,7 @@ class GoBuilder:
                 return
 
 
-def grouped(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
+def group_recipes(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
     """Recipes by module and version, in the order of their first mention."""
     groups: dict[tuple[str, str], list[Recipe]] = {}
     for recipe in recipes:
@@ -126,13 +126,13 @@ def staging_modules(module_file: str) -> list[str]:
     return re.findall(r"^\s*(?:replace\s+)?(\S+)\s+=>\s+\./staging/", module_file, re.MULTILINE)
 
 
-def module_text(target: GoBuild, staged: Sequence[str]) -> str:
+def module_text(target: GoBuild, modules: Sequence[str]) -> str:
     """The go.mod of the temporary module; `v1.36.3` maps every staging repository to `v0.36.3`."""
     # Without the go line (or below 1.17) go loads the requirements of every requirement, including unused modules,
     # which is slow and fails if one of them has vanished.
     lines = ["module bowline.local/assets", "", "go 1.24", "", f"require {target.module} {target.version}", ""]
     twin = re.sub(r"^v1\.", "v0.", target.version)
-    lines += [f"replace {name} => {name} {twin}" for name in staged]
+    lines += [f"replace {name} => {name} {twin}" for name in modules]
     return "\n".join(lines) + "\n"
 
 

@@ -70,18 +70,18 @@ class Folder:
         return Answer(recipe, candidate)
 
 
-def _minor_fault(binary: Path, wanted: str) -> str:
+def _minor_fault(binary: Path, expected_version: str) -> str:
     """Return why the binary's minor version is not the wanted one; empty if it is."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [binary, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{binary} does not run: {error}"
-    found = re.search(r"v\d+\.\d+", done.stdout)
-    minor = ".".join(wanted.split(".")[:2])
-    if found is None:
+    match = re.search(r"v\d+\.\d+", result.stdout)
+    minor = ".".join(expected_version.split(".")[:2])
+    if match is None:
         return f"{binary} --version prints no version"
-    if found[0] != minor:
-        return f"{binary} is {found[0]}, asked for {minor}"
+    if match[0] != minor:
+        return f"{binary} is {match[0]}, asked for {minor}"
     return ""

@@ -55,11 +55,11 @@ def ensure_assets(
 ) -> Assets:
     """Return every named binary, from the first provider that has it. Raises AssetsError for those that none has."""
     env = os.environ if environ is None else environ
-    shown = progress or Progress()
+    progress_output = progress or Progress()
     release = release_for(minor, env)
     recipes = [recipe_for(tool, release, this_platform()) for tool in tools]
-    fetchers: list[Fetcher] = [Downloader(shown), GoBuilder(shown, env)]
-    chain = Chain(folders_of(env), Cache(cache_root(env)), fetchers, shown)
+    fetchers: list[Fetcher] = [Downloader(progress_output), GoBuilder(progress_output, env)]
+    chain = Chain(folders_of(env), Cache(cache_root(env)), fetchers, progress_output)
     return Assets(release, chain.supply(recipes))
 
 
@@ -99,50 +99,50 @@ class Chain:
     def supply(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
         """Return a path per recipe. Raises AssetsError."""
         refusals: dict[Tool, list[str]] = {recipe.tool: [] for recipe in recipes}
-        found = self._from_folders(recipes, refusals)
-        self._from_cache(recipes, found)
-        if missing := _without(recipes, found):
+        paths = self._from_folders(recipes, refusals)
+        self._from_cache(recipes, paths)
+        if missing := _without(recipes, paths):
             for recipe in missing:
                 refusals[recipe.tool].append(f"cache: {self._cache.path(recipe)} is not there")
-            self._fetch(missing, found, refusals)
-        if missing := _without(recipes, found):
+            self._fetch(missing, paths, refusals)
+        if missing := _without(recipes, paths):
             raise AssetsError(_not_available(missing, refusals))
-        return found
+        return paths
 
     def _from_folders(self, recipes: Sequence[Recipe], refusals: dict[Tool, list[str]]) -> dict[Tool, Path]:
-        found: dict[Tool, Path] = {}
+        paths: dict[Tool, Path] = {}
         for folder in self._folders:
             faults = []
-            for recipe in _without(recipes, found):
+            for recipe in _without(recipes, paths):
                 answer = folder.find(recipe)
                 if answer.path:
-                    found[recipe.tool] = answer.path
+                    paths[recipe.tool] = answer.path
                     continue
                 refusals[recipe.tool].append(f"{folder.name}: {answer.reason}")
                 # Helm is often installed elsewhere and is not part of a control plane.
                 if recipe.tool is not Tool.HELM:
                     faults.append(answer.reason)
             if faults and folder.setting == FOLDER_SETTING:
-                listed = "".join(f"\n  - {fault}" for fault in faults)
-                raise AssetsError(f"{folder.name} is set and must hold every binary of the cluster:{listed}")
-        return found
+                listing = "".join(f"\n  - {fault}" for fault in faults)
+                raise AssetsError(f"{folder.name} is set and must hold every binary of the cluster:{listing}")
+        return paths
 
-    def _from_cache(self, recipes: Sequence[Recipe], found: dict[Tool, Path]) -> None:
-        for recipe in _without(recipes, found):
+    def _from_cache(self, recipes: Sequence[Recipe], paths: dict[Tool, Path]) -> None:
+        for recipe in _without(recipes, paths):
             if path := self._cache.find(recipe):
-                found[recipe.tool] = path
+                paths[recipe.tool] = path
 
-    def _fetch(self, missing: Sequence[Recipe], found: dict[Tool, Path], refusals: dict[Tool, list[str]]) -> None:
+    def _fetch(self, missing: Sequence[Recipe], paths: dict[Tool, Path], refusals: dict[Tool, list[str]]) -> None:
         with self._cache.exclusive(self._progress) as work:
-            self._from_cache(missing, found)
+            self._from_cache(missing, paths)
             for fetcher in self._fetchers:
-                left = _without(missing, found)
+                left = _without(missing, paths)
                 if not left:
                     return
                 for answer in fetcher.fetch(left, work):
                     recipe = answer.recipe
                     if answer.path:
-                        found[recipe.tool] = self._cache.admit(recipe, answer.path)
+                        paths[recipe.tool] = self._cache.admit(recipe, answer.path)
                         self._progress.report(f"{recipe.tool} {recipe.version}: ready ({fetcher.name})")
                     else:
                         refusals[recipe.tool].append(f"{fetcher.name}: {answer.reason}")
@@ -150,8 +150,8 @@ class Chain:
                         self._progress.report(f"{recipe.tool} {recipe.version}: no {fetcher.name}: {first_line}")
 
 
-def _without(recipes: Sequence[Recipe], found: Mapping[Tool, Path]) -> list[Recipe]:
-    return [recipe for recipe in recipes if recipe.tool not in found]
+def _without(recipes: Sequence[Recipe], paths: Mapping[Tool, Path]) -> list[Recipe]:
+    return [recipe for recipe in recipes if recipe.tool not in paths]
 
 
 def _not_available(missing: Sequence[Recipe], refusals: Mapping[Tool, Sequence[str]]) -> str:

@@ -48,11 +48,17 @@ def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
     A full version such as `v1.35.2` is reduced to its minor: only the patch release in the table is known to build.
     Raises AssetsError for an unsupported one.
     """
-    asked = minor or environ.get(MINOR_SETTING) or DEFAULT_MINOR
-    wanted = ".".join(asked.removeprefix("v").split(".")[:2])
-    if wanted not in KUBERNETES:
+    version = minor or environ.get(MINOR_SETTING) or DEFAULT_MINOR
+    selected_minor = ".".join(version.removeprefix("v").split(".")[:2])
+    if selected_minor not in KUBERNETES:
         known = ", ".join(KUBERNETES)
-        raise AssetsError(f"Kubernetes {asked!r} is not supported; set {MINOR_SETTING} to one of {known}")
+        raise AssetsError(f"Kubernetes {version!r} is not supported; set {MINOR_SETTING} to one of {known}")
     return Release(
-        minor=wanted, kubernetes=KUBERNETES[wanted], etcd=ETCD, kwok=KWOK, helm=HELM, kai=KAI, containerd=CONTAINERD
+        minor=selected_minor,
+        kubernetes=KUBERNETES[selected_minor],
+        etcd=ETCD,
+        kwok=KWOK,
+        helm=HELM,
+        kai=KAI,
+        containerd=CONTAINERD,
     )

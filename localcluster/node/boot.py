@@ -42,21 +42,21 @@ class Boot:
     async def run(self) -> None:
         """Set everything up, then serve until SIGTERM."""
         loop = asyncio.get_running_loop()
-        stopped = asyncio.Event()
-        loop.add_signal_handler(signal.SIGTERM, stopped.set)
+        stop = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
         try:
             mount_all(self._node)
             connect_network()
             self._log("namespaces are ready")
             await self._start_all()
         except Exception:
-            self._node.failed.write_text(traceback.format_exc())
+            self._node.failure_report.write_text(traceback.format_exc())
             raise
         forward = await asyncio.start_server(self._forward, sock=self._listener)
         control = await asyncio.start_unix_server(self._command, str(self._node.control_socket))
         self._node.ready.touch()
         async with forward, control:
-            await stopped.wait()
+            await stop.wait()
 
     async def _start_all(self) -> None:
         for name in ("etcd", "kube-apiserver", "containerd"):
@@ -201,16 +201,16 @@ def connect_network() -> None:
     run("ip", "link", "set", "node0", "up")
     run("ip", "route", "add", "default", "dev", "node0")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
-    bridged = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-    if bridged.exists():
-        bridged.write_text("1\n")
+    bridge_setting = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+    if bridge_setting.exists():
+        bridge_setting.write_text("1\n")
 
 
 def run(*command: str) -> None:
     """Run a command. Raises ChildProcessError with its error output."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ChildProcessError(f"{' '.join(command)}: {done.stderr.strip()}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise ChildProcessError(f"{' '.join(command)}: {result.stderr.strip()}")
 
 
 if __name__ == "__main__":

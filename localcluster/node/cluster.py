@@ -213,8 +213,8 @@ def _wait_ready(plane: ControlPlane, boundary: Process, gpus: int) -> None:
     last = "no answer yet"
     try:
         while time.monotonic() < deadline:
-            if node.failed.exists():
-                raise StartError(f"the node could not be started:\n{node.failed.read_text()}")
+            if node.failure_report.exists():
+                raise StartError(f"the node could not be started:\n{node.failure_report.read_text()}")
             if not boundary.alive:
                 raise StartError(f"the node ended; end of {boundary.log}:\n{boundary.tail()}")
             if node.ready.exists():
@@ -236,5 +236,5 @@ def _not_ready(client: ApiClient, gpus: int) -> str:
     ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {"status": "Unknown"})
     if ready["status"] != "True":
         return f"Ready={ready['status']}: {ready.get('message', '')}"
-    found = status.get("allocatable", {}).get("nvidia.com/gpu", "0")
-    return "" if found == str(gpus) else f"{found} of {gpus} GPUs are registered"
+    registered_gpus = status.get("allocatable", {}).get("nvidia.com/gpu", "0")
+    return "" if registered_gpus == str(gpus) else f"{registered_gpus} of {gpus} GPUs are registered"

@@ -30,10 +30,10 @@ def main(argv: list[str]) -> None:
     """Never returns."""
     node = NodeLayout(Path(argv[0]))
     # Read completely before moving: each move changes the file.
-    wanted = cgroups(Path("/proc/self/cgroup").read_text(), f"bowline-node-{uuid.uuid4().hex[:8]}")
+    node_cgroups = cgroups(Path("/proc/self/cgroup").read_text(), f"bowline-node-{uuid.uuid4().hex[:8]}")
     # Written before they exist, so that the watchdog removes them whenever this process is killed.
-    node.cgroups.write_text("".join(f"{cgroup.path}\n" for cgroup in wanted))
-    for cgroup in wanted:
+    node.cgroups.write_text("".join(f"{cgroup.path}\n" for cgroup in node_cgroups))
+    for cgroup in node_cgroups:
         cgroup.path.mkdir()
         if cgroup.has_cpus:
             # Empty in a new cgroup of version 1, which no process can enter then.
@@ -51,18 +51,18 @@ def main(argv: list[str]) -> None:
 
 def cgroups(memberships: str, name: str) -> list[Cgroup]:
     """Return one cgroup per hierarchy, below the caller's. memberships: the text of /proc/self/cgroup."""
-    wanted = []
+    node_cgroups = []
     for line in memberships.splitlines():
         hierarchy, controllers, path = line.split(":", 2)
         parent = _folder(hierarchy, controllers) / path.lstrip("/")
-        wanted.append(Cgroup(parent, parent / name, "cpuset" in controllers.split(",")))
-    return wanted
+        node_cgroups.append(Cgroup(parent, parent / name, "cpuset" in controllers.split(",")))
+    return node_cgroups
 
 
 def _folder(hierarchy: str, controllers: str) -> Path:
     if hierarchy == "0":
-        unified = _MOUNT / "unified"
-        return unified if unified.is_dir() else _MOUNT
+        unified_mount = _MOUNT / "unified"
+        return unified_mount if unified_mount.is_dir() else _MOUNT
     return _MOUNT / controllers.removeprefix("name=")
 
 

@@ -91,7 +91,7 @@ class Images:
                 self._try(["buildah", *self._global(), "rmi", str(former)], 60)
         archive.touch()
         used = {path: path.stat().st_mtime for path in self._store.glob("bowline-*.tar")}
-        for old in superseded(used, time.time()):
+        for old in archives_to_delete(used, time.time()):
             old.unlink()
         return archive
 
@@ -99,8 +99,8 @@ class Images:
         """Return NAME@DIGEST of a Python image in buildah's store."""
         name = _PYTHON_IMAGE
         if self._entry(name, "digest") is None:
-            pulled = self._try(["buildah", *self._global(), "pull", "--quiet", "--retry=0", _PUBLIC_PYTHON], 60)
-            if pulled:
+            is_pulled = self._try(["buildah", *self._global(), "pull", "--quiet", "--retry=0", _PUBLIC_PYTHON], 60)
+            if is_pulled:
                 name = _PUBLIC_PYTHON
             else:
                 self._build_base()
@@ -119,9 +119,9 @@ class Images:
         self._progress.report("image python: no registry answers; built from Debian packages and this Python")
         with _Folder(self._store) as folder:
             root = folder / "root"
-            excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
+            exclusions = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
             include = f"--include={_DEBIAN_PACKAGES}"
-            self._run(["mmdebstrap", "--variant=minbase", include, *excluded, _DEBIAN, str(root)])
+            self._run(["mmdebstrap", "--variant=minbase", include, *exclusions, _DEBIAN, str(root)])
             ignore = shutil.ignore_patterns(*_LEFT_OUT)
             shutil.copytree(prefix, root / "usr/local", symlinks=True, ignore=ignore, dirs_exist_ok=True)
             interpreter = root / "usr/local/bin"
@@ -135,8 +135,8 @@ class Images:
             self._run(["chroot", str(root), "ldconfig"])
             self._run(["chroot", str(root), "python3", "-m", "ensurepip", "--default-pip"])
             self._run(["chroot", str(root), "python3", "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"])
-            for unused in ("ensurepip", "lib2to3", "pydoc_data", "turtledemo"):
-                shutil.rmtree(library / unused, ignore_errors=True)
+            for module in ("ensurepip", "lib2to3", "pydoc_data", "turtledemo"):
+                shutil.rmtree(library / module, ignore_errors=True)
             for name in ("python", "pip"):
                 if not (interpreter / name).exists():
                     (interpreter / name).symlink_to(f"{name}3")
@@ -158,30 +158,30 @@ class Images:
 
     def _entry(self, image: str, key: str) -> str | None:
         """Return the id or digest of an image in buildah's store; None if it is not there."""
-        done = subprocess.run(
+        result = subprocess.run(
             ["buildah", *self._global(), "images", "--json", image], capture_output=True, text=True, check=False
         )
-        if done.returncode != 0:
+        if result.returncode != 0:
             return None
-        return next((str(entry[key]) for entry in json.loads(done.stdout)), None)
+        return next((str(entry[key]) for entry in json.loads(result.stdout)), None)
 
     def _global(self) -> list[str]:
         return [f"--root={self._store / 'storage'}", f"--runroot={self._store / 'run'}", "--storage-driver=overlay"]
 
     def _run(self, command: Sequence[str]) -> None:
-        done = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_COMMAND_TIMEOUT_S, env=_environment()
         )
-        if done.returncode != 0:
-            tail = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
-            raise AssetsError(f"`{' '.join(command[:2])} …` ended with {done.returncode}:\n{tail}")
+        if result.returncode != 0:
+            tail = "\n".join((result.stdout + result.stderr).splitlines()[-25:])
+            raise AssetsError(f"`{' '.join(command[:2])} …` ended with {result.returncode}:\n{tail}")
 
     def _try(self, command: Sequence[str], timeout_s: float) -> bool:
         try:
-            done = subprocess.run(command, capture_output=True, check=False, timeout=timeout_s)
+            result = subprocess.run(command, capture_output=True, check=False, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             return False
-        return done.returncode == 0
+        return result.returncode == 0
 
 
 class _Folder:
@@ -202,7 +202,7 @@ def has_image() -> bool:
     return any((cache_root(os.environ) / "images").glob("bowline-*.tar"))
 
 
-def superseded(used: Mapping[Path, float], now: float) -> list[Path]:
+def archives_to_delete(used: Mapping[Path, float], now: float) -> list[Path]:
     """Return the archives to delete: neither among the most recently used nor used in the last hour.
 
     used: the time of each archive's last use, in seconds since the epoch.
@@ -223,8 +223,8 @@ def source_digest(checkout: Path) -> str:
 def _inputs(checkout: Path) -> Iterable[Path]:
     for name in (*_BUILD_INPUTS, *_BUILD_PACKAGES):
         path = checkout / name
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in found:
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
             if file.is_file() and not {"tests", "__pycache__"} & set(file.relative_to(checkout).parts):
                 yield file
 
@@ -232,8 +232,8 @@ def _inputs(checkout: Path) -> Iterable[Path]:
 def _host_files() -> list[str]:
     """Return volumes for the build: the host's certificates and pip settings, which its network may need."""
     paths = ssl.get_default_verify_paths()
-    wanted = [paths.cafile and str(Path(paths.cafile).parent), "/etc/ssl/certs", "/etc/pip.conf"]
-    present = dict.fromkeys(path for path in wanted if path and Path(path).exists())
+    candidates = [paths.cafile and str(Path(paths.cafile).parent), "/etc/ssl/certs", "/etc/pip.conf"]
+    present = dict.fromkeys(path for path in candidates if path and Path(path).exists())
     return [f"--volume={path}:{path}:ro" for path in present]
 
 

@@ -68,6 +68,6 @@ def _build(work: Path, progress: Progress) -> None:
 
 def _run(command: list[str], folder: Path) -> None:
     environ = {**os.environ, "GOWORK": "off", "CGO_ENABLED": "0"}
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise AssetsError(f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    result = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise AssetsError(f"`{' '.join(command)}` ended with {result.returncode}:\n{result.stderr[-3000:]}")

@@ -65,7 +65,7 @@ class NodeLayout:
         return self.folder / "ready"
 
     @property
-    def failed(self) -> Path:
+    def failure_report(self) -> Path:
         """Why `boot` could not start everything."""
         return self.folder / "failed"
 

@@ -247,9 +247,9 @@ class BindRequest:
     @property
     def conditions(self) -> tuple[Object, ...]:
         """The stored conditions, without those that have no type, as a foreign CRD may store them."""
-        stored = self.status.get("conditions")
-        listed = stored if isinstance(stored, list) else ()
-        return tuple(one for one in listed if isinstance(one, dict) and isinstance(one.get("type"), str))
+        value = self.status.get("conditions")
+        items = value if isinstance(value, list) else ()
+        return tuple(item for item in items if isinstance(item, dict) and isinstance(item.get("type"), str))
 
     @property
     def failed_attempts(self) -> int:
@@ -280,14 +280,13 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
         return None, tuple(schema_errors("bindrequest/schema", path, error.errors()))
 
 
-def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRequest:
+def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -> BindRequest:
     """Decode a raw BindRequest. Never raises for its content: errors of the spec are in ``errors``.
 
-    ``known``: another version of the same object; its decoded spec is reused if the spec is unchanged, as it nearly
-    always is.
+    ``other_version``: of the same object; its decoded spec is reused if the spec is unchanged, as usual.
     """
     metadata = raw["metadata"]
-    same = known if known is not None and known.raw.get("spec") == raw.get("spec") else None
+    same = other_version if other_version is not None and other_version.raw.get("spec") == raw.get("spec") else None
     spec, errors = decode_spec(raw.get("spec")) if same is None else (same.spec, same.errors)
     return BindRequest(
         key=key_of(raw),

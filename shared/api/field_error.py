@@ -62,10 +62,10 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join([c if c.isprintable() or c == "\t" else escaped(c) for c in text])
+    return "".join([c if c.isprintable() or c == "\t" else escape(c) for c in text])
 
 
-def escaped(character: str) -> str:
+def escape(character: str) -> str:
     """Return a character's JSON escape."""
     code = ord(character)
     if code <= _LAST_OF_PLANE_0:

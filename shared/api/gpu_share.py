@@ -52,11 +52,11 @@ def share_target(pod: Object) -> ShareTarget | None:
     containers: list[Any] = spec.get("containers") or []
     if names.GPU_FRACTION_CONTAINER not in annotations:
         return ShareTarget("containers", 0, containers[0]) if containers else None
-    wanted = annotations[names.GPU_FRACTION_CONTAINER]
+    container_name = annotations[names.GPU_FRACTION_CONTAINER]
     fields: tuple[Literal["initContainers", "containers"], ...] = ("initContainers", "containers")
     for field in fields:
         for index, container in enumerate(spec.get(field) or ()):
-            if wanted and container.get("name") == wanted:
+            if container_name and container.get("name") == container_name:
                 return ShareTarget(field, index, container)
     return None
 
@@ -108,18 +108,18 @@ def memory_limit(pod: Object, node: Object, portion: Decimal) -> tuple[str, str]
     Returns an empty limit and the reason if it is unknown. A pod that requests an amount gets that amount, because a
     request's portion has only two decimals. Otherwise it is the portion of the memory in the node's label.
     """
-    asked = (pod["metadata"].get("annotations") or {}).get(names.GPU_MEMORY)
-    if asked is not None and names.GPU_FRACTION not in pod["metadata"]["annotations"]:
-        if _AMOUNT.fullmatch(asked) and int(asked) > 0:
-            return f"{int(asked)}m", ""
-        return "", f'metadata.annotations[{names.GPU_MEMORY}]: "{asked}" must be a whole number of MiB above 0'
-    written = (node["metadata"].get("labels") or {}).get(names.NODE_GPU_MEMORY)
+    amount = (pod["metadata"].get("annotations") or {}).get(names.GPU_MEMORY)
+    if amount is not None and names.GPU_FRACTION not in pod["metadata"]["annotations"]:
+        if _AMOUNT.fullmatch(amount) and int(amount) > 0:
+            return f"{int(amount)}m", ""
+        return "", f'metadata.annotations[{names.GPU_MEMORY}]: "{amount}" must be a whole number of MiB above 0'
+    label = (node["metadata"].get("labels") or {}).get(names.NODE_GPU_MEMORY)
     where = f"node {node['metadata']['name']}: metadata.labels[{names.NODE_GPU_MEMORY}]"
-    if written is None:
+    if label is None:
         return "", f"{where} is missing, so the memory of its GPUs is unknown; have GPU feature discovery label it"
-    if not _AMOUNT.fullmatch(written) or int(written) == 0:
-        return "", f'{where}: "{written}" must be a whole number of MiB; correct the label'
-    total = int(written) if int(written) < _TIB_IN_MIB else int(written) // _BYTES_PER_MIB
+    if not _AMOUNT.fullmatch(label) or int(label) == 0:
+        return "", f'{where}: "{label}" must be a whole number of MiB; correct the label'
+    total = int(label) if int(label) < _TIB_IN_MIB else int(label) // _BYTES_PER_MIB
     limit = int(total * portion)
     if limit <= 0:
         return "", f"spec.receivedGPU.portion: {portion} of {total} MiB is nothing; have the scheduler give more"

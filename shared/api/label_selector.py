@@ -24,47 +24,51 @@ _REQUIREMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The condition on one key. ``allowed``: the only values it may have (None: any); ``denied``: excluded values."""
+    """The condition on one key. ``allowed_values``: None for any. The key has none of ``excluded_values``."""
 
-    allowed: frozenset[str] | None = None
-    denied: frozenset[str] = frozenset()
+    allowed_values: frozenset[str] | None = None
+    excluded_values: frozenset[str] = frozenset()
     may_be_present: bool = True
     may_be_absent: bool = True
 
     @property
     def possible(self) -> bool:
         """Whether any object can satisfy it."""
-        return self.may_be_absent or (self.may_be_present and self.allowed != frozenset())
+        return self.may_be_absent or (self.may_be_present and self.allowed_values != frozenset())
 
-    def both(self, other: "Condition") -> "Condition":
-        """Return the conjunction of both conditions."""
-        denied = self.denied | other.denied
-        sets = [allowed for allowed in (self.allowed, other.allowed) if allowed is not None]
-        allowed = frozenset.intersection(*sets) - denied if sets else None
-        present = self.may_be_present and other.may_be_present
-        absent = self.may_be_absent and other.may_be_absent
+    def intersect(self, condition: "Condition") -> "Condition":
+        """Return the conjunction with another condition on the key."""
+        excluded_values = self.excluded_values | condition.excluded_values
+        sets = [values for values in (self.allowed_values, condition.allowed_values) if values is not None]
+        allowed_values = frozenset.intersection(*sets) - excluded_values if sets else None
+        present = self.may_be_present and condition.may_be_present
+        absent = self.may_be_absent and condition.may_be_absent
         # Denied values are redundant beside allowed ones, and if the key must be absent.
-        denied = frozenset() if allowed is not None or not present else denied
-        return Condition(allowed, denied, present, absent)
+        excluded_values = frozenset() if allowed_values is not None or not present else excluded_values
+        return Condition(allowed_values, excluded_values, present, absent)
 
     def admits(self, value: str | None) -> bool:
         """Return whether a label may have this value; None is the absence of the label."""
         if value is None:
             return self.may_be_absent
-        return self.may_be_present and value not in self.denied and (self.allowed is None or value in self.allowed)
+        return (
+            self.may_be_present
+            and value not in self.excluded_values
+            and (self.allowed_values is None or value in self.allowed_values)
+        )
 
     def text(self, key: str) -> str:
         """Return the condition in selector syntax."""
         if not self.may_be_present:
             return f"!{key}"
-        if self.allowed is not None:
-            values = sorted(self.allowed)
+        if self.allowed_values is not None:
+            values = sorted(self.allowed_values)
             return f"{key}={values[0]}" if len(values) == 1 else f"{key} in ({','.join(values)})"
         parts = [] if self.may_be_absent else [key]
-        if len(self.denied) == 1:
-            parts.append(f"{key}!={next(iter(self.denied))}")
-        elif self.denied:
-            parts.append(f"{key} notin ({','.join(sorted(self.denied))})")
+        if len(self.excluded_values) == 1:
+            parts.append(f"{key}!={next(iter(self.excluded_values))}")
+        elif self.excluded_values:
+            parts.append(f"{key} notin ({','.join(sorted(self.excluded_values))})")
         return ",".join(parts)
 
 
@@ -82,10 +86,10 @@ class LabelSelector:
         """Return whether an object with these labels is selected."""
         return all(condition.admits(labels.get(key)) for key, condition in self.conditions.items())
 
-    def overlaps(self, other: "LabelSelector") -> bool:
+    def overlaps(self, selector: "LabelSelector") -> bool:
         """Return whether both can select the same object."""
-        shared = self.conditions.keys() & other.conditions.keys()
-        return all(self.conditions[key].both(other.conditions[key]).possible for key in shared)
+        shared = self.conditions.keys() & selector.conditions.keys()
+        return all(self.conditions[key].intersect(selector.conditions[key]).possible for key in shared)
 
 
 def parse_label_selector(text: str) -> LabelSelector:
@@ -96,15 +100,15 @@ def parse_label_selector(text: str) -> LabelSelector:
     conditions: dict[str, Condition] = {}
     position = 0
     while text[position:].strip():
-        found = _REQUIREMENT.match(text, position)
-        if found is None:
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
             raise ValueError(
                 f"label selector {text!r}: cannot be understood from {text[position:].strip()!r} on; "
                 "write requirements such as key=value, key!=value, key in (a,b), key notin (a,b), key, !key"
             )
-        key, condition = _condition(found, text)
-        conditions[key] = conditions.get(key, Condition()).both(condition)
-        position = found.end()
+        key, condition = _condition(match, text)
+        conditions[key] = conditions.get(key, Condition()).intersect(condition)
+        position = match.end()
     if text.rstrip().endswith(","):
         raise ValueError(f"label selector {text!r}: ends with a comma; remove it")
     for key, condition in conditions.items():
@@ -113,17 +117,17 @@ def parse_label_selector(text: str) -> LabelSelector:
     return LabelSelector(conditions)
 
 
-def _condition(found: "re.Match[str]", text: str) -> tuple[str, Condition]:
-    if absent := found["absent"]:
+def _condition(match: "re.Match[str]", text: str) -> tuple[str, Condition]:
+    if absent := match["absent"]:
         return absent, Condition(may_be_present=False)
-    if present := found["present"]:
+    if present := match["present"]:
         return present, Condition(may_be_absent=False)
-    if key := found["key"]:
-        values, denies = frozenset((found["value"],)), found["equality"] == "!="
+    if key := match["key"]:
+        values, denies = frozenset((match["value"],)), match["equality"] == "!="
     else:
-        key, denies = found["set"], found["operator"] == "notin"
-        values = frozenset(value.strip() for value in found["values"].split(","))
+        key, denies = match["set"], match["operator"] == "notin"
+        values = frozenset(value.strip() for value in match["values"].split(","))
         wrong = next((value for value in sorted(values) if not re.fullmatch(_VALUE, value)), None)
         if wrong is not None:
             raise ValueError(f"label selector {text!r}: {wrong!r} can be no label's value")
-    return key, Condition(denied=values) if denies else Condition(allowed=values, may_be_absent=False)
+    return key, Condition(excluded_values=values) if denies else Condition(allowed_values=values, may_be_absent=False)

@@ -32,11 +32,11 @@ def parse_quantity(value: object) -> Decimal:
     match = _GRAMMAR.fullmatch(text)
     if not match or not text:
         raise ValueError("is not a quantity such as 2, 500m, 1.5Gi or 1e3")
-    sign, whole, part, binary, decimal, exponent = match.group(
+    sign, integer, part, binary, decimal, exponent = match.group(
         "sign", "whole", "part", "binary", "decimal", "exponent"
     )
     power = _DECIMAL.get(decimal, 0) if exponent is None else _exponent(exponent)
-    number = Decimal(f"{sign}{whole or 0}.{part or 0}e{power}")
+    number = Decimal(f"{sign}{integer or 0}.{part or 0}e{power}")
     if binary:
         number = _EXACT.multiply(number, _BINARY[binary])
     number = _rounded_up(number, places=9)

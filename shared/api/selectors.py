@@ -66,9 +66,9 @@ def _term_admits(term: Mapping[str, Any], node: Node) -> bool:
     if not expressions and not fields:
         return False
     # The only selectable field of a node.
-    own = {"metadata.name": node.name}
+    node_fields = {"metadata.name": node.name}
     return all(_admits(expression, node.labels) for expression in expressions) and all(
-        _admits(expression, own) for expression in fields
+        _admits(expression, node_fields) for expression in fields
     )
 
 
@@ -99,7 +99,7 @@ def _admits(expression: Mapping[str, Any], labels: Labels) -> bool:
 def _compares(value: str | None, values: Sequence[str], operator: str) -> bool:
     try:
         (bound,) = values
-        own, other = int(value or ""), int(bound)
+        label_number, bound_number = int(value or ""), int(bound)
     except ValueError:
         return False
-    return own > other if operator == "Gt" else own < other
+    return label_number > bound_number if operator == "Gt" else label_number < bound_number

@@ -87,7 +87,9 @@ class AdmissionChain:
         on_error: OnPluginError = _ignore,
     ) -> None:
         self._settings = settings
-        self._excluded = frozenset((*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)) - {""}
+        self._excluded_namespaces = frozenset((*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)) - {
+            ""
+        }
         # The kinds whose pod templates are reviewed; errors of the configured ones were reported at startup.
         self.workloads, _ = resolve_workloads(settings.workloads)
         self._on_error = on_error
@@ -146,11 +148,11 @@ class AdmissionChain:
         """Return the verdict on a pod that is not passed to the plugins: malformed or out of scope. None for the
         others.
         """
-        if info.namespace in self._excluded:
+        if info.namespace in self._excluded_namespaces:
             return ALLOWED
-        malformed = structure.pod_errors(raw)
-        if malformed:
-            return verdict_of([malformed])
+        errors = structure.pod_errors(raw)
+        if errors:
+            return verdict_of([errors])
         annotations = raw["metadata"].get("annotations") or {}
         if names.MIRROR_POD in annotations:
             return ALLOWED
@@ -196,9 +198,9 @@ class AdmissionChain:
         """
         if _is_ending(raw, info):
             return ALLOWED
-        malformed = structure.bind_request_errors(raw)
-        if malformed:
-            return verdict_of([malformed])
+        errors = structure.bind_request_errors(raw)
+        if errors:
+            return verdict_of([errors])
         request = MutableObject(raw)
         if info.operation == "CREATE":
             self._complete(request, info)
@@ -213,15 +215,15 @@ class AdmissionChain:
         """
         if _is_ending(raw, info):
             return ALLOWED
-        malformed = structure.bind_request_errors(raw)
-        if malformed:
-            return verdict_of([malformed])
+        errors = structure.bind_request_errors(raw)
+        if errors:
+            return verdict_of([errors])
         if old is not None and old.get("spec") == raw.get("spec"):
             return ALLOWED
         return self._review_request(raw, old, info)
 
     def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
-        errors = bind_request_errors(raw)
+        errors = spec_errors(raw)
         if errors:  # plugins receive only requests whose spec can be decoded
             return verdict_of([errors])
         return verdict_of(
@@ -229,13 +231,13 @@ class AdmissionChain:
         )
 
     def _complete(self, request: MutableObject, info: AdmissionInfo) -> None:
-        decoded = decode_bind_request(_named(request.raw))
-        if decoded.spec is not None:
+        decoded_request = decode_bind_request(_named(request.raw))
+        if decoded_request.spec is not None:
             uid = owner_pod_uid(request.raw)
-            needs_finalizer = names.FINALIZER not in decoded.finalizers and any(
-                self._has_side_effects(plugin, decoded) for plugin in self._plugins
+            needs_finalizer = names.FINALIZER not in decoded_request.finalizers and any(
+                self._has_side_effects(plugin, decoded_request) for plugin in self._plugins
             )
-            if uid and not decoded.spec.pod_uid:
+            if uid and not decoded_request.spec.pod_uid:
                 request.set(uid, "spec", "podUID")
             if needs_finalizer:
                 request.append(names.FINALIZER, "metadata", "finalizers")
@@ -263,7 +265,7 @@ class AdmissionChain:
 
     def _plugin_errors(self, plugin: Plugin, point: str, *arguments: Any) -> Sequence[FieldError]:
         try:
-            errors = list(_limited(getattr(plugin, point)(*arguments)))
+            errors = list(_first_errors(getattr(plugin, point)(*arguments)))
             strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
@@ -277,7 +279,7 @@ class AdmissionChain:
         return errors
 
 
-def bind_request_errors(raw: Object) -> list[FieldError]:
+def spec_errors(raw: Object) -> list[FieldError]:
     """Return the errors of a well-formed BindRequest's spec: the schema's, else a mismatch of spec.podUID and
     owner.
     """
@@ -319,10 +321,10 @@ def verdict_of(groups: Iterable[Sequence[FieldError]]) -> Verdict:
     return Verdict(tuple(errors), tuple(warnings)) if errors or warnings else ALLOWED
 
 
-def _limited(found: Iterable[Any]) -> Iterator[Any]:
+def _first_errors(results: Iterable[Any]) -> Iterator[Any]:
     """Yield errors up to the limit, and as many warnings. Errors after many warnings are still found."""
     errors = warnings = 0
-    for error in found:
+    for error in results:
         if isinstance(error, FieldError) and error.is_warning:
             warnings += 1
             if warnings > structure.MAX_ERRORS:

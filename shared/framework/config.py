@@ -234,11 +234,11 @@ def cross_errors(settings: Settings) -> list[FieldError]:
     errors = []
     election = settings.leader_election
     if not election.lease_duration > election.renew_deadline > election.retry_period:
-        shown = "/".join(
+        durations = "/".join(
             format_duration(d) for d in (election.lease_duration, election.renew_deadline, election.retry_period)
         )
         rule = "leaseDuration must be longer than renewDeadline, and that longer than retryPeriod"
-        errors.append(FieldError(RULE, "leaderElection", shown, rule))
+        errors.append(FieldError(RULE, "leaderElection", durations, rule))
     if settings.binding.backoff.max < settings.binding.backoff.base:
         value = format_duration(settings.binding.backoff.max)
         errors.append(FieldError(RULE, "binding.backoff.max", value, "must not be shorter than binding.backoff.base"))

@@ -43,12 +43,12 @@ class FeatureGates:
         return self.values[name]
 
 
-def resolve_gates(wanted: Mapping[str, bool], known: Iterable[Gate]) -> tuple[FeatureGates, list[FieldError]]:
-    """Merge the wanted values over the defaults. Returns the gates and all errors of ``wanted``."""
-    gates = {gate.name: gate for gate in known}
+def resolve_gates(settings: Mapping[str, bool], definitions: Iterable[Gate]) -> tuple[FeatureGates, list[FieldError]]:
+    """Merge the configured values over the defaults. Returns the gates and all errors of ``settings``."""
+    gates = {gate.name: gate for gate in definitions}
     values = {name: gate.default for name, gate in gates.items()}
     errors = []
-    for name, value in wanted.items():
+    for name, value in settings.items():
         path = f"featureGates.{name}"
         if name not in gates:
             names = ", ".join(sorted(gates)) or "none exist in this version"

@@ -59,8 +59,8 @@ class MutableObject:
             if not isinstance(child, (dict, list)):
                 raise TypeError(f"{pointer(*tokens[: depth + 1])} is neither an object nor an array")
             parent = child
-        known = tokens[-1] in parent if isinstance(parent, dict) else True
-        if not known or parent[tokens[-1]] != value:
+        exists = tokens[-1] in parent if isinstance(parent, dict) else True
+        if not exists or parent[tokens[-1]] != value:
             self._put(parent, tokens[-1], value, tokens)
 
     def append(self, value: Json, *tokens: str | int) -> None:
@@ -115,17 +115,17 @@ class MutableObject:
         return value
 
     def _put(self, parent: Json, token: str | int, value: Json, path: Sequence[str | int]) -> None:
-        known = _key(token) in parent if isinstance(parent, dict) else True
-        before = parent[token] if known else None
-        undo = (lambda: parent.__setitem__(token, before)) if known else (lambda: parent.pop(token))
-        self._record("replace" if known else "add", pointer(*path), value, undo)
+        exists = _key(token) in parent if isinstance(parent, dict) else True
+        before = parent[token] if exists else None
+        undo = (lambda: parent.__setitem__(token, before)) if exists else (lambda: parent.pop(token))
+        self._record("replace" if exists else "add", pointer(*path), value, undo)
         parent[token] = value
 
     def _record(self, operation: str, path: str, value: Json, undo: Callable[[], object]) -> None:
         # A copy: a later change below this value has an operation of its own. The encoder takes an eighth of
         # deepcopy's time, and rejects what is not JSON here, where the plugin that supplied it is known.
-        copied = value if isinstance(value, str) else orjson.loads(orjson.dumps(value))
-        self.operations.append({"op": operation, "path": path, "value": copied})
+        copy = value if isinstance(value, str) else orjson.loads(orjson.dumps(value))
+        self.operations.append({"op": operation, "path": path, "value": copy})
         self._undo.append(undo)
 
 

@@ -78,17 +78,17 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
 
 
-def common_options(given: argparse.Namespace) -> CommonOptions:
+def common_options(flags: argparse.Namespace) -> CommonOptions:
     """Return the values of the common flags."""
     return CommonOptions(
-        config=given.config,
-        kubeconfig=given.kubeconfig,
-        metrics_listen=given.metrics_listen,
-        namespace=given.namespace,
-        feature_gates=given.feature_gates,
-        log_format=cast(LogFormat, given.log_format),
-        log_level=given.log_level,
-        check=given.check,
+        config=flags.config,
+        kubeconfig=flags.kubeconfig,
+        metrics_listen=flags.metrics_listen,
+        namespace=flags.namespace,
+        feature_gates=flags.feature_gates,
+        log_format=cast(LogFormat, flags.log_format),
+        log_level=flags.log_level,
+        check=flags.check,
     )
 
 

@@ -14,17 +14,17 @@ PluginClass = type[Plugin]
 
 def predecessors(plugins: Sequence[PluginClass]) -> dict[str, tuple[str, ...]]:
     """Return for each plugin the enabled ones that must precede it, without duplicates."""
-    names = {found.name for found in plugins}
+    names = {plugin.name for plugin in plugins}
     return {
-        found.name: tuple(
+        plugin.name: tuple(
             dict.fromkeys(
                 [
-                    *(name for name in (*found.requires, *found.after) if name in names),
-                    *(other.name for other in plugins if found.name in other.before),
+                    *(name for name in (*plugin.requires, *plugin.after) if name in names),
+                    *(predecessor.name for predecessor in plugins if plugin.name in predecessor.before),
                 ]
             )
         )
-        for found in plugins
+        for plugin in plugins
     }
 
 
@@ -34,13 +34,13 @@ def sorted_stably(plugins: Sequence[PluginClass]) -> list[PluginClass]:
     if _cycle(earlier):
         return list(plugins)
     order: list[PluginClass] = []
-    placed: set[str] = set()
+    names: set[str] = set()
     waiting = list(plugins)
     while waiting:
-        ready = next(found for found in waiting if placed.issuperset(earlier[found.name]))
+        ready = next(plugin for plugin in waiting if names.issuperset(earlier[plugin.name]))
         waiting.remove(ready)
         order.append(ready)
-        placed.add(ready.name)
+        names.add(ready.name)
     return order
 
 
@@ -49,40 +49,42 @@ def dependency_errors(order: Sequence[PluginClass], paths: Mapping[str, str]) ->
 
     ``paths`` are the plugins' paths in the configuration.
     """
-    position = {found.name: index for index, found in enumerate(order)}
+    position = {plugin.name: index for index, plugin in enumerate(order)}
     errors = []
-    for found in order:
-        for needed in dict.fromkeys(found.requires):
-            if needed not in position:
-                message = f"requires plugin {needed}, which is not enabled; enable it or switch {found.name} off"
-                errors.append(FieldError("config/plugin-requires", paths[found.name], found.name, message))
+    for plugin in order:
+        for requirement in dict.fromkeys(plugin.requires):
+            if requirement not in position:
+                message = (
+                    f"requires plugin {requirement}, which is not enabled; enable it or switch {plugin.name} off"
+                )
+                errors.append(FieldError("config/plugin-requires", paths[plugin.name], plugin.name, message))
     earlier = predecessors(order)
     cycle = _cycle(earlier)
     if cycle:
         message = f"plugins depend on each other in a circle: {' -> '.join(cycle)}"
         return [*errors, FieldError("config/plugin-cycle", "plugins", cycle[0], message)]
-    for found in order:
-        for name in earlier[found.name]:
-            if position[name] > position[found.name]:
+    for plugin in order:
+        for name in earlier[plugin.name]:
+            if position[name] > position[plugin.name]:
                 message = f"must follow {name}; change pluginOrder so that it does"
-                errors.append(FieldError("config/plugin-order", paths[found.name], found.name, message))
+                errors.append(FieldError("config/plugin-order", paths[plugin.name], plugin.name, message))
     return errors
 
 
 def _cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
     """Return one cycle of names, with the first one repeated at the end; empty if there is none."""
-    done: set[str] = set()
+    acyclic: set[str] = set()
 
     def walk(name: str, trail: list[str]) -> list[str]:
         if name in trail:
             return [*trail[trail.index(name) :], name]
-        if name in done:
+        if name in acyclic:
             return []
-        for needed in edges.get(name, ()):
-            circle = walk(needed, [*trail, name])
+        for requirement in edges.get(name, ()):
+            circle = walk(requirement, [*trail, name])
             if circle:
                 return circle
-        done.add(name)
+        acyclic.add(name)
         return []
 
     for name in edges:

@@ -36,7 +36,7 @@ class Builtin:
     """A plugin that ships with Bowline."""
 
     plugin: PluginClass
-    enabled: bool = True
+    is_enabled: bool = True
 
 
 @dataclass(slots=True)
@@ -46,9 +46,9 @@ class _Selection:
     """
 
     errors: list[FieldError] = field(default_factory=list)
-    named: dict[str, PluginClass] = field(default_factory=dict)
+    classes: dict[str, PluginClass] = field(default_factory=dict)
     entries: dict[str, tuple[str, PluginEntry]] = field(default_factory=dict)
-    enabled: dict[str, PluginClass] = field(default_factory=dict)
+    enabled_classes: dict[str, PluginClass] = field(default_factory=dict)
 
     def path(self, name: str) -> str:
         """Return the path of a plugin's configuration entry, or of the one it would have."""
@@ -82,141 +82,145 @@ class Registry:
 
         Raises ConfigurationError with all errors.
         """
-        chosen = self._select(settings)
-        gates = self._resolve_gates(settings, chosen)
+        selection = self._select(settings)
+        gates = self._resolve_gates(settings, selection)
         effective = settings.model_copy(update={"feature_gates": dict(gates.values)})
-        self._leave_out_gated(chosen, gates)
-        order = self._order(settings, chosen)
-        chosen.errors += dependency_errors(order, {found.name: chosen.path(found.name) for found in order})
+        self._remove_gated(selection, gates)
+        order = self._order(settings, selection)
+        selection.errors += dependency_errors(order, {plugin.name: selection.path(plugin.name) for plugin in order})
         args = {
-            name: self._args(name, chosen) for name in chosen.named if name in chosen.entries.keys() | chosen.enabled
+            name: self._args(name, selection)
+            for name in selection.classes
+            if name in selection.entries.keys() | selection.enabled_classes
         }
         plugins = []
-        for found in order:
+        for plugin_class in order:
             try:
                 # None: invalid, and reported.
-                if args[found.name] is not None:
-                    plugins.append(found(args[found.name], effective))
+                if args[plugin_class.name] is not None:
+                    plugins.append(plugin_class(args[plugin_class.name], effective))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
-                chosen.error(found.name, f"cannot be created: {type(error).__name__}: {error}")
-        if chosen.errors:
-            raise ConfigurationError(chosen.errors)
+                selection.error(plugin_class.name, f"cannot be created: {type(error).__name__}: {error}")
+        if selection.errors:
+            raise ConfigurationError(selection.errors)
         return effective, tuple(plugins)
 
     # --- which plugins ---
 
     def _select(self, settings: Settings) -> _Selection:
-        chosen = _Selection()
+        selection = _Selection()
         for name, builtin in self._builtins.items():
-            chosen.named[name] = builtin.plugin
-            if builtin.enabled:
-                chosen.enabled[name] = builtin.plugin
-        installed = self._discover() if any(e.name not in self._builtins for e in settings.plugins) else {}
+            selection.classes[name] = builtin.plugin
+            if builtin.is_enabled:
+                selection.enabled_classes[name] = builtin.plugin
+        loaders = self._discover() if any(e.name not in self._builtins for e in settings.plugins) else {}
         for index, entry in enumerate(settings.plugins):
             path = f"plugins[{index}]"
-            if entry.name in chosen.entries:
-                first = chosen.entries[entry.name][0]
+            if entry.name in selection.entries:
+                first = selection.entries[entry.name][0]
                 error = FieldError("config/plugin", f"{path}.name", entry.name, f"is listed twice, first at {first}")
-                chosen.errors.append(error)
+                selection.errors.append(error)
                 continue
-            chosen.entries[entry.name] = (path, entry)
+            selection.entries[entry.name] = (path, entry)
             if entry.name not in self._builtins:
-                found = self._load(entry.name, installed, chosen)
-                if found is None:
+                plugin_class = self._load(entry.name, loaders, selection)
+                if plugin_class is None:
                     continue
-                chosen.named[entry.name] = found
+                selection.classes[entry.name] = plugin_class
             if entry.enabled:
-                chosen.enabled[entry.name] = chosen.named[entry.name]
+                selection.enabled_classes[entry.name] = selection.classes[entry.name]
             else:
-                chosen.enabled.pop(entry.name, None)
-        return chosen
+                selection.enabled_classes.pop(entry.name, None)
+        return selection
 
     def _load(
-        self, name: str, installed: Mapping[str, Callable[[], PluginClass]], chosen: _Selection
+        self, name: str, loaders: Mapping[str, Callable[[], PluginClass]], selection: _Selection
     ) -> PluginClass | None:
-        path = f"{chosen.path(name)}.name"
-        if name not in installed:
-            known = ", ".join(sorted({*self._builtins, *installed}))
-            message = f"is no plugin; known: {known}. Install its distribution or correct the name"
-            chosen.errors.append(FieldError("config/plugin", path, name, message))
+        path = f"{selection.path(name)}.name"
+        if name not in loaders:
+            names = ", ".join(sorted({*self._builtins, *loaders}))
+            message = f"is no plugin; known: {names}. Install its distribution or correct the name"
+            selection.errors.append(FieldError("config/plugin", path, name, message))
             return None
         try:
-            found = installed[name]()
+            plugin_class = loaders[name]()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
-            chosen.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
+            selection.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
-        invalid = class_error(found, name)
+        invalid = class_error(plugin_class, name)
         if invalid is not None:
-            chosen.errors.append(FieldError("config/plugin", path, name, invalid))
+            selection.errors.append(FieldError("config/plugin", path, name, invalid))
             return None
-        return found
+        return plugin_class
 
     # --- feature gates ---
 
-    def _resolve_gates(self, settings: Settings, chosen: _Selection) -> FeatureGates:
-        known = {gate.name: gate for gate in self._gates}
-        for name, found in chosen.named.items():
-            for gate in found.gates:
-                if known.setdefault(gate.name, gate) != gate:
+    def _resolve_gates(self, settings: Settings, selection: _Selection) -> FeatureGates:
+        definitions = {gate.name: gate for gate in self._gates}
+        for name, plugin_class in selection.classes.items():
+            for gate in plugin_class.gates:
+                if definitions.setdefault(gate.name, gate) != gate:
                     message = f"declares feature gate {gate.name}, which exists with another definition; rename it"
-                    chosen.error(name, message, "config/feature-gate")
-        gates, errors = resolve_gates(settings.feature_gates, known.values())
-        chosen.errors += errors
+                    selection.error(name, message, "config/feature-gate")
+        gates, errors = resolve_gates(settings.feature_gates, definitions.values())
+        selection.errors += errors
         return gates
 
-    def _leave_out_gated(self, chosen: _Selection, gates: FeatureGates) -> None:
+    def _remove_gated(self, selection: _Selection, gates: FeatureGates) -> None:
         """Remove the plugins whose gate is off. It is an error if the configuration enables one by name."""
-        for name, found in list(chosen.enabled.items()):
-            gate = found.gate
+        for name, plugin_class in list(selection.enabled_classes.items()):
+            gate = plugin_class.gate
             if gate is None or gates.values.get(gate):
                 continue
-            del chosen.enabled[name]
+            del selection.enabled_classes[name]
             if gate not in gates.values:
                 message = f"has feature gate {gate}, which does not exist; declare it in the plugin's gates"
-                chosen.error(name, message, "config/feature-gate")
-            elif name in chosen.entries:
+                selection.error(name, message, "config/feature-gate")
+            elif name in selection.entries:
                 message = (
                     f"is enabled, but its feature gate {gate} is off; set featureGates.{gate} to true, or enabled of "
                     "the plugin to false"
                 )
-                chosen.error(name, message, "config/feature-gate")
+                selection.error(name, message, "config/feature-gate")
 
     # --- arguments and order ---
 
-    def _args(self, name: str, chosen: _Selection) -> BaseModel | None:
+    def _args(self, name: str, selection: _Selection) -> BaseModel | None:
         """Return the validated arguments; None if they are invalid, which is reported.
 
         A disabled plugin's arguments are validated too, but may be incomplete.
         """
-        entry = chosen.entries.get(name)
+        entry = selection.entries.get(name)
         try:
-            return chosen.named[name].config_model.model_validate(entry[1].args if entry is not None else {})
+            return selection.classes[name].config_model.model_validate(entry[1].args if entry is not None else {})
         except ValidationError as error:
-            invalid = [one for one in error.errors() if name in chosen.enabled or one["type"] != "missing"]
-            chosen.errors += schema_errors(f"{name}/args", f"{chosen.path(name)}.args", invalid)
+            must_be_complete = name in selection.enabled_classes
+            details = [detail for detail in error.errors() if must_be_complete or detail["type"] != "missing"]
+            selection.errors += schema_errors(f"{name}/args", f"{selection.path(name)}.args", details)
             return None
 
-    def _order(self, settings: Settings, chosen: _Selection) -> list[PluginClass]:
+    def _order(self, settings: Settings, selection: _Selection) -> list[PluginClass]:
+        classes = selection.enabled_classes
         outsiders = [entry.name for entry in settings.plugins if entry.name not in self._builtins]
         names = [name for name in self._builtins if name != LAST_PLUGIN] + outsiders + [LAST_PLUGIN]
-        default = sorted_stably([chosen.enabled[name] for name in dict.fromkeys(names) if name in chosen.enabled])
+        default = sorted_stably([classes[name] for name in dict.fromkeys(names) if name in classes])
         if not settings.plugin_order:
             return default
-        wanted = list(settings.plugin_order)
-        for name in dict.fromkeys(wanted):
-            if name not in chosen.enabled or wanted.count(name) > 1:
-                message = "is not enabled" if name not in chosen.enabled else "is listed twice"
-                chosen.errors.append(FieldError("config/plugin-order", "pluginOrder", name, message))
-        missing = [found.name for found in default if found.name not in wanted]
+        order = list(settings.plugin_order)
+        for name in dict.fromkeys(order):
+            if name not in classes or order.count(name) > 1:
+                message = "is not enabled" if name not in classes else "is listed twice"
+                selection.errors.append(FieldError("config/plugin-order", "pluginOrder", name, message))
+        missing = [plugin_class.name for plugin_class in default if plugin_class.name not in order]
         if missing:
             message = f"must name every enabled plugin; missing: {', '.join(missing)}"
-            chosen.errors.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(wanted), message))
+            selection.errors.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(order), message))
             return default
-        return [chosen.enabled[name] for name in dict.fromkeys(wanted) if name in chosen.enabled]
+        return [classes[name] for name in dict.fromkeys(order) if name in classes]
 
 
 def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
+    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
 
 
 # Required types of a plugin's class attributes.
@@ -233,12 +237,15 @@ _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 )
 
 
-def class_error(found: Any, name: str) -> str | None:
+def class_error(candidate: Any, name: str) -> str | None:
     """Return why a class cannot be the plugin of that name; None if it can."""
-    if not (isinstance(found, type) and issubclass(found, Plugin)) or getattr(found, "name", None) != name:
+    if (
+        not (isinstance(candidate, type) and issubclass(candidate, Plugin))
+        or getattr(candidate, "name", None) != name
+    ):
         return "its entry point must name a subclass of Plugin with a class attribute `name` that is the same"
     for attribute, expected, is_right in _ATTRIBUTES:
-        value = getattr(found, attribute)
+        value = getattr(candidate, attribute)
         if not is_right(value):
             return f"its class attribute `{attribute}` must be {expected}, not {value!r}"
     return None

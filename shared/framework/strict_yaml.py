@@ -32,16 +32,16 @@ class StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Reject duplicate keys. ``<<`` is not a key: later keys may override merged ones."""
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)
-            if str(key) in seen:
+            if str(key) in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key!r} is given twice", key_node.start_mark
                 )
-            seen.add(str(key))
+            keys.add(str(key))
         return super().construct_mapping(node, deep)
 
 

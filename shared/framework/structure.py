@@ -66,9 +66,9 @@ def _errors(value: Any, schema: Schema) -> Sequence[FieldError]:
             continue
         if item is None and every is None:
             continue
-        found = _errors(item, expected)
-        if found:
-            errors += [error.under(str(key) if every is None else f"[{key}]") for error in found]
+        item_errors = _errors(item, expected)
+        if item_errors:
+            errors += [error.under(str(key) if every is None else f"[{key}]") for error in item_errors]
             if len(errors) >= MAX_ERRORS:
                 break
     return errors

@@ -66,7 +66,7 @@ class Workload:
     def templates_in(self, raw: Object) -> Iterator[tuple[str, Any]]:
         """Yield path and content of each pod template in the object, in a fixed order."""
         for template in self.templates:
-            yield from _found(raw, template.steps, "")
+            yield from _values_at(raw, template.steps, "")
 
 
 class Entry(Protocol):
@@ -132,23 +132,25 @@ def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Wo
     """Return all reviewed kinds, and the errors of the entries; an invalid entry adds nothing."""
     kinds = {workload.key: workload for workload in BUILT_IN}
     errors: list[FieldError] = []
-    given: dict[WorkloadKey, str] = {}
+    first_paths: dict[WorkloadKey, str] = {}
     for index, entry in enumerate(entries):
         path = f"workloads[{index}]"
-        known = _known(entry)
-        wrong = _errors_of_known(entry, path, known) if known else _errors_of_unknown(entry, path)
-        key = known.key if known else (entry.group, entry.kind)
-        if key in given:
-            wrong.append(FieldError(RULE, path, entry.kind, f"is listed twice, first at {given[key]}; keep one"))
-        given.setdefault(key, path)
+        workload = _listed_kind(entry)
+        wrong = _listed_kind_errors(entry, path, workload) if workload else _unlisted_kind_errors(entry, path)
+        key = workload.key if workload else (entry.group, entry.kind)
+        if key in first_paths:
+            wrong.append(
+                FieldError(RULE, path, entry.kind, f"is listed twice, first at {first_paths[key]}; keep one")
+            )
+        first_paths.setdefault(key, path)
         errors += wrong
         if not wrong:
-            own = known or _workload(entry.group, entry.kind, entry.resource, *entry.templates)
-            kinds[key] = Workload(own.group, own.kind, own.resource, own.templates, entry.action)
+            workload = workload or _workload(entry.group, entry.kind, entry.resource, *entry.templates)
+            kinds[key] = Workload(workload.group, workload.kind, workload.resource, workload.templates, entry.action)
     return kinds, errors
 
 
-def _known(entry: Entry) -> Workload | None:
+def _listed_kind(entry: Entry) -> Workload | None:
     """Return the listed kind that the entry names, with its group or without; None if there is none."""
     for workload in (*BUILT_IN, *READY):
         if workload.kind == entry.kind and entry.group in ("", workload.group):
@@ -156,18 +158,18 @@ def _known(entry: Entry) -> Workload | None:
     return None
 
 
-def _errors_of_known(entry: Entry, path: str, known: Workload) -> list[FieldError]:
-    given = (("resource", entry.resource), ("templates", ", ".join(entry.templates)))
-    message = f"is known for {known.kind}; leave it out"
-    return [FieldError(RULE, f"{path}.{field}", value, message) for field, value in given if value]
+def _listed_kind_errors(entry: Entry, path: str, workload: Workload) -> list[FieldError]:
+    fields = (("resource", entry.resource), ("templates", ", ".join(entry.templates)))
+    message = f"is known for {workload.kind}; leave it out"
+    return [FieldError(RULE, f"{path}.{field}", value, message) for field, value in fields if value]
 
 
-def _errors_of_unknown(entry: Entry, path: str) -> list[FieldError]:
-    needed = {"group": entry.group, "resource": entry.resource, "templates": entry.templates}
-    missing = [field for field, value in needed.items() if not value]
-    if len(missing) == len(needed):
-        known = ", ".join(workload.kind for workload in (*READY, *BUILT_IN))
-        message = f"is not known by its name ({known} are); correct it, or set its group, resource and templates"
+def _unlisted_kind_errors(entry: Entry, path: str) -> list[FieldError]:
+    fields = {"group": entry.group, "resource": entry.resource, "templates": entry.templates}
+    missing = [field for field, value in fields.items() if not value]
+    if len(missing) == len(fields):
+        kinds = ", ".join(workload.kind for workload in (*READY, *BUILT_IN))
+        message = f"is not known by its name ({kinds} are); correct it, or set its group, resource and templates"
         return [FieldError(RULE, f"{path}.kind", entry.kind, message)]
     message = f"is required, because {entry.kind} is not a kind that is known"
     return [
@@ -180,7 +182,7 @@ def _errors_of_unknown(entry: Entry, path: str) -> list[FieldError]:
     ]
 
 
-def _found(value: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
+def _values_at(value: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
     if not steps:
         if value is not None:
             yield path, value
@@ -188,11 +190,11 @@ def _found(value: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, A
     step, rest = steps[0], steps[1:]
     if step == ITEMS:
         for index, item in enumerate(value if isinstance(value, list) else ()):
-            yield from _found(item, rest, f"{path}[{index}]")
+            yield from _values_at(item, rest, f"{path}[{index}]")
     elif not isinstance(value, dict):
         return
     elif step == VALUES:
         for key in sorted(value):
-            yield from _found(value[key], rest, f"{path}[{key}]")
+            yield from _values_at(value[key], rest, f"{path}[{key}]")
     else:
-        yield from _found(value.get(step), rest, join_path(path, step))
+        yield from _values_at(value.get(step), rest, join_path(path, step))

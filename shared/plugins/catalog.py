@@ -15,12 +15,12 @@ from shared.plugins.volume_binding import VolumeBinding
 BUILTINS: tuple[Builtin, ...] = (
     Builtin(GpuRequest),
     Builtin(GpuSharing),
-    Builtin(DeviceAccess, enabled=False),
+    Builtin(DeviceAccess, is_enabled=False),
     Builtin(RuntimeClass),
-    Builtin(HamiCore, enabled=False),
+    Builtin(HamiCore, is_enabled=False),
     Builtin(VolumeBinding),
     Builtin(DynamicResources),
     Builtin(NumaPlacement),
-    Builtin(NodeFit, enabled=False),
+    Builtin(NodeFit, is_enabled=False),
     Builtin(DefaultBinder),
 )

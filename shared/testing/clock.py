@@ -10,14 +10,14 @@ class SteppedClock:
 
     def __init__(self, start: datetime = START) -> None:
         self._start = start
-        self._passed = timedelta()
+        self._elapsed = timedelta()
 
     def now(self) -> datetime:
-        return self._start + self._passed
+        return self._start + self._elapsed
 
     def monotonic(self) -> float:
-        return self._passed.total_seconds()
+        return self._elapsed.total_seconds()
 
     def step(self, by: timedelta) -> None:
         """Advance the clock."""
-        self._passed += by
+        self._elapsed += by

@@ -25,8 +25,8 @@ def handle_for(
 ) -> Handle:
     """Return the argument of ``Plugin.setup``; the plugin's metrics are in ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
-    given = settings or Settings()
-    return Handle(given, client, clock or SystemClock(), _idle, metrics, FeatureGates(given.feature_gates))
+    settings = settings or Settings()
+    return Handle(settings, client, clock or SystemClock(), _idle, metrics, FeatureGates(settings.feature_gates))
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

@@ -35,23 +35,23 @@ class RecordingPlugin(Plugin):
         self._answers = answers or {}
         self._effects = effects
 
-    def _called(self, point: str, default: Any) -> Any:
+    def _record(self, point: str, default: Any) -> Any:
         self._calls.append(f"{self.name}.{point}")
         answer = self._answers.get(point)
         return answer() if answer is not None else default
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        self._called("mutate_pod", None)
+        self._record("mutate_pod", None)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        errors: Iterable[FieldError] = self._called("validate_pod", ())
+        errors: Iterable[FieldError] = self._record("validate_pod", ())
         return errors
 
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
-        self._called("mutate_bind_request", None)
+        self._record("mutate_bind_request", None)
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        errors: Iterable[FieldError] = self._called("validate_bind_request", ())
+        errors: Iterable[FieldError] = self._record("validate_bind_request", ())
         return errors
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
@@ -61,43 +61,43 @@ class RecordingPlugin(Plugin):
         return self._effects
 
     async def setup(self, handle: Handle) -> None:
-        self._called("setup", None)
+        self._record("setup", None)
 
     async def start(self) -> None:
-        self._called("start", None)
+        self._record("start", None)
 
     async def stop(self) -> None:
-        self._called("stop", None)
+        self._record("stop", None)
 
     async def teardown(self) -> None:
-        self._called("teardown", None)
+        self._record("teardown", None)
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        answer: Preflight = self._called("preflight", RUN)
+        answer: Preflight = self._record("preflight", RUN)
         return answer
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        answer: Status = self._called("pre_bind", Status.ok())
+        answer: Status = self._record("pre_bind", Status.ok())
         return answer
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        answer: Mapping[str, str] = self._called("binding_annotations", {})
+        answer: Mapping[str, str] = self._record("binding_annotations", {})
         return answer
 
     async def bind(self, ctx: BindContext) -> Status:
-        answer: Status = self._called("bind", Status.skip())
+        answer: Status = self._record("bind", Status.skip())
         return answer
 
     async def post_bind(self, ctx: BindContext) -> None:
-        self._called("post_bind", None)
+        self._record("post_bind", None)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        answer: Status = self._called("rollback", Status.ok())
+        answer: Status = self._record("rollback", Status.ok())
         return answer
 
     async def forget(self, key: ObjectKey) -> None:
-        self._called("forget", None)
+        self._record("forget", None)
 
     def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
-        answer: Status | None = self._called("on_failure", None)
+        answer: Status | None = self._record("on_failure", None)
         return answer

@@ -52,9 +52,9 @@ def test_a_full_node_accepts_the_next_half_when_one_ends(team: Team) -> None:
     # The scheduler counts what the pair has bound, reservations included: no capacity is left for a whole GPU.
     team.submit("late", annotations=HALF, **ONLY_NODE_1)
     team.does_not_fit("late")
-    freed = groups_of(team, "half-7")
+    await_release = groups_of(team, "half-7")
     team.delete("half-7")
-    assert team.runs("late")["spec"]["selectedGPUGroups"] == freed
+    assert team.runs("late")["spec"]["selectedGPUGroups"] == await_release
 
 
 def test_devices_without_sharers_are_available_as_whole_gpus(team: Team) -> None:
@@ -67,7 +67,7 @@ def test_devices_without_sharers_are_available_as_whole_gpus(team: Team) -> None
     team.does_not_fit("whole")
     for number in range(8):
         team.delete(f"half-{number}")
-    shares.freed()
+    shares.await_release()
     team.runs("whole")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.assets.gobuild import GoBuilder, grouped, linker_flags, module_text, staging_modules
+from localcluster.assets.gobuild import GoBuilder, group_recipes, linker_flags, module_text, staging_modules
 from localcluster.assets.progress import Progress
 from localcluster.assets.providers import Answer
 from localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
@@ -64,7 +64,7 @@ def test_only_kubernetes_is_built_with_version_flags() -> None:
 
 
 def test_the_tools_of_one_module_are_built_together() -> None:
-    groups = [[recipe.tool for recipe in group] for group in grouped(recipes(*CLUSTER_TOOLS))]
+    groups = [[recipe.tool for recipe in group] for group in group_recipes(recipes(*CLUSTER_TOOLS))]
     assert groups == [[Tool.ETCD], [Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL], [Tool.KWOK]]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.node.images import superseded
+from localcluster.node.images import archives_to_delete
 
 NOW = 100_000.0
 HOUR = 3600.0
@@ -21,4 +21,4 @@ HOUR = 3600.0
 )
 def test_archives_of_other_checkouts_are_kept_by_age_and_count(ages_s: list[float], expected: list[int]) -> None:
     used = {Path(f"bowline-{number}.tar"): NOW - age_s for number, age_s in enumerate(ages_s)}
-    assert superseded(used, NOW) == [Path(f"bowline-{number}.tar") for number in expected]
+    assert archives_to_delete(used, NOW) == [Path(f"bowline-{number}.tar") for number in expected]

@@ -12,7 +12,7 @@ from localcluster.render import (
     Source,
     Surroundings,
     container_of,
-    expanded,
+    expand,
     flag_value,
     plan_process,
     sources_of,
@@ -167,7 +167,7 @@ def test_environment_from_values_fields_and_keys() -> None:
     ],
 )
 def test_expansion_is_that_of_kubernetes(text: str, expected: str) -> None:
-    assert expanded(text, {"A": "1"}) == expected
+    assert expand(text, {"A": "1"}) == expected
 
 
 @pytest.mark.parametrize(

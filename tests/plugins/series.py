@@ -19,13 +19,13 @@ class Series:
         """The current value; the series exists from the process's start."""
         return self._read()["bowline_" + name, frozenset(labels.items())]
 
-    def grown(self, name: str, **labels: str) -> float:
+    def increase(self, name: str, **labels: str) -> float:
         """The increase of the sample."""
         return self.value(name, **labels) - self._before["bowline_" + name, frozenset(labels.items())]
 
-    def until(self, wanted: float, name: str, **labels: str) -> None:
+    def until(self, expected: float, name: str, **labels: str) -> None:
         """Wait until the sample has this value."""
-        self._live.until(f"{name} {labels} is {wanted:g}", lambda: self.value(name, **labels) == wanted)
+        self._live.until(f"{name} {labels} is {expected:g}", lambda: self.value(name, **labels) == expected)
 
     def _read(self) -> dict[Sample, float]:
         status, text = self._live.pair.reconcilers[0].get("/metrics")

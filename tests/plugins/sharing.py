@@ -29,11 +29,11 @@ class Shares:
 
     def make(self, name: str, annotations: Mapping[str, str | None] | None = None, **spec: Any) -> dict[str, Any]:
         """Create an unbound pod that requests half a GPU; None removes an annotation. Returns it as admitted."""
-        wanted = pod(name, self.live.namespace, **spec)
-        asked = {**HALF, **(annotations or {})}
-        wanted["metadata"]["annotations"] = {key: value for key, value in asked.items() if value is not None}
-        made: dict[str, Any] = self.api.post(self.pods, wanted)
-        return made
+        body = pod(name, self.live.namespace, **spec)
+        changes = {**HALF, **(annotations or {})}
+        body["metadata"]["annotations"] = {key: value for key, value in changes.items() if value is not None}
+        stored: dict[str, Any] = self.api.post(self.pods, body)
+        return stored
 
     def ask(self, name: str, groups: Sequence[str], node: str = "gpu-node-0", **spec: Any) -> None:
         """Create the pod's BindRequest, as the scheduler does."""
@@ -65,18 +65,18 @@ class Shares:
 
     def reservations(self, *groups: str) -> list[dict[str, Any]]:
         """The reservation pods of these groups, or all, by group."""
-        found: list[dict[str, Any]] = self.api.get(RESERVATIONS)["items"]
-        mine = [one for one in found if not groups or group_of(one) in groups]
+        pods: list[dict[str, Any]] = self.api.get(RESERVATIONS)["items"]
+        mine = [reservation for reservation in pods if not groups or group_of(reservation) in groups]
         return sorted(mine, key=group_of)
 
     def device(self, group: str) -> str:
         """The device of the group, once its agent has reported it."""
         return self.live.until(
             f"group {group} has a device",
-            lambda: next((d for one in self.reservations(group) if (d := device_of(one))), None),
+            lambda: next((device for entry in self.reservations(group) if (device := device_of(entry))), None),
         )
 
-    def freed(self, *groups: str) -> None:
+    def await_release(self, *groups: str) -> None:
         """Wait until no reservation pod of these groups, or at all, is left."""
         self.live.until(f"no reservation is left of {groups or 'any group'}", lambda: not self.reservations(*groups))
 
@@ -87,8 +87,8 @@ class Shares:
 
     def maps(self) -> dict[str, dict[str, str]]:
         """The data of the namespace's ConfigMaps by name."""
-        found = self.api.get(f"/api/v1/namespaces/{self.live.namespace}/configmaps")["items"]
-        return {one["metadata"]["name"]: one.get("data", {}) for one in found}
+        maps = self.api.get(f"/api/v1/namespaces/{self.live.namespace}/configmaps")["items"]
+        return {item["metadata"]["name"]: item.get("data", {}) for item in maps}
 
     def writes(self, *names_: str, expected: Sequence[str]) -> Sequence[str]:
         """The reconciler's writes to objects whose names begin so, in order and without events; awaited."""
@@ -96,17 +96,17 @@ class Shares:
             self.live,
             len(expected),
             lambda: [
-                "/".join(call_of(one))
-                for one in audited(self.live, "bowline-reconciler")
-                if one["verb"] in WRITES and self._is_about(one, names_)
+                "/".join(call_of(event))
+                for event in audited(self.live, "bowline-reconciler")
+                if event["verb"] in WRITES and self._is_about(event, names_)
             ],
         )
 
-    def _is_about(self, event: dict[str, Any], wanted: Sequence[str]) -> bool:
+    def _is_about(self, event: dict[str, Any], prefixes: Sequence[str]) -> bool:
         about = event.get("objectRef") or {}
         if about.get("namespace") not in (self.live.namespace, names.RESERVATION_APP):
             return False
-        return about["resource"] != "events" and str(about.get("name", "")).startswith(tuple(wanted))
+        return about["resource"] != "events" and str(about.get("name", "")).startswith(tuple(prefixes))
 
 
 def group_of(reservation: dict[str, Any]) -> str:

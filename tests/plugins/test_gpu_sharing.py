@@ -51,18 +51,18 @@ def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> N
     device = device_of(reservation)
     assert len(shares.maps()) == 4
     for name, data in shares.maps().items():
-        shown = {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device}
-        assert data == ({} if name.endswith("-evar") else shown)
+        expected = {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device}
+        assert data == ({} if name.endswith("-evar") else expected)
     shares.delete("half-a")
     shares.live.until("its ConfigMaps are deleted", lambda: len(shares.maps()) == 2)
     assert shares.device("two-halves") == device
     series.until(1, "gpu_sharing_reservations", state="held")
     shares.delete("half-b")
-    shares.freed()
+    shares.await_release()
     series.until(0, "gpu_sharing_reservations", state="held")
-    assert series.grown("gpu_sharing_devices_total", change="reserved") == 1
+    assert series.increase("gpu_sharing_devices_total", change="reserved") == 1
     # Counted after the deletion's response, which may be after its watch event.
-    shares.live.until("it is counted", lambda: series.grown("gpu_sharing_devices_total", change="freed") == 1)
+    shares.live.until("it is counted", lambda: series.increase("gpu_sharing_devices_total", change="freed") == 1)
 
 
 def test_a_fraction_costs_seven_writes_on_a_fresh_device_and_six_on_a_shared_one(shares: Shares) -> None:
@@ -86,9 +86,9 @@ def test_sixteen_halves_end_as_exactly_eight_groups(shares: Shares, seed: int) -
         shares.ask(name, [group])
     for name, _ in halves:
         shares.live.phase(name, "Succeeded")
-    found = shares.reservations()
-    assert [group_of(one) for one in found] == [f"s{seed}-{group}" for group in range(8)]
-    devices = {group_of(one): device_of(one) for one in found}
+    reservations = shares.reservations()
+    assert [group_of(reservation) for reservation in reservations] == [f"s{seed}-{group}" for group in range(8)]
+    devices = {group_of(reservation): device_of(reservation) for reservation in reservations}
     assert len(set(devices.values())) == 8
     maps = shares.maps()
     for name, group in halves:
@@ -96,14 +96,14 @@ def test_sixteen_halves_end_as_exactly_eight_groups(shares: Shares, seed: int) -
         assert maps[f"{prefix}-0"]["NVIDIA_VISIBLE_DEVICES"] == devices[group]
     # One after the other, in another order: a device is released with its second half, not before.
     rng.shuffle(halves)
-    ended: set[str] = set()
+    groups_with_one_half: set[str] = set()
     for name, group in halves:
         shares.delete(name)
-        if group in ended:
-            shares.freed(group)
+        if group in groups_with_one_half:
+            shares.await_release(group)
         else:
             assert shares.device(group) == devices[group]
-            ended.add(group)
+            groups_with_one_half.add(group)
 
 
 def test_two_devices_are_bound_in_order_and_freed_on_completion(shares: Shares) -> None:
@@ -118,7 +118,7 @@ def test_two_devices_are_bound_in_order_and_freed_on_completion(shares: Shares) 
     prefix = shares.live.pod("double")["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
     assert shares.maps()[f"{prefix}-0"]["NVIDIA_VISIBLE_DEVICES"] == ",".join(devices)
     shares.complete("double")
-    shares.freed()
+    shares.await_release()
     assert shares.live.pod("double")["status"]["phase"] == "Succeeded"
 
 
@@ -126,7 +126,7 @@ def test_deleting_a_pod_of_two_devices_frees_both(shares: Shares) -> None:
     shares.share("double", "d-1", "d-2")
     shares.live.phase("double", "Succeeded")
     shares.delete("double")
-    shares.freed()
+    shares.await_release()
 
 
 def test_a_pod_deleted_while_its_agent_is_silent_frees_the_device(shares: Shares) -> None:
@@ -136,7 +136,7 @@ def test_a_pod_deleted_while_its_agent_is_silent_frees_the_device(shares: Shares
     shares.live.until("devices are reserved", lambda: len(shares.reservations()) == 2)
     series.until(2, "gpu_sharing_reservations", state="waiting")
     shares.delete("silent")
-    shares.freed()
+    shares.await_release()
     series.until(0, "gpu_sharing_reservations", state="waiting")
 
 
@@ -154,15 +154,15 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     assert status["reason"].startswith("BackoffLimitExceeded")
     assert "has not reported its device within 30 s" in status["reason"]
     assert status["suggestion"] == "RescheduleElsewhere"
-    shares.freed("never")
-    assert series.grown("gpu_sharing_reservations_failed_total", cause="silent") == 1
+    shares.await_release("never")
+    assert series.increase("gpu_sharing_reservations_failed_total", cause="silent") == 1
     assert shares.labels("silent") == {}
 
 
 def test_a_withdrawn_request_restores_the_pod(shares: Shares) -> None:
     # The plugin after this one fails: everything is prepared when the request is rolled back.
     flaky = {"example.bowline.dev/fail-attempts": "9"}
-    admitted = shares.make("flaky", flaky)
+    created_pod = shares.make("flaky", flaky)
     shares.ask("flaky", ["g-1", "g-2"], backoffLimit=3)
     shares.live.until("the pod is labelled", lambda: shares.labels("flaky") != {})
     shares.live.until("ConfigMaps are written", lambda: len(shares.maps()) == 2)
@@ -170,7 +170,7 @@ def test_a_withdrawn_request_restores_the_pod(shares: Shares) -> None:
     shares.live.until("the request is deleted", lambda: shares.live.not_found(shares.live.request_path("flaky")))
     assert left(shares.live) == []
     pod = shares.live.pod("flaky")
-    assert pod["metadata"]["uid"] == admitted["metadata"]["uid"]
+    assert pod["metadata"]["uid"] == created_pod["metadata"]["uid"]
     assert "nodeName" not in pod["spec"]
 
 
@@ -184,9 +184,9 @@ def test_a_recreated_decision_leaves_nothing_of_the_former(shares: Shares) -> No
     shares.ask("moved", ["latter"], node="gpu-node-1")
     shares.live.phase("moved", "Succeeded")
     # The latter's own, and perhaps the former's; a third-party plugin counts like the built-in ones.
-    assert series.grown("example_flaky_failures_total") >= 1
+    assert series.increase("example_flaky_failures_total") >= 1
     assert shares.labels("moved")["runai-gpu-group"] == "latter"
-    assert [group_of(one) for one in shares.reservations()] == ["latter"]
+    assert [group_of(reservation) for reservation in shares.reservations()] == ["latter"]
 
 
 def test_a_failed_request_is_rolled_back_and_its_sharer_remains(shares: Shares) -> None:
@@ -220,7 +220,7 @@ def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares)
     expected = ["delete/pods", "create/pods/binding", "patch/bindrequests/status"]
     assert shares.writes("whole", reservation_name("gpu-node-0", "idle"), expected=expected) == expected
     # It is on another node, and remains until a resync or until a pod is bound to that node.
-    assert [group_of(one) for one in shares.reservations()] == ["elsewhere"]
+    assert [group_of(reservation) for reservation in shares.reservations()] == ["elsewhere"]
     shares.share("half", "fresh", node="gpu-node-1")
     live.phase("half", "Succeeded")
-    assert [group_of(one) for one in shares.reservations()] == ["fresh"]
+    assert [group_of(reservation) for reservation in shares.reservations()] == ["fresh"]

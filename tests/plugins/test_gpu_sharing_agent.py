@@ -20,14 +20,14 @@ NODE = "gpu-node-3"
 @pytest.fixture
 def shares(pair: Live) -> Iterator[Shares]:
     """A sharing pod whose reservation has no agent, because kwok does not act as one."""
-    made = Shares(pair)
-    made.make("half", tolerations=SILENT)
-    made.ask("half", ["agent"], node=NODE)
-    pair.until("a device is reserved", lambda: len(made.reservations("agent")) == 1)
-    yield made
-    label(made, None)
-    made.delete("half")
-    made.freed("agent")
+    shares = Shares(pair)
+    shares.make("half", tolerations=SILENT)
+    shares.ask("half", ["agent"], node=NODE)
+    pair.until("a device is reserved", lambda: len(shares.reservations("agent")) == 1)
+    yield shares
+    label(shares, None)
+    shares.delete("half")
+    shares.await_release("agent")
 
 
 def label(shares: Shares, value: str | None) -> None:

@@ -20,10 +20,10 @@ def shares(pair: Live) -> Shares:
 
 def fail_reservation(shares: Shares, group: str) -> str:
     """Let the kubelet reject or evict the group's reservation pod; returns its UID."""
-    (one,) = shares.reservations(group)
+    (reservation,) = shares.reservations(group)
     status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices left"}
-    shares.api.patch(f"{RESERVATIONS}/{one['metadata']['name']}/status", {"status": status})
-    return str(one["metadata"]["uid"])
+    shares.api.patch(f"{RESERVATIONS}/{reservation['metadata']['name']}/status", {"status": status})
+    return str(reservation["metadata"]["uid"])
 
 
 def test_a_reservation_rejected_by_the_kubelet_is_recreated_on_retry(shares: Shares) -> None:
@@ -36,17 +36,17 @@ def test_a_reservation_rejected_by_the_kubelet_is_recreated_on_retry(shares: Sha
     assert "UnexpectedAdmissionError: no devices left" in note
     shares.live.until(
         "another reservation is made",
-        lambda: any(one["metadata"]["uid"] != former for one in shares.reservations("refused")),
+        lambda: any(reservation["metadata"]["uid"] != former for reservation in shares.reservations("refused")),
     )
-    assert series.grown("gpu_sharing_reservations_failed_total", cause="ended") == 1
+    assert series.increase("gpu_sharing_reservations_failed_total", cause="ended") == 1
 
 
 def test_an_ended_reservation_is_not_used_for_its_device(shares: Shares) -> None:
     shares.share("first", "evicted")
     shares.live.phase("first", "Succeeded")
     # Its pod ends, and so does the reservation, evicted; it is not deleted yet.
-    (one,) = shares.reservations("evicted")
-    former = device_of(one)
+    (reservation,) = shares.reservations("evicted")
+    former = device_of(reservation)
     fail_reservation(shares, "evicted")
     shares.complete("first")
     shares.share("second", "evicted")
@@ -56,8 +56,8 @@ def test_an_ended_reservation_is_not_used_for_its_device(shares: Shares) -> None
 
 def lose_reservation(shares: Shares, group: str) -> None:
     """Delete the group's reservation pod, as an eviction or a mistaken user does."""
-    (one,) = shares.reservations(group)
-    shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
+    (reservation,) = shares.reservations(group)
+    shares.api.request("DELETE", f"{RESERVATIONS}/{reservation['metadata']['name']}", {"gracePeriodSeconds": 0})
 
 
 def silent_reservation(shares: Shares, group: str) -> str:
@@ -88,15 +88,15 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares
     # The kubelet assigns another device: it is kept meanwhile, otherwise it would be assigned again.
     report_device(shares, first, "GPU-2")
     second = silent_reservation(shares, "lost")
-    assert {one["metadata"]["name"] for one in shares.reservations("lost")} == {first, second}
+    assert {reservation["metadata"]["name"] for reservation in shares.reservations("lost")} == {first, second}
     report_device(shares, second, "GPU-1")
     shares.live.phase("joins", "Succeeded")
     prefix = shares.live.pod("joins")["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
     assert shares.maps()[f"{prefix}-0"][names.VISIBLE_DEVICES] == "GPU-1"
     shares.live.until("the other device is released", lambda: len(shares.reservations("lost")) == 1)
     assert shares.device("lost") == "GPU-1"
-    assert series.grown("gpu_sharing_devices_lost_total", change="lost") == 1
-    assert series.grown("gpu_sharing_devices_lost_total", change="recovered") == 1
+    assert series.increase("gpu_sharing_devices_lost_total", change="lost") == 1
+    assert series.increase("gpu_sharing_devices_lost_total", change="recovered") == 1
 
 
 def test_an_unavailable_device_is_not_shared(shares: Shares) -> None:
@@ -106,7 +106,7 @@ def test_an_unavailable_device_is_not_shared(shares: Shares) -> None:
     shares.live.phase("runs", "Succeeded")
     lose_reservation(shares, "orphaned")
     shares.live.until(
-        "the search has ended", lambda: series.grown("gpu_sharing_devices_lost_total", change="unrecovered") == 1
+        "the search has ended", lambda: series.increase("gpu_sharing_devices_lost_total", change="unrecovered") == 1
     )
     assert shares.reservations("orphaned") == []
     shares.share("joins", "orphaned")
@@ -130,9 +130,9 @@ def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Sha
     assert status["reason"].startswith("Rejected")
     assert f"ConfigMap {shares.live.namespace}/foreign-0 exists and does not belong to this pod" in status["reason"]
     assert status["suggestion"] == "DeletePod"
-    shares.freed()
+    shares.await_release()
     assert shares.api.get(f"{path}/foreign-0") == stored
-    assert series.grown("gpu_sharing_configmaps_refused_total") == 1
+    assert series.increase("gpu_sharing_configmaps_refused_total") == 1
 
 
 def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(shares: Shares) -> None:
@@ -157,10 +157,10 @@ def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(s
     }
     for name in ("earlier-0", "earlier-0-evar"):
         assert shares.api.get(f"{path}/{name}")["immutable"] is True
-    changed = shares.live.kubectl(
+    result = shares.live.kubectl(
         "patch", "configmap", "earlier-0", "--patch", '{"data": {"NVIDIA_VISIBLE_DEVICES": "all"}}', check=False
     )
-    assert "field is immutable when `immutable` is set" in changed.stderr
+    assert "field is immutable when `immutable` is set" in result.stderr
 
 
 def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
@@ -172,7 +172,7 @@ def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) ->
     shares.ask("two", ["copied-2"])
     assert "belongs to pod one" in shares.live.phase("two", "Failed")["status"]["reason"]
     assert shares.maps() == before
-    shares.freed("copied-2")
+    shares.await_release("copied-2")
 
 
 def test_a_pod_without_a_share_is_not_bound_as_one(shares: Shares) -> None:
@@ -201,7 +201,7 @@ def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> No
     shares.share("swift", "before")
     shares.live.phase("swift", "Succeeded")
     shares.delete("swift")
-    shares.freed()
+    shares.await_release()
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     shares.api.patch(f"{path}/wants-gpu/status", {"status": {"conditions": [condition]}})
     try:
@@ -245,36 +245,36 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     reconciler.stop()
     shares.delete("ends")
     shares.complete("double")
-    (one,) = shares.reservations("unheld")
-    shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
+    (reservation,) = shares.reservations("unheld")
+    shares.api.request("DELETE", f"{RESERVATIONS}/{reservation['metadata']['name']}", {"gracePeriodSeconds": 0})
     # A pod that another binder has bound: without our label no watch would deliver it.
     shares.api.patch(f"{shares.pods}/remains", {"metadata": {"labels": {names.LABEL_GPU_SHARING: None}}})
     # Labelled as by KAI's binder: its scheduler would not count these devices as used.
-    prefixed = {"runai-gpu-group": None, "runai-gpu-group/held-1": "held-1", "runai-gpu-group/held-2": "held-2"}
-    prefixed[names.LABEL_GPU_SHARING] = None
-    shares.api.patch(f"{shares.pods}/pair", {"metadata": {"labels": prefixed}})
+    labels = {"runai-gpu-group": None, "runai-gpu-group/held-1": "held-1", "runai-gpu-group/held-2": "held-2"}
+    labels[names.LABEL_GPU_SHARING] = None
+    shares.api.patch(f"{shares.pods}/pair", {"metadata": {"labels": labels}})
     shares.live.pair.launch_reconciler().wait_ready()
-    shares.freed("while-down", "while-1", "while-2")
+    shares.await_release("while-down", "while-1", "while-2")
     # No action that would end another user's pod; the operator gets a report.
     Series(shares.live).until(1, "gpu_sharing_groups_unreserved")
     assert len(shares.reservations("still-wanted", "still-used")) == 2
     shares.live.until("the pod is labelled", lambda: shares.labels("remains").get(names.LABEL_GPU_SHARING) == "true")
-    renewed = {"runai-gpu-group": "held-1", "runai-gpu-group/held-2": "held-2", names.LABEL_GPU_SHARING: "true"}
-    shares.live.until("the pod is labelled", lambda: shares.labels("pair") == renewed)
+    expected = {"runai-gpu-group": "held-1", "runai-gpu-group/held-2": "held-2", names.LABEL_GPU_SHARING: "true"}
+    shares.live.until("the pod is labelled", lambda: shares.labels("pair") == expected)
     shares.delete("remains")
     shares.delete("pair")
-    shares.freed("still-used", "held-1", "held-2")
+    shares.await_release("still-used", "held-1", "held-2")
     shares.delete("waits")
-    shares.freed("still-wanted")
+    shares.await_release("still-wanted")
 
 
 def test_a_pod_that_was_not_prepared_is_rejected(shares: Shares) -> None:
     """The mutating webhook does not change a pod that it does not see; here the pod was prepared and then changed."""
-    admitted = shares.make("whole")
-    admitted["metadata"] = {"name": "stripped", "annotations": {**HALF, names.SHARED_GPU_CONFIGMAP: "Not A Name"}}
-    refused = shares.live.kubectl("create", "-f", "-", objects=admitted, check=False)
-    assert refused.returncode != 0
-    assert "must be the beginning of a ConfigMap's name" in refused.stderr
+    pod = shares.make("whole")
+    pod["metadata"] = {"name": "stripped", "annotations": {**HALF, names.SHARED_GPU_CONFIGMAP: "Not A Name"}}
+    result = shares.live.kubectl("create", "-f", "-", objects=pod, check=False)
+    assert result.returncode != 0
+    assert "must be the beginning of a ConfigMap's name" in result.stderr
 
 
 @contextmanager
@@ -316,4 +316,4 @@ def test_a_denial_by_an_own_policy_delays_a_share_and_never_fails_it(shares: Sha
     status = shares.live.phase(name, "Succeeded", "Failed")["status"]
     assert status["phase"] == "Succeeded", status
     assert "failedAttempts" not in status
-    assert series.grown("own_policy_denials_total", policy=policy) >= 1
+    assert series.increase("own_policy_denials_total", policy=policy) >= 1

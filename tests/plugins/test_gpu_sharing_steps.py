@@ -43,19 +43,19 @@ class SlowClient(KubeClient):
     def __init__(self, access: ClusterAccess, verb: str) -> None:
         super().__init__(access)
         self.verb = verb
-        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        self.is_blocked, self.go = asyncio.Event(), asyncio.Event()
 
     async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        await self._held("patch")
+        await self._block("patch")
         return await super().patch(*args, **kwargs)
 
     async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        await self._held("create")
+        await self._block("create")
         return await super().create(*args, **kwargs)
 
-    async def _held(self, verb: str) -> None:
+    async def _block(self, verb: str) -> None:
         if verb == self.verb:
-            self.asked.set()
+            self.is_blocked.set()
             await self.go.wait()
 
 
@@ -94,15 +94,15 @@ class VanishingClient(KubeClient):
 @pytest.fixture
 async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
-    for made in (namespace, f"{namespace}-devices"):
-        cluster.make_namespace(made)
+    for name in (namespace, f"{namespace}-devices"):
+        cluster.make_namespace(name)
     client = CrashingClient(await load_access(cluster.kubeconfig))
     async with client:
         yield Case(client, namespace)
-    for made in (namespace, f"{namespace}-devices"):
+    for name in (namespace, f"{namespace}-devices"):
         # A resync reads the pods of all namespaces.
-        cluster.kubectl("delete", "pods", "--all", f"--namespace={made}", "--grace-period=0", "--force")
-        cluster.kubectl("delete", "namespace", made, "--wait=false")
+        cluster.kubectl("delete", "pods", "--all", f"--namespace={name}", "--grace-period=0", "--force")
+        cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSharing:
@@ -114,10 +114,10 @@ async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSha
 
 def share_of(case: Case) -> dict[str, Any]:
     """Return a request for half a device; the group is the test's own."""
-    received = {"count": 1, "portion": "0.50"}
+    received_gpu = {"count": 1, "portion": "0.50"}
     return {
         "receivedResourceType": "Fraction",
-        "receivedGPU": received,
+        "receivedGPU": received_gpu,
         "selectedGPUGroups": [case.namespace],
     }
 
@@ -137,9 +137,9 @@ async def reserve(case: Case, devices: str) -> dict[str, Any]:
 
 def half(case: Case) -> dict[str, Any]:
     """Return a pod that is prepared for half a device."""
-    wanted = pod("half", case.namespace)
-    wanted["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5", names.SHARED_GPU_CONFIGMAP: "half"}
-    return wanted
+    body = pod("half", case.namespace)
+    body["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5", names.SHARED_GPU_CONFIGMAP: "half"}
+    return body
 
 
 @pytest.mark.parametrize("verb", ["patch", "create"])
@@ -147,14 +147,14 @@ async def test_a_write_completes_before_a_withdrawn_attempt_ends(case: Case, clu
     """Otherwise it could take effect after the rollback that follows has found nothing."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
-    made = await case.client.create(PODS, case.namespace, half(case))
+    created_pod = await case.client.create(PODS, case.namespace, half(case))
     passes = Passes()
     client = SlowClient(await load_access(cluster.kubeconfig), verb)
     async with client:
         plugin = await new_plugin(client, devices, passes)
-        context = replace(await case.context(made, **share_of(case)), client=client)
+        context = replace(await case.context(created_pod, **share_of(case)), client=client)
         attempt = asyncio.create_task(plugin.pre_bind(context))
-        await client.asked.wait()
+        await client.is_blocked.wait()
         attempt.cancel()
         client.go.set()
         with pytest.raises(asyncio.CancelledError):
@@ -170,12 +170,12 @@ async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) ->
     """1. A request is rolled back, its labels removed. 2. It is recreated. 3. The watch delivers the removal."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
-    made = await case.client.create(PODS, case.namespace, half(case))
+    created_pod = await case.client.create(PODS, case.namespace, half(case))
     plugin = await new_plugin(case.client, devices, passes := Passes())
-    context = await case.context(made, **share_of(case))
+    context = await case.context(created_pod, **share_of(case))
     before = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
-    seen = {**made, "metadata": {**made["metadata"], "labels": before}}
-    assert await plugin.pre_bind(replace(context, pod=seen)) == Status.ok()
+    cached_pod = {**created_pod, "metadata": {**created_pod["metadata"], "labels": before}}
+    assert await plugin.pre_bind(replace(context, pod=cached_pod)) == Status.ok()
     await asyncio.gather(*passes.running)
     now = await case.client.get(PODS, case.namespace, "half")
     assert now["metadata"].get("labels") == before
@@ -184,20 +184,20 @@ async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) ->
 async def test_a_reservation_deleted_during_its_creation_is_created_again(case: Case, cluster: Cluster) -> None:
     """1. The pod of that name exists. 2. It ends. 3. It is read. That fails no scheduler's decision."""
     devices = f"{case.namespace}-devices"
-    other = reservation_object(of_half(case), ReservationSpec(devices, "image"))
-    other["metadata"]["labels"] = {}
-    await case.client.create(PODS, devices, other)
-    made = await case.client.create(PODS, case.namespace, half(case))
+    foreign = reservation_object(of_half(case), ReservationSpec(devices, "image"))
+    foreign["metadata"]["labels"] = {}
+    await case.client.create(PODS, devices, foreign)
+    created_pod = await case.client.create(PODS, case.namespace, half(case))
     passes = Passes()
     client = VanishingClient(await load_access(cluster.kubeconfig))
     async with client:
         plugin = await new_plugin(client, devices, passes)
-        assert (await plugin.pre_bind(await case.context(made, **share_of(case)))).code is Code.TRANSIENT
-        assert (await plugin.pre_bind(await case.context(made, **share_of(case)))).code is Code.WAIT
+        assert (await plugin.pre_bind(await case.context(created_pod, **share_of(case)))).code is Code.TRANSIENT
+        assert (await plugin.pre_bind(await case.context(created_pod, **share_of(case)))).code is Code.WAIT
         await asyncio.gather(*passes.running)
 
 
-async def unreserved(client: KubeClient, devices: str) -> float | None:
+async def unreserved_groups(client: KubeClient, devices: str) -> float | None:
     """Return how many groups a resync reports as used and without a reservation."""
     registry = CollectorRegistry()
     metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
@@ -212,9 +212,9 @@ async def unreserved(client: KubeClient, devices: str) -> float | None:
 
 async def running_share(case: Case) -> None:
     """Run a pod on the group's device."""
-    wanted = pod("half", case.namespace, nodeName=NODE)
-    wanted["metadata"]["labels"] = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
-    await case.client.create(PODS, case.namespace, wanted)
+    body = pod("half", case.namespace, nodeName=NODE)
+    body["metadata"]["labels"] = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
+    await case.client.create(PODS, case.namespace, body)
 
 
 async def test_a_share_begun_during_a_resync_is_not_reported_as_unreserved(case: Case, cluster: Cluster) -> None:
@@ -228,14 +228,14 @@ async def test_a_share_begun_during_a_resync_is_not_reported_as_unreserved(case:
     client = BusyClient(await load_access(cluster.kubeconfig))
     client.share = share
     async with client:
-        assert await unreserved(client, devices) == 0
+        assert await unreserved_groups(client, devices) == 0
 
 
 async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
     devices = f"{case.namespace}-devices"
     await running_share(case)
-    held = await reserve(case, devices)
-    assert await unreserved(case.client, devices) == 0
-    evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
-    await case.client.patch(PODS, devices, held["metadata"]["name"], evicted, subresource="status")
-    assert await unreserved(case.client, devices) == 1
+    reservation = await reserve(case, devices)
+    assert await unreserved_groups(case.client, devices) == 0
+    eviction = {"status": {"phase": "Failed", "reason": "Evicted"}}
+    await case.client.patch(PODS, devices, reservation["metadata"]["name"], eviction, subresource="status")
+    assert await unreserved_groups(case.client, devices) == 1

@@ -29,7 +29,7 @@ def shares(pair: Live) -> Shares:
 
 
 @contextmanager
-def denied(shares: Shares) -> Iterator[None]:
+def denial(shares: Shares) -> Iterator[None]:
     """A policy of the cluster denies the delete."""
     policy = {
         "metadata": {"name": "keep"},
@@ -94,7 +94,7 @@ def cannot_be_deleted(shares: Shares) -> bool:
     return False
 
 
-@pytest.mark.parametrize("obstacle", [denied, unavailable, hanging])
+@pytest.mark.parametrize("obstacle", [denial, unavailable, hanging])
 def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_need_it(
     shares: Shares, obstacle: Callable[[Shares], Any]
 ) -> None:
@@ -118,4 +118,4 @@ def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_need_it(
         assert "nodeName" not in live.pod("whole")["spec"]
     status = live.phase("whole", "Succeeded", "Failed")["status"]
     assert status["phase"] == "Succeeded", status
-    shares.freed("ended")
+    shares.await_release("ended")

@@ -119,4 +119,4 @@ def test_a_reservation_pod_uses_the_nodes_resources(guarded: Live, node: str) ->
         guarded.phase(name, "Succeeded")
     status = bind(guarded, "whole", node, "Failed", gpu="2")
     assert f"node {node} has too little left of nvidia.com/gpu (requests 2, free 1 of 2)" in status["reason"]
-    assert series.grown("node_fit_misfits_total", resource="gpu") == 1
+    assert series.increase("node_fit_misfits_total", resource="gpu") == 1

@@ -44,7 +44,7 @@ def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: 
     claim = storage.claim()
     pair.request_bind()
     pair.phase("pod", "Succeeded")
-    assert series.grown("volume_binding_claim_bound_seconds_count", how="static") == 1
+    assert series.increase("volume_binding_claim_bound_seconds_count", how="static") == 1
     assert storage.volume_of() == "right"
     volume = storage.volume("right")
     assert volume["metadata"]["annotations"][names.BOUND_BY_CONTROLLER] == "yes"
@@ -172,7 +172,7 @@ def test_a_volume_is_requested_and_awaited(pair: Live, storage: Storage) -> None
     storage.provision()
     done = pair.phase("pod", "Succeeded")
     assert "failedAttempts" not in done["status"]
-    assert series.grown("volume_binding_claim_bound_seconds_count", how="dynamic") == 1
+    assert series.increase("volume_binding_claim_bound_seconds_count", how="dynamic") == 1
     assert storage.claim()["metadata"]["annotations"]["example.com/note"] == "kept"
     writes = [what for verb, what in writes_about(pair, user="bowline-reconciler") if verb != "create"]
     assert [what for what in writes if what != "bindrequests/status"] == ["persistentvolumeclaims"]
@@ -186,7 +186,7 @@ def test_a_rejection_is_terminal_for_the_node(pair: Live, storage: Storage) -> N
     pair.request_bind()
     storage.refuse()
     status = failure(pair)
-    assert series.grown("volume_binding_decisions_handed_back_total") == 1
+    assert series.increase("volume_binding_decisions_handed_back_total") == 1
     rejection = (
         "VolumeConflict: volume_binding: the provisioner csi.example.com cannot create a volume for claim data"
     )

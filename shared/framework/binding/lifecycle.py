@@ -70,7 +70,7 @@ class PluginLifecycle:
         )
         self._workers: dict[str, _Worker] = {}
         self._set_up: list[Plugin] = []
-        self._started: list[Plugin] = []
+        self._plugins_to_stop: list[Plugin] = []
 
     async def setup(self) -> None:
         """Set every plugin up. Raises PluginError. ``teardown`` must follow in any case, before the process ends."""
@@ -84,7 +84,7 @@ class PluginLifecycle:
                 PluginMetrics(plugin.name, self._registry),
                 FeatureGates(self._settings.feature_gates),
             )
-            await _called(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
+            await _call(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
 
     async def teardown(self) -> None:
         """Tear down, in reverse, every plugin whose setup was called. Failures are logged."""
@@ -93,17 +93,17 @@ class PluginLifecycle:
             if not overrides(plugin, "teardown"):
                 continue
             try:
-                await _called(plugin, "teardown", plugin.teardown, plugin.budgets.setup_s)
+                await _call(plugin, "teardown", plugin.teardown, plugin.budgets.setup_s)
             except PluginError:
                 log.exception("plugin failed to tear down", extra={"plugin": plugin.name})
 
     def watches(
-        self, wake: Callable[[ObjectKey], None], changed: Callable[[Resource, ObjectKey], None]
+        self, wake: Callable[[ObjectKey], None], on_object: Callable[[Resource, ObjectKey], None]
     ) -> dict[str, Watch]:
         """Return a watch for every event source, by a unique name.
 
-        Their events call ``changed`` with the object, and ``wake`` with the requests that the source returns for it.
-        Raises PluginError.
+        Their events call ``on_object`` with the object, and ``wake`` with the requests that the source returns for
+        it. Raises PluginError.
         """
         sources = [(plugin.name, source) for plugin in self._plugins for source in _sources(plugin)]
         watches = {}
@@ -116,7 +116,7 @@ class PluginLifecycle:
                 transform=source.transform,
                 owner=name,
             )
-            reflector.on_event = partial(_report, source, reflector.callbacks, wake, changed)
+            reflector.on_event = partial(_report, source, reflector.callbacks, wake, on_object)
             if source.attach is not None:
                 source.attach(reflector)
             watches[f"{name}/{number}"] = Watch(reflector, partial(_may_end_wait, source, reflector.callbacks))
@@ -131,9 +131,9 @@ class PluginLifecycle:
         for worker in self._workers.values():
             worker.start()
         for plugin in self._plugins:
-            self._started.append(plugin)
+            self._plugins_to_stop.append(plugin)
             if overrides(plugin, "start"):
-                await _called(plugin, "start", plugin.start, plugin.budgets.setup_s)
+                await _call(plugin, "start", plugin.start, plugin.budgets.setup_s)
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
     def cancel_workers(self) -> None:
@@ -154,13 +154,13 @@ class PluginLifecycle:
                 ending.push_async_callback(worker.stop)
 
     async def _stop_plugins(self, ends_at: float) -> None:
-        while self._started:
-            plugin = self._started.pop()
+        while self._plugins_to_stop:
+            plugin = self._plugins_to_stop.pop()
             if not overrides(plugin, "stop"):
                 continue
             left_s = min(plugin.budgets.setup_s, max(0.0, ends_at - asyncio.get_running_loop().time()))
             try:
-                await _called(plugin, "stop", plugin.stop, left_s)
+                await _call(plugin, "stop", plugin.stop, left_s)
             except PluginError:
                 log.exception("plugin failed to stop", extra={"plugin": plugin.name})
 
@@ -191,7 +191,7 @@ def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
     return sources
 
 
-async def _called(plugin: Plugin, point: str, method: Callable[[], Awaitable[None]], budget_s: float) -> None:
+async def _call(plugin: Plugin, point: str, method: Callable[[], Awaitable[None]], budget_s: float) -> None:
     """Make a lifecycle call of a plugin. Raises PluginError for an exception, and after ``budget_s`` seconds."""
     deadline = asyncio.timeout(budget_s)
     try:
@@ -206,7 +206,7 @@ def _report(
     source: EventSource,
     callbacks: Callbacks,
     wake: Callable[[ObjectKey], None],
-    changed: Callable[[Resource, ObjectKey], None],
+    on_object: Callable[[Resource, ObjectKey], None],
     _: EventType,
     key: ObjectKey,
     old: Object | None,
@@ -216,29 +216,29 @@ def _report(
     on_change = source.on_change
     if on_change is not None:
         callbacks.guard(Callback.ON_CHANGE, key, lambda: on_change(old, new), None)
-    changed(source.resource, key)
+    on_object(source.resource, key)
     # Wake the requests of the old version too: they may be waiting for this object to stop referring to them.
-    concerned: set[ObjectKey] = set()
-    for seen in (old, new):
-        if seen is not None:
-            concerned |= callbacks.guard(Callback.KEYS, key, partial(_keys, source, seen), frozenset())
-    for request in concerned:
+    requests: set[ObjectKey] = set()
+    for version in (old, new):
+        if version is not None:
+            requests |= callbacks.guard(Callback.KEYS, key, partial(_keys, source, version), frozenset())
+    for request in requests:
         wake(request)
 
 
-def _may_end_wait(source: EventSource, callbacks: Callbacks, request: ObjectKey, seen: Object) -> bool:
+def _may_end_wait(source: EventSource, callbacks: Callbacks, request: ObjectKey, raw: Object) -> bool:
     """Return whether the object in this state may end the request's wait; True if the plugin's hint raises."""
     hint = source.queueing_hint
     if hint is None:
         return True
-    return callbacks.guard(Callback.QUEUEING_HINT, key_of(seen), lambda: hint(request, seen), True)
+    return callbacks.guard(Callback.QUEUEING_HINT, key_of(raw), lambda: hint(request, raw), True)
 
 
-def _keys(source: EventSource, seen: Object) -> frozenset[ObjectKey]:
+def _keys(source: EventSource, raw: Object) -> frozenset[ObjectKey]:
     """Return the requests that an object concerns. Raises the plugin's exception, or TypeError for an invalid
     result.
     """
-    keys = frozenset(source.keys(seen))
+    keys = frozenset(source.keys(raw))
     wrong = next((key for key in keys if not isinstance(key, ObjectKey)), None)
     if wrong is not None:
         raise TypeError(f"keys of {source.resource} returned {wrong!r}, which is no ObjectKey")

@@ -29,18 +29,22 @@ class PluginMetrics:
         """Return a counter; its name must end with ``_total``."""
         if not name.endswith("_total"):
             raise self._refusal(name, "a counter's name ends with _total")
-        return self._made(Counter(self._full(name), meaning, self._words(name, labels), registry=None), name, labels)
+        return self._register(
+            Counter(self._full(name), meaning, self._words(name, labels), registry=None), name, labels
+        )
 
     def gauge(self, name: str, meaning: str, **labels: Collection[str]) -> Gauge:
         """Return a gauge, which the plugin sets, or evaluates with ``set_function``."""
-        return self._made(Gauge(self._full(name), meaning, self._words(name, labels), registry=None), name, labels)
+        return self._register(
+            Gauge(self._full(name), meaning, self._words(name, labels), registry=None), name, labels
+        )
 
     def histogram(self, name: str, meaning: str, **labels: Collection[str]) -> Histogram:
         """Return a histogram of seconds, from a millisecond to 15 minutes; its name must end with ``_seconds``."""
         if not name.endswith("_seconds"):
             raise self._refusal(name, "a histogram's name ends with _seconds")
         words = self._words(name, labels)
-        return self._made(
+        return self._register(
             Histogram(self._full(name), meaning, words, registry=None, buckets=BIND_BUCKETS), name, labels
         )
 
@@ -55,7 +59,7 @@ class PluginMetrics:
                 raise self._refusal(name, f"label {label} is declared with all the values it may have")
         return tuple(labels)
 
-    def _made(self, metric: M, name: str, labels: Mapping[str, Collection[str]]) -> M:
+    def _register(self, metric: M, name: str, labels: Mapping[str, Collection[str]]) -> M:
         try:
             self._registry.register(metric)
         except ValueError as error:

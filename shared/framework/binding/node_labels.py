@@ -29,17 +29,17 @@ class NodeLabels:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    async def get(self, seen: Object) -> Node | None:
+    async def get(self, cached_node: Object) -> Node | None:
         """Return the node with all its labels; None if it does not exist.
 
-        ``seen`` is the reconciler's cached node (``BindContext.node``); its resourceVersion decides whether the
-        labels are read again. Raises KubeError from the read.
+        ``cached_node`` is the reconciler's (``BindContext.node``); its resourceVersion decides whether the labels are
+        read again. Raises KubeError from the read.
         """
-        name, version = key_of(seen).name, version_of(seen)
-        known = self._nodes.get(name)
-        if known is not None and known[0] == version:
+        name, version = key_of(cached_node).name, version_of(cached_node)
+        entry = self._nodes.get(name)
+        if entry is not None and entry[0] == version:
             self._nodes.move_to_end(name)
-            return known[1]
+            return entry[1]
         try:
             raw = await self._client.get(NODES.as_metadata(), "", name)
         except NotFound:

@@ -116,11 +116,11 @@ class Runner:
         demands: set[AllocationKind] = set()
         errors = []
         for plugin in self._at(_SUPPORTED_ALLOCATIONS):
-            found = self._call(plugin, _SUPPORTED_ALLOCATIONS, None, request)
-            if isinstance(found, Failed):
-                errors.append(f"{plugin.name}: {found.status.message}")
+            result = self._call(plugin, _SUPPORTED_ALLOCATIONS, None, request)
+            if isinstance(result, Failed):
+                errors.append(f"{plugin.name}: {result.status.message}")
             else:
-                demands.update(found)
+                demands.update(result)
         return Served(frozenset(demands), tuple(errors))
 
     def has_side_effects(self, request: BindRequest) -> bool:
@@ -129,8 +129,8 @@ class Runner:
         A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
         """
         for plugin in self._at(_HAS_SIDE_EFFECTS):
-            found = self._call(plugin, _HAS_SIDE_EFFECTS, None, request)
-            if isinstance(found, Failed) or found:
+            result = self._call(plugin, _HAS_SIDE_EFFECTS, None, request)
+            if isinstance(result, Failed) or result:
                 return True
         return False
 
@@ -148,13 +148,13 @@ class Runner:
         group finish, then ends the run. So does ``ctx.cancelled``, with the result WITHDRAWN. All calls have ended
         then, also after a cancellation: the rollback that follows must see all their writes.
         """
-        found = []
+        preflights = []
         for plugin in self._at(_PRE_BIND):
-            answer = self._call(plugin, _PREFLIGHT, ctx, self._own(plugin, ctx))
-            if isinstance(answer, Failed):
-                return self._reclassified(ctx, answer.status)
-            found.append((plugin, answer))
-        groups = pre_bind_groups(found)
+            result = self._call(plugin, _PREFLIGHT, ctx, self._with_state(plugin, ctx))
+            if isinstance(result, Failed):
+                return self._reclassify(ctx, result.status)
+            preflights.append((plugin, result))
+        groups = pre_bind_groups(preflights)
         return await _cancellable(self._run_groups(groups, ctx), ctx.cancelled) if groups else Status.ok()
 
     async def run_bind(self, ctx: BindContext) -> Status:
@@ -162,14 +162,14 @@ class Runner:
         FATAL.
         """
         for plugin in self._at(_BINDING_ANNOTATIONS):
-            added = self._call(plugin, _BINDING_ANNOTATIONS, ctx, self._own(plugin, ctx))
-            if isinstance(added, Failed):
-                return self._reclassified(ctx, added.status)
-            ctx.annotations.update(added)
+            annotations = self._call(plugin, _BINDING_ANNOTATIONS, ctx, self._with_state(plugin, ctx))
+            if isinstance(annotations, Failed):
+                return self._reclassify(ctx, annotations.status)
+            ctx.annotations.update(annotations)
         for plugin in self._at(_BIND):
             status = await self._run(plugin, _BIND, ctx, plugin.budgets.call_s)
             if status.code is not Code.SKIP:
-                return self._reclassified(ctx, status)
+                return self._reclassify(ctx, status)
         names = ", ".join(plugin.name for plugin in self._at(_BIND)) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
@@ -207,7 +207,7 @@ class Runner:
         for group in groups:
             status = await self._run_group(group, ctx)
             if status.code is not Code.OK:
-                return self._reclassified(ctx, status)
+                return self._reclassify(ctx, status)
         return Status.ok()
 
     async def _run_group(self, group: Group, ctx: BindContext) -> Status:
@@ -223,11 +223,11 @@ class Runner:
         try:
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                found = [task.result() for task in tasks if task in done and not task.cancelled()]
-                waits += [status for status in found if status.code is Code.WAIT]
-                failed = [status for status in found if status.code not in (Code.OK, Code.WAIT)]
-                if failed and failure is None:
-                    failure = failed[0]
+                results = [task.result() for task in tasks if task in done and not task.cancelled()]
+                waits += [status for status in results if status.code is Code.WAIT]
+                failures = [status for status in results if status.code not in (Code.OK, Code.WAIT)]
+                if failures and failure is None:
+                    failure = failures[0]
                     for task in pending:
                         task.cancel()
         finally:
@@ -243,14 +243,14 @@ class Runner:
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
-    def _reclassified(self, ctx: BindContext, status: Status) -> Status:
+    def _reclassify(self, ctx: BindContext, status: Status) -> Status:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
         for plugin in self._at(_ON_FAILURE):
-            changed = self._call(plugin, _ON_FAILURE, ctx, self._own(plugin, ctx), status)
+            replacement = self._call(plugin, _ON_FAILURE, ctx, self._with_state(plugin, ctx), status)
             # An invalid result is reported; the failure is kept.
-            if isinstance(changed, Status):
-                status = changed.from_plugin(status.plugin)
+            if isinstance(replacement, Status):
+                status = replacement.from_plugin(status.plugin)
         return status
 
     # --- one call of one plugin ---
@@ -258,7 +258,7 @@ class Runner:
     def _at(self, point: _Point[Any]) -> Sequence[Plugin]:
         return self._plugins[point.name]
 
-    def _own(self, plugin: Plugin, ctx: BindContext) -> BindContext:
+    def _with_state(self, plugin: Plugin, ctx: BindContext) -> BindContext:
         """Return the context with this plugin's own state."""
         states = self._states.setdefault(ctx.request.uid, {})
         return ctx.with_state(states.setdefault(plugin.name, {}))
@@ -272,8 +272,8 @@ class Runner:
                 return point.check(getattr(plugin, point.name)(*arguments))
             with self._current(plugin, point, ctx):
                 return point.check(getattr(plugin, point.name)(*arguments))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
-            return Failed(self._failed(plugin, point.name, ctx, error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
+            return Failed(self._failure_status(plugin, point.name, ctx, error))
 
     async def _run(
         self, plugin: Plugin, point: _Point[Any], ctx: BindContext, budget_s: float, *arguments: Any
@@ -283,14 +283,14 @@ class Runner:
         Returns its checked result, OK for None, or the failure. The observer is notified of start and end, also on
         cancellation.
         """
-        own = self._own(plugin, ctx)
+        plugin_ctx = self._with_state(plugin, ctx)
         self._observer.call_began(plugin.name, point.name, ctx)
-        started = time.monotonic()
+        start = time.monotonic()
         status = _CANCELLED
         try:
-            status = await self._run_unobserved(plugin, point, ctx, budget_s, own, *arguments)
+            status = await self._run_unobserved(plugin, point, ctx, budget_s, plugin_ctx, *arguments)
         finally:
-            self._observer.call_ended(plugin.name, point.name, ctx, status, time.monotonic() - started)
+            self._observer.call_ended(plugin.name, point.name, ctx, status, time.monotonic() - start)
         return status
 
     async def _run_unobserved(
@@ -299,22 +299,22 @@ class Runner:
         """Like ``_run``, for a call that belongs to no attempt: only its errors are reported."""
         budget = Budget(budget_s)
 
-        def abandoned() -> None:
+        def report_abandonment() -> None:
             self._observer.plugin_raised(plugin.name, point.name, ctx, RuntimeError(_ABANDONED))
 
         try:
             call = self._in_task(plugin, point, ctx, *arguments)
-            running = budget.run(call, f"{plugin.name}.{point.name}", abandoned)
+            running = budget.run(call, f"{plugin.name}.{point.name}", report_abandonment)
             status: Status | None = point.check(await raise_foreign_cancellation(running))
         except TimeoutError as error:
             if not budget.is_out:
-                return self._failed(plugin, point.name, ctx, error)
+                return self._failure_status(plugin, point.name, ctx, error)
             if budget.is_api_time:
                 why = f"{point.name} waited {budget_s:g} s for the API server"
                 return Status(Code.TRANSIENT, (why,), plugin.name)
             return Status.retry(f"{point.name} took longer than {budget_s:g} s").from_plugin(plugin.name)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
-            return self._failed(plugin, point.name, ctx, error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
+            return self._failure_status(plugin, point.name, ctx, error)
         if status is None or status.code is Code.OK:
             return Status.ok()
         return status.from_plugin(plugin.name)
@@ -337,7 +337,9 @@ class Runner:
         finally:
             del self._calls[task]
 
-    def _failed(self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception | SystemExit) -> Status:
+    def _failure_status(
+        self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception | SystemExit
+    ) -> Status:
         if isinstance(error, InfrastructureError):
             return Status(Code.TRANSIENT, (str(error),), plugin.name, retry_after=error.retry_after)
         if isinstance(error, SystemExit):
@@ -354,14 +356,14 @@ class Runner:
 async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:
     """Run pre_bind and cancel it if the attempt is withdrawn; ends only after it has ended."""
     preparing = asyncio.create_task(pre_bind, name="pre_bind")
-    cancelled = asyncio.create_task(withdrawn.wait(), name="cancelled")
+    withdrawal = asyncio.create_task(withdrawn.wait(), name="cancelled")
     try:
-        await asyncio.wait({preparing, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({preparing, withdrawal}, return_when=asyncio.FIRST_COMPLETED)
         return preparing.result() if preparing.done() else WITHDRAWN
     finally:
         preparing.cancel()
-        cancelled.cancel()
-        await all_done(preparing, cancelled)
+        withdrawal.cancel()
+        await all_done(preparing, withdrawal)
 
 
 # --- results ---
@@ -409,10 +411,10 @@ def as_annotations(result: Any) -> Mapping[str, str]:
 
 def as_demands(result: Any) -> frozenset[AllocationKind]:
     """Check the result of supported_allocations."""
-    found = tuple(result) if isinstance(result, Iterable) else (result,)
-    if not all(isinstance(demand, AllocationKind) for demand in found):
+    demands = tuple(result) if isinstance(result, Iterable) else (result,)
+    if not all(isinstance(demand, AllocationKind) for demand in demands):
         raise _invalid(result, "a collection of AllocationKind")
-    return frozenset(found)
+    return frozenset(demands)
 
 
 def as_flag(result: Any) -> bool:
@@ -432,18 +434,18 @@ def as_routes(result: Any) -> tuple[Route, ...]:
     """Check the result of routes."""
     if not isinstance(result, Iterable):
         raise _invalid(result, "a list of Route")
-    listed = tuple(result)
-    for route in listed:
+    routes = tuple(result)
+    for route in routes:
         if not isinstance(route, Route):
             raise _invalid(route, "a list of Route")
         if not isinstance(route.path, str) or not callable(route.content):
             raise InvalidResult(f"returned {route!r}; path must be a string and content a function")
-    return listed
+    return routes
 
 
-def _with_code(result: Status, allowed: Collection[Code]) -> Status:
-    if result.code not in allowed:
-        expected = ", ".join(code.name for code in Code if code in allowed)
+def _with_code(result: Status, codes: Collection[Code]) -> Status:
+    if result.code not in codes:
+        expected = ", ".join(code.name for code in Code if code in codes)
         raise InvalidResult(f"returned a Status with code {result.code.name}; expected one of {expected}")
     return result
 

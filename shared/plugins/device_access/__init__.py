@@ -51,8 +51,8 @@ class DeviceAccess(Plugin):
         return _all_errors(new_ephemeral_containers(pod, old), info)
 
 
-def _void(pod: MutablePod, found: Iterable[ContainerRef]) -> None:
-    for ref in found:
+def _void(pod: MutablePod, refs: Iterable[ContainerRef]) -> None:
+    for ref in refs:
         env = without_devices(ref)
         if env is not None and not ref.entries:
             # Append: replacing the list would repeat every user-written entry in the patch.
@@ -61,8 +61,8 @@ def _void(pod: MutablePod, found: Iterable[ContainerRef]) -> None:
             pod.set(env, "spec", ref.field, ref.index, "env")
 
 
-def _all_errors(found: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
-    for ref in found:
+def _all_errors(refs: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
+    for ref in refs:
         yield from container_errors(ref)
         if info.is_validating_webhook:
             yield from hiding_errors(ref)

@@ -48,8 +48,8 @@ class ContainerRef:
     def takes(self, reference: Mapping[str, Any]) -> bool:
         """Return whether the reference is the one from which a share's container takes its devices."""
         source = reference.get("configMapKeyRef") or {}
-        found = (source.get("name"), source.get("key"))
-        return bool(self.share_map) and found == (self.share_map, names.VISIBLE_DEVICES)
+        key_reference = (source.get("name"), source.get("key"))
+        return bool(self.share_map) and key_reference == (self.share_map, names.VISIBLE_DEVICES)
 
 
 def containers_of(pod: Object, gpu_resources: Collection[str]) -> Iterator[ContainerRef]:
@@ -67,9 +67,9 @@ def containers_of(pod: Object, gpu_resources: Collection[str]) -> Iterator[Conta
 
 def new_ephemeral_containers(pod: Object, old: Object) -> Iterator[ContainerRef]:
     """Yield the ephemeral containers that are being added. They have no GPU, because they cannot request one."""
-    known = {one.get("name") for one in (old.get("spec") or {}).get("ephemeralContainers") or ()}
+    existing_names = {entry.get("name") for entry in (old.get("spec") or {}).get("ephemeralContainers") or ()}
     for index, container in enumerate(pod["spec"].get("ephemeralContainers") or ()):
-        if container.get("name") not in known:
+        if container.get("name") not in existing_names:
             yield ContainerRef("ephemeralContainers", index, container, gpu=False)
 
 
@@ -85,8 +85,12 @@ def without_devices(ref: ContainerRef) -> list[Any] | None:
     empty = {index for index, entry in entries if _is_empty(entry)}
     if entries and not empty:
         return None
-    kept = [entry for index, entry in enumerate(ref.container.get("env") or ()) if index not in empty]
-    return kept if len(empty) < len(entries) else [*kept, {"name": names.VISIBLE_DEVICES, "value": VOID}]
+    other_entries = [entry for index, entry in enumerate(ref.container.get("env") or ()) if index not in empty]
+    return (
+        other_entries
+        if len(empty) < len(entries)
+        else [*other_entries, {"name": names.VISIBLE_DEVICES, "value": VOID}]
+    )
 
 
 def prefix_errors(pod: Object) -> Iterator[FieldError]:
@@ -151,8 +155,8 @@ def _has_gpu(container: Object, gpu_resources: Collection[str]) -> bool:
     resources = container.get("resources") or {}
     if resources.get("claims"):
         return True
-    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return any(_is_gpu(resource, gpu_resources) and _is_some(quantity) for resource, quantity in asked.items())
+    amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return any(_is_gpu(resource, gpu_resources) and _is_some(quantity) for resource, quantity in amounts.items())
 
 
 def _is_gpu(resource: str, gpu_resources: Collection[str]) -> bool:

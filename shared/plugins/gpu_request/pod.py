@@ -26,7 +26,7 @@ class Amount:
 
     resource: str
     path: str
-    written: Any
+    raw_value: Any
     quantity: Decimal | None
 
     @property
@@ -40,10 +40,10 @@ class Amount:
         return 0 if self.quantity is None else int(max(Decimal(0), min(self.quantity, Decimal(_MOST))))
 
     @property
-    def formatted(self) -> str:
+    def text(self) -> str:
         """The quantity for messages: the same for 0.5, "0.5" and the form that the API server stores, 500m."""
         if self.quantity is None:
-            return format_value(self.written)
+            return format_value(self.raw_value)
         if self.quantity.adjusted() < _MAX_DIGITS:
             return f"{self.quantity.normalize():f}"
         return f"{self.quantity:.3e}"  # in full, 1e2147483647 takes 2 GB
@@ -73,12 +73,12 @@ class Container:
         return not self.limits and not self.requests
 
     @property
-    def requested(self) -> list[Amount]:
+    def effective_requests(self) -> list[Amount]:
         """What it requests, each resource once: by its limit or, without one, by its request."""
         if self.is_plain:
             return []
-        requested = {amount.resource: amount for part in (self.requests, self.limits) for amount in _requested(part)}
-        return [requested[resource] for resource in sorted(requested)]
+        amounts = {amount.resource: amount for part in (self.requests, self.limits) for amount in _nonzero(part)}
+        return [amounts[resource] for resource in sorted(amounts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class PodGpus:
         """The whole GPUs that the pod occupies at its peak; sidecars keep running beside all later containers."""
         sidecars = running = peak = 0
         for container in self.containers:
-            count = next((a.count for a in container.requested if a.resource == names.RESOURCE_GPU), 0)
+            count = next((a.count for a in container.effective_requests if a.resource == names.RESOURCE_GPU), 0)
             if not container.is_init:
                 running += count
             elif container.is_sidecar:
@@ -144,9 +144,9 @@ def is_device(resource: str) -> bool:
 
 def _target(annotations: Mapping[str, str], containers: tuple[Container, ...]) -> Container | None:
     if names.GPU_FRACTION_CONTAINER in annotations:
-        wanted = annotations[names.GPU_FRACTION_CONTAINER]
-        return next((found for found in containers if wanted and found.name == wanted), None)
-    return next((found for found in containers if not found.is_init), None)
+        name = annotations[names.GPU_FRACTION_CONTAINER]
+        return next((container for container in containers if name and container.name == name), None)
+    return next((container for container in containers if not container.is_init), None)
 
 
 def _pod_level(raw: Any) -> tuple[Amount, ...]:
@@ -155,7 +155,7 @@ def _pod_level(raw: Any) -> tuple[Amount, ...]:
     return tuple([amount for amount in (*limits.values(), *requests.values()) if is_device(amount.resource)])
 
 
-def _requested(amounts: Mapping[str, Amount]) -> list[Amount]:
+def _nonzero(amounts: Mapping[str, Amount]) -> list[Amount]:
     return [amount for amount in amounts.values() if amount.is_requested]
 
 
@@ -183,22 +183,24 @@ def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Am
     if not entries:
         return {}
     place = f"{path}.resources.{part}"
-    wanted = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)])
-    return {key: Amount(key, f"{place}[{key}]", entries[key], _parse_quantity(entries[key])) for key in wanted}
+    resource_names = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)])
+    return {
+        key: Amount(key, f"{place}[{key}]", entries[key], _parse_quantity(entries[key])) for key in resource_names
+    }
 
 
 def _claims(resources: Mapping[str, Any]) -> tuple[str, ...]:
-    found = [_mapping(claim).get("name") for claim in _array(resources.get("claims"))]
-    return tuple([name for name in found if isinstance(name, str)])
+    claim_names = [_mapping(claim).get("name") for claim in _array(resources.get("claims"))]
+    return tuple([name for name in claim_names if isinstance(name, str)])
 
 
 def _is_gpu(resource: str) -> bool:
     return is_device(resource) or resource.startswith(names.RESOURCE_DEVICE_CLASS_PREFIX)
 
 
-def _parse_quantity(written: Any) -> Decimal | None:
+def _parse_quantity(raw_value: Any) -> Decimal | None:
     try:
-        return as_stored(parse_quantity(written))
+        return as_stored(parse_quantity(raw_value))
     except ValueError:
         return None
 

@@ -65,32 +65,32 @@ SHARING_DISABLED: Final = (
 # The arguments below add what was found in the pod, where the caller can list it; the policy cannot.
 
 
-def container_name(known: str = "") -> str:
-    """Return the text for a container name that does not exist; ``known`` are the existing names."""
-    found = f" ({known})" if known else ""
+def container_name(container_names: str = "") -> str:
+    """Return the text for a container name that does not exist; ``container_names`` are the existing names."""
+    listing = f" ({container_names})" if container_names else ""
     remedy = "without the annotation the first container is taken"
-    return f"must name a container or init container of this pod{found}; {remedy}"
+    return f"must name a container or init container of this pod{listing}; {remedy}"
 
 
-def share_and_whole(asked: str = "") -> str:
+def share_and_whole(resources: str = "") -> str:
     """Return the text for a share beside whole GPUs."""
-    return _beside("whole GPUs", asked)
+    return _beside("whole GPUs", resources)
 
 
-def share_and_mig(asked: str = "") -> str:
+def share_and_mig(resources: str = "") -> str:
     """Return the text for a share beside MIG devices."""
-    return _beside("MIG devices", asked)
+    return _beside("MIG devices", resources)
 
 
 def share_and_dra(label: str = "its container", classes: str = "") -> str:
     """Return the text for a share beside a DRA device known to be a GPU."""
-    found = f" ({classes})" if classes else ""
-    return f"a share cannot be combined with DRA devices of {label}{found}; remove one of the two"
+    listing = f" ({classes})" if classes else ""
+    return f"a share cannot be combined with DRA devices of {label}{listing}; remove one of the two"
 
 
-def _beside(what: str, asked: str) -> str:
-    found = f" ({asked})" if asked else ""
-    return f"a share cannot be combined with {what}{found}; remove the annotation or those resources"
+def _beside(kind: str, resources: str) -> str:
+    listing = f" ({resources})" if resources else ""
+    return f"a share cannot be combined with {kind}{listing}; remove the annotation or those resources"
 
 
 # --- the rules ---
@@ -137,23 +137,23 @@ def update_errors(raw: Object, old: Object) -> list[FieldError]:
 
 def _share_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldError]:
     """Yield the errors of the annotations' values and of the annotations they depend on."""
-    written = pod.annotations
-    if names.GPU_FRACTION in written:
-        yield from _fraction_errors(pod, written[names.GPU_FRACTION])
-    if names.GPU_MEMORY in written:
-        yield from _memory_errors(pod, written[names.GPU_MEMORY], inventory)
-    if names.GPU_FRACTION_NUM_DEVICES in written:
-        yield from _num_devices_errors(pod, written[names.GPU_FRACTION_NUM_DEVICES], inventory)
-    if names.GPU_FRACTION_CONTAINER in written:
+    annotations = pod.annotations
+    if names.GPU_FRACTION in annotations:
+        yield from _fraction_errors(pod, annotations[names.GPU_FRACTION])
+    if names.GPU_MEMORY in annotations:
+        yield from _memory_errors(pod, annotations[names.GPU_MEMORY], inventory)
+    if names.GPU_FRACTION_NUM_DEVICES in annotations:
+        yield from _num_devices_errors(pod, annotations[names.GPU_FRACTION_NUM_DEVICES], inventory)
+    if names.GPU_FRACTION_CONTAINER in annotations:
         yield from _container_name_errors(pod)
-    if names.MPS in written:
-        yield from _mps_errors(pod, written[names.MPS])
+    if names.MPS in annotations:
+        yield from _mps_errors(pod, annotations[names.MPS])
 
 
 def _join_limited(words: list[str]) -> str:
     """Return the first few words and the number of the others: a pod may have hundreds of containers.
 
-    Names in a message must be escaped with ``shown``: the webhook runs before the API server validates them.
+    Names in a message must be escaped with ``format_value``: the webhook runs before the API server validates them.
     """
     more = len(words) - _LISTED
     return ", ".join(words[:_LISTED]) + (f" and {more} more" if more > 0 else "")
@@ -175,9 +175,9 @@ def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     if not 0 < fraction < 1:
         yield _error(pod, "fraction-range", key, FRACTION_RANGE)
         return
-    written = f"{fraction:.2f}"
-    if written in ("0.00", "1.00"):
-        message = f"will be rounded to {written}; write at least 0.01 and at most 0.99"
+    rounded_text = f"{fraction:.2f}"
+    if rounded_text in ("0.00", "1.00"):
+        message = f"will be rounded to {rounded_text}; write at least 0.01 and at most 0.99"
         yield _error(pod, "fraction-precision", key, message, is_warning=True)
 
 
@@ -210,8 +210,10 @@ def _container_name_errors(pod: PodGpus) -> Iterator[FieldError]:
         message = f"has no effect without {EITHER_SHARE}"
         yield _error(pod, "container-name-unused", key, message, is_warning=True)
     elif pod.target is None:
-        known = _join_limited([format_value(container.name) for container in pod.containers if container.name])
-        yield _error(pod, "container-name", key, container_name(known or "it has none"))
+        container_names = _join_limited(
+            [format_value(container.name) for container in pod.containers if container.name]
+        )
+        yield _error(pod, "container-name", key, container_name(container_names or "it has none"))
 
 
 def _mps_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
@@ -240,18 +242,18 @@ def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
     """Yield what makes a share impossible, as errors of the annotation that requests it."""
     if not policy.sharing:
         yield _error(pod, "sharing-disabled", pod.share, SHARING_DISABLED)
-    whole, mig = [], []
+    whole_gpus, mig_devices = [], []
     for container in pod.containers:
-        for amount in container.requested:
-            asked = f"{container.label}: {amount.resource} {amount.formatted}"
+        for amount in container.effective_requests:
+            entry = f"{container.label}: {amount.resource} {amount.text}"
             if amount.resource == names.RESOURCE_GPU:
-                whole.append(asked)
+                whole_gpus.append(entry)
             elif amount.resource.startswith(names.RESOURCE_MIG_PREFIX):
-                mig.append(asked)
-    if whole:
-        yield _error(pod, "share-and-whole", pod.share, share_and_whole(_join_limited(whole)))
-    if mig:
-        yield _error(pod, "share-and-mig", pod.share, share_and_mig(_join_limited(mig)))
+                mig_devices.append(entry)
+    if whole_gpus:
+        yield _error(pod, "share-and-whole", pod.share, share_and_whole(_join_limited(whole_gpus)))
+    if mig_devices:
+        yield _error(pod, "share-and-mig", pod.share, share_and_mig(_join_limited(mig_devices)))
     if pod.node_name:
         yield _error(pod, "share-and-node-name", pod.share, SHARE_AND_NODE_NAME)
     if pod.target is not None and pod.target.is_privileged:
@@ -271,7 +273,7 @@ def _claim_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
     if target is None or (target.is_plain and not target.claims):
         return
     prefix = names.RESOURCE_DEVICE_CLASS_PREFIX
-    classes = [a.resource.removeprefix(prefix) for a in target.requested if a.resource.startswith(prefix)]
+    classes = [a.resource.removeprefix(prefix) for a in target.effective_requests if a.resource.startswith(prefix)]
     gpus = _join_limited([format_value(name) for name in classes if name in policy.gpu_device_classes])
     if gpus:
         yield _error(pod, "share-and-dra", pod.share, share_and_dra(target.label, gpus))
@@ -288,7 +290,7 @@ def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldE
     """Yield the errors of every resource entry that names devices."""
     for amount in pod.pod_level:
         message = "GPUs cannot be requested at pod level; move this to the resources of the container that uses them"
-        yield FieldError("gpu_request/pod-level", amount.path, amount.written, message)
+        yield FieldError("gpu_request/pod-level", amount.path, amount.raw_value, message)
     for container in pod.containers:
         if not container.is_plain:
             yield from _container_errors(container)
@@ -311,23 +313,23 @@ def _entry_errors(container: Container, resource: str) -> Iterator[FieldError]:
     yield from _amount_errors(request)
     if limit is None:
         path = f"{container.path}.resources.limits[{resource}]"
-        message = f"is required, because GPUs are not overcommitted; set it to the request, {request.formatted}"
+        message = f"is required, because GPUs are not overcommitted; set it to the request, {request.text}"
         yield FieldError("gpu_request/limit-missing", path, None, message)
     elif limit.quantity is not None and request.quantity is not None:
-        message = f"must be the same as the limit, {limit.formatted}; leave the request out and it is"
-        yield FieldError("gpu_request/request-differs", request.path, request.written, message)
+        message = f"must be the same as the limit, {limit.text}; leave the request out and it is"
+        yield FieldError("gpu_request/request-differs", request.path, request.raw_value, message)
 
 
 def _amount_errors(amount: Amount) -> Iterator[FieldError]:
     if amount.quantity is None:
         message = "must be a whole number, such as 1"
-        yield FieldError("gpu_request/quantity-format", amount.path, amount.written, message)
+        yield FieldError("gpu_request/quantity-format", amount.path, amount.raw_value, message)
     elif amount.quantity < 0 or amount.quantity != amount.quantity.to_integral_value():
         message = "must be a whole number, 0 or more"
         if amount.resource == names.RESOURCE_GPU and amount.quantity > 0:
             message += f"; for a part of a GPU use the annotation {names.GPU_FRACTION} instead"
-        yield FieldError("gpu_request/quantity-integer", amount.path, amount.written, message)
+        yield FieldError("gpu_request/quantity-integer", amount.path, amount.raw_value, message)
 
 
 def _same(limit: Amount, request: Amount) -> bool:
-    return limit.quantity == request.quantity if limit.quantity is not None else limit.written == request.written
+    return limit.quantity == request.quantity if limit.quantity is not None else limit.raw_value == request.raw_value

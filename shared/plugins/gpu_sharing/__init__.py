@@ -149,7 +149,7 @@ class GpuSharing(Plugin):
 
     async def stop(self) -> None:
         self._controller.clear()
-        self._metrics.unreserved.set(0)
+        self._metrics.unreserved_groups.set(0)
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
@@ -194,18 +194,20 @@ class GpuSharing(Plugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
-        unreleased = await self._controller.release_unused(self._idle_groups(ctx), ctx.spec.selected_node)
-        if unreleased:
-            return unreleased_status(unreleased)
+        release_failures = await self._controller.release_unused(self._idle_groups(ctx), ctx.spec.selected_node)
+        if release_failures:
+            return unreleased_status(release_failures)
         return await self._share(ctx) if ctx.request.is_share else Status.ok()
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
-        own = frozenset(ctx.spec.selected_gpu_groups)
+        own_groups = frozenset(ctx.spec.selected_gpu_groups)
         takes_device = (
-            not all(map(self._idle.is_reserved, own)) if ctx.request.is_share else takes_whole_gpus(ctx.spec, ctx.pod)
+            not all(map(self._idle.is_reserved, own_groups))
+            if ctx.request.is_share
+            else takes_whole_gpus(ctx.spec, ctx.pod)
         )
-        return self._idle.on_node(ctx.spec.selected_node) - own if takes_device else frozenset()
+        return self._idle.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
 
     async def _share(self, ctx: BindContext) -> Status:
         invalid, share = request_error(ctx.spec), share_of(ctx.pod or {"metadata": {}})
@@ -223,9 +225,9 @@ class GpuSharing(Plugin):
             missing = first_failure(answers)
             if missing is not None:
                 return missing
-            held = [answer.device for answer in answers if isinstance(answer, Held)]
+            devices = [answer.device for answer in answers if isinstance(answer, Held)]
             return await shield_write(
-                self._grant(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, held, strict=True)))
+                self._grant(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, devices, strict=True)))
             )
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
@@ -241,15 +243,15 @@ class GpuSharing(Plugin):
         changes = label_changes(pod["metadata"].get("labels") or {}, groups)
         if await self._client.label(pod, changes) is None:
             return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
-        received = ctx.spec.received_gpu
-        assert received is not None  # noqa: S101 - request_error has rejected it
-        limit = memory_limit(pod, ctx.node, received.share)[0] if ctx.node is not None else ""
-        maps = share_configmaps(share, received.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
+        received_gpu = ctx.spec.received_gpu
+        assert received_gpu is not None  # noqa: S101 - request_error has rejected it
+        limit = memory_limit(pod, ctx.node, received_gpu.share)[0] if ctx.node is not None else ""
+        maps = share_configmaps(share, received_gpu.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
         status = await write_configmaps(ctx.client, maps, pod)
         if status.code is Code.OK:
             ctx.state["granted"] = devices
         elif status.code is Code.FATAL:
-            self._metrics.refused.inc()
+            self._metrics.refused_configmaps.inc()
         return status
 
     async def post_bind(self, ctx: BindContext) -> None:
@@ -281,8 +283,8 @@ class GpuSharing(Plugin):
         if share is None or pod["spec"].get("nodeName"):
             # Bound by another binder, which owns the ConfigMaps now.
             return Status.ok()
-        wanted = (share.capabilities, direct_env_map(share.capabilities))
-        return await delete_configmaps(ctx.client, wanted, ctx.request.key.namespace, ctx.request.pod_uid)
+        configmap_names = (share.capabilities, direct_env_map(share.capabilities))
+        return await delete_configmaps(ctx.client, configmap_names, ctx.request.key.namespace, ctx.request.pod_uid)
 
     async def forget(self, key: ObjectKey) -> None:
         self._controller.forget(key)
@@ -297,7 +299,7 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
         node=ctx.spec.selected_node,
         group=group,
         tolerations=tuple(spec.get("tolerations") or ()),
-        awaited=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
+        awaited_uid=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
     )
 
 
@@ -308,10 +310,10 @@ def _store_awaited(ctx: BindContext, answers: list[ReservationState]) -> None:
     }
 
 
-def unreleased_status(unreleased: list[Unreleased]) -> Status:
+def unreleased_status(release_failures: list[Unreleased]) -> Status:
     """Return the WAIT of a pod that needs a device whose reservation cannot be deleted: not its own failure."""
-    refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in unreleased]
-    problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in unreleased)
+    refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in release_failures]
+    problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in release_failures)
     why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}; delete that pod"
     return Status.wait(
         why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
@@ -333,7 +335,7 @@ def first_failure(answers: list[ReservationState]) -> Status | None:
             return Status.wait(why, answer.by, timeout=SCALING, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
     if pending:
-        refs = [ObjectRef("v1", "Pod", one.key, one.uid, one.version) for one in pending]
+        refs = [reservation.ref for reservation in pending]
         return Status.wait("the agent has not reported the device yet", *refs)
     devices = [answer.device for answer in answers if isinstance(answer, Held)]
     if len(set(devices)) != len(devices):

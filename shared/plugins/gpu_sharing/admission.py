@@ -72,11 +72,11 @@ def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
     """Return ``<base>-<7 characters>-shared-gpu``; every name derived from it is valid and short enough."""
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or [{}]
-    written = metadata.get("name") or (metadata.get("generateName") or "").removesuffix("-")
-    base = owners[0].get("name") or written
+    own_name = metadata.get("name") or (metadata.get("generateName") or "").removesuffix("-")
+    base = owners[0].get("name") or own_name
     # The longest derived name that must fit a label: the volume's, or the slightly longer one with "-evar".
     room = MAX_LABEL - len(f"-{'x' * GENERATED_LENGTH}-{GENERATED_TAIL}-{target.suffix}-evar")
-    return f"{_as_name(base, room)}-{_drawn(seed, metadata)}-{GENERATED_TAIL}"
+    return f"{_as_name(base, room)}-{_random_letters(seed, metadata)}-{GENERATED_TAIL}"
 
 
 def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
@@ -108,14 +108,14 @@ def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
 def _unprepared_errors(pod: Object, target: ShareTarget, prefix: str, capabilities: str) -> Iterator[FieldError]:
     """Yield the error of a sharing pod that would start without its share's environment."""
     missing = [
-        what
-        for what, there in (
+        part
+        for part, is_present in (
             (f"the annotation {names.SHARED_GPU_CONFIGMAP}", bool(prefix)),
             ("the environment", _has_env(target.container.get("env") or [], capabilities)),
             ("envFrom", _has_env_from(target, capabilities)),
             ("the volume", _has_volume(pod, capabilities)),
         )
-        if not there
+        if not is_present
     ]
     if missing:
         message = (
@@ -150,7 +150,7 @@ def _pin(pod: MutablePod, target: ShareTarget) -> None:
 
 def _remove_former(
     pod: MutablePod,
-    made: Callable[[str], dict[str, Any]],
+    make_entry: Callable[[str], dict[str, Any]],
     entries: Sequence[Object] | None,
     prefix: str,
     *array: str | int,
@@ -159,15 +159,15 @@ def _remove_former(
 
     The ConfigMap of that index is never written, and the kubelet would wait for it indefinitely.
     """
-    _remove(pod, [i for i, entry in enumerate(entries or ()) if _is_former(entry, made, prefix)], *array)
+    _remove(pod, [i for i, entry in enumerate(entries or ()) if _is_former(entry, make_entry, prefix)], *array)
 
 
-def _is_former(entry: Object, made: Callable[[str], dict[str, Any]], prefix: str) -> bool:
+def _is_former(entry: Object, make_entry: Callable[[str], dict[str, Any]], prefix: str) -> bool:
     source = (
         entry.get("configMapRef") or entry.get("configMap") or (entry.get("valueFrom") or {}).get("configMapKeyRef")
     )
     name = str((source or {}).get("name") or "").removesuffix("-evar")
-    return name.startswith(prefix) and bool(_PLACE.fullmatch(name, len(prefix))) and entry == made(name)
+    return name.startswith(prefix) and bool(_PLACE.fullmatch(name, len(prefix))) and entry == make_entry(name)
 
 
 def _clean_others(pod: MutablePod, target: ShareTarget, prefix: str) -> None:
@@ -205,15 +205,15 @@ def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
     entries: Any = pod.raw
     for token in array:
         entries = entries[token]
-    gone = set(indices)
-    pod.set([entry for index, entry in enumerate(entries) if index not in gone], *array)
+    removals = set(indices)
+    pod.set([entry for index, entry in enumerate(entries) if index not in removals], *array)
 
 
 def _has_env(env: Sequence[Object], capabilities: str) -> bool:
     """Return whether each variable exists once and refers to its key; of duplicates the last one takes effect."""
-    found = [entry for entry in env if entry.get("name") in SHARE_ENV]
-    return len(found) == len(SHARE_ENV) == len({entry["name"] for entry in found}) and all(
-        _refers(entry, capabilities) for entry in found
+    variables = [entry for entry in env if entry.get("name") in SHARE_ENV]
+    return len(variables) == len(SHARE_ENV) == len({entry["name"] for entry in variables}) and all(
+        _refers(entry, capabilities) for entry in variables
     )
 
 
@@ -240,18 +240,18 @@ def _as_name(base: str, room: int) -> str:
     """Return the base as a prefix of a DNS subdomain, truncated to ``room``. Names of owners may contain other
     characters.
     """
-    lowered = _NOT_IN_NAME.sub("-", base.lower())[:room]
-    return ".".join(filter(None, (label.strip("-") for label in lowered.split(".")))) or "pod"
+    name = _NOT_IN_NAME.sub("-", base.lower())[:room]
+    return ".".join(filter(None, (label.strip("-") for label in name.split(".")))) or "pod"
 
 
-def _drawn(seed: str, metadata: Object) -> str:
+def _random_letters(seed: str, metadata: Object) -> str:
     """Return seven characters derived from the seed and the pod's name: stable within a review, distinct across
     reviews.
     """
     unique = "/".join((seed, metadata.get("namespace") or "", metadata.get("name") or ""))
     number = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8], "big")
-    drawn = []
+    letters = []
     for _ in range(GENERATED_LENGTH):
         number, index = divmod(number, len(GENERATED_LETTERS))
-        drawn.append(GENERATED_LETTERS[index])
-    return "".join(drawn)
+        letters.append(GENERATED_LETTERS[index])
+    return "".join(letters)

@@ -25,7 +25,7 @@ COLLECTED_SOON = timedelta(seconds=2)
 
 
 async def write_configmaps(client: KubeClient, maps: ShareConfigMaps, pod: Object) -> Status:
-    """Write each ConfigMap, complete. OK also if they exist as wanted.
+    """Write each ConfigMap, complete. OK also if they exist with the expected content.
 
     Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to another owner.
     """
@@ -40,14 +40,16 @@ async def write_configmaps(client: KubeClient, maps: ShareConfigMaps, pod: Objec
     return Status.ok()
 
 
-async def delete_configmaps(client: KubeClient, wanted: Iterable[str], namespace: str, pod_uid: ObjectUID) -> Status:
+async def delete_configmaps(
+    client: KubeClient, configmap_names: Iterable[str], namespace: str, pod_uid: ObjectUID
+) -> Status:
     """Delete the ConfigMaps of these names that the pod owns. RETRY if one changes meanwhile."""
-    for name in wanted:
+    for name in configmap_names:
         try:
-            found = await client.get(CONFIGMAPS, namespace, name)
-            if pod_uid in owning_pods(found) and not is_deleting(found):
+            existing = await client.get(CONFIGMAPS, namespace, name)
+            if pod_uid in owning_pods(existing) and not is_deleting(existing):
                 await client.delete(
-                    CONFIGMAPS, namespace, name, uid=uid_of(found), resource_version=version_of(found)
+                    CONFIGMAPS, namespace, name, uid=uid_of(existing), resource_version=version_of(existing)
                 )
         except NotFound:
             continue
@@ -57,29 +59,29 @@ async def delete_configmaps(client: KubeClient, wanted: Iterable[str], namespace
 
 
 async def _replace_own(client: KubeClient, body: dict[str, Any], maps: ShareConfigMaps, pod: Object) -> Status | None:
-    """Replace an existing ConfigMap by the wanted one if the pod owns it. None on success."""
+    """Replace an existing ConfigMap by the expected one if the pod owns it. None on success."""
     key = key_of(body)
     try:
-        found = await client.get(CONFIGMAPS, key.namespace, key.name)
-        owners = owning_pods(found)
-        if is_deleting(found):
+        existing = await client.get(CONFIGMAPS, key.namespace, key.name)
+        owners = owning_pods(existing)
+        if is_deleting(existing):
             return Status.retry(f"ConfigMap {key} is being deleted", COLLECTED_SOON)
         if uid_of(pod) not in owners:
-            return await _foreign(client, found, owners)
-        data = found.get("data") or {}
-        wanted = renewed_data(data, body.get("data", {}), maps.visible)
-        if data != wanted or not is_guarded(found):
+            return await _foreign(client, existing, owners)
+        data = existing.get("data") or {}
+        expected_data = renewed_data(data, body.get("data", {}), maps.visible)
+        if data != expected_data or not is_guarded(existing):
             await client.delete(
-                CONFIGMAPS, key.namespace, key.name, uid=uid_of(found), resource_version=version_of(found)
+                CONFIGMAPS, key.namespace, key.name, uid=uid_of(existing), resource_version=version_of(existing)
             )
-            await client.create(CONFIGMAPS, key.namespace, {**body, "data": dict(wanted)})
+            await client.create(CONFIGMAPS, key.namespace, {**body, "data": dict(expected_data)})
     except (NotFound, Conflict, AlreadyExists) as error:
         return Status.retry(f"ConfigMap {key} has just been changed: {error.message}")
     return None
 
 
-async def _foreign(client: KubeClient, found: Object, owners: dict[ObjectUID, str]) -> Status:
-    key = key_of(found)
+async def _foreign(client: KubeClient, configmap: Object, owners: dict[ObjectUID, str]) -> Status:
+    key = key_of(configmap)
     for uid, name in owners.items():
         try:
             owner = await client.get(PODS, key.namespace, name)

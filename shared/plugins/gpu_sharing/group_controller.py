@@ -28,7 +28,7 @@ from shared.kube.accounting import api_time
 from shared.kube.errors import KubeError
 from shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.recovery import SEARCH_INTERVAL, Abandon, Await, Reserve, next_step, running
+from shared.plugins.gpu_sharing.recovery import SEARCH_INTERVAL, Abandon, Await, Reserve, next_step, running_users
 from shared.plugins.gpu_sharing.reservation import (
     Answer,
     Create,
@@ -43,8 +43,8 @@ from shared.plugins.gpu_sharing.reservation import (
     User,
     check_reservations,
     overdue,
-    unreported,
-    unused,
+    unreported_reservations,
+    unused_reservations,
 )
 from shared.plugins.gpu_sharing.reservation_client import ReservationClient
 
@@ -68,7 +68,7 @@ class Loss:
 
     why: str = ""  # why the last search failed; empty during the first search
     until: float = 0.0
-    tried: ObjectUID | None = None  # the reservation created last in this search
+    last_uid: ObjectUID | None = None  # the reservation created last in this search
 
     def pause(self, now: float) -> timedelta:
         """Return the delay before the next search, at least REQUEUE_DELAY."""
@@ -77,7 +77,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A question to a group's reconcile: a claim, or None for a release."""
+    """A query to a group's reconcile: a claim, or None for a release."""
 
     claim: DeviceRequest | None
     answer: "asyncio.Future[Answer]"
@@ -160,10 +160,10 @@ class GroupController:
             self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
 
     def clear(self) -> None:
-        """Drop all state and cancel pending questions: this process is not the leader any more."""
-        for questions in self._queries.values():
-            for asked in questions:
-                asked.answer.cancel()
+        """Drop all state and cancel pending queries: this process is not the leader any more."""
+        for queries in self._queries.values():
+            for query in queries:
+                query.answer.cancel()
         for memory in (
             self._claims,
             self._claimed_by,
@@ -179,90 +179,100 @@ class GroupController:
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         group = key.name
-        questions = self._queries.pop(group, [])
+        queries = self._queries.pop(group, [])
         try:
-            seen = await self._client.reservations(group)
-            await self._delete_overdue(group, seen)
-            is_released = any(asked.claim is None for asked in questions)
-            lost = await self._recover(group, seen, [asked.claim for asked in questions if asked.claim], is_released)
-            for asked in questions:
+            reservations = await self._client.reservations(group)
+            await self._delete_overdue(group, reservations)
+            is_released = any(query.claim is None for query in queries)
+            orphan = await self._recover(
+                group, reservations, [query.claim for query in queries if query.claim], is_released
+            )
+            for query in queries:
                 # Done if the caller was cancelled: create nothing for a withdrawn request.
-                if asked.claim is not None and not asked.answer.done():
-                    answer = lost if lost is not None else await self._answer(asked.claim, seen)
-                    if not asked.answer.done():
-                        asked.answer.set_result(answer)
-            timeout = self._track_unreported(group, seen)
+                if query.claim is not None and not query.answer.done():
+                    answer = orphan if orphan is not None else await self._answer(query.claim, reservations)
+                    if not query.answer.done():
+                        query.answer.set_result(answer)
+            timeout = self._track_unreported(group, reservations)
             # A release is answered from live reads, so watch lag does not matter.
-            again, unreleased = None, None
+            again, release_failure = None, None
             if is_released or not self._idle.has_users(group):
-                again, unreleased = await self._delete_unused(group, seen)
+                again, release_failure = await self._delete_unused(group, reservations)
             again = again or timeout
             loss = self._losses.get(group)
-            if loss is not None and loss.tried is None:
+            if loss is not None and loss.last_uid is None:
                 again = min(again or SEARCH_INTERVAL, loss.pause(self._clock.monotonic()))
-            for asked in questions:
-                if not asked.answer.done():
-                    asked.answer.set_result(unreleased)
+            for query in queries:
+                if not query.answer.done():
+                    query.answer.set_result(release_failure)
         except Exception as error:
-            waiting = [asked for asked in questions if not asked.answer.done()]
-            for asked in waiting:
-                asked.answer.set_exception(error)
-            if not waiting or not isinstance(error, KubeError):
+            pending = [query for query in queries if not query.answer.done()]
+            for query in pending:
+                query.answer.set_exception(error)
+            if not pending or not isinstance(error, KubeError):
                 raise
             # The callers retry.
             return None
         finally:
             # Pending only if this worker was cancelled, at the end of the leadership.
-            for asked in questions:
-                asked.answer.cancel()
+            for query in queries:
+                query.answer.cancel()
         return again
 
-    async def _answer(self, claim: DeviceRequest, seen: list[Reservation]) -> ReservationState:
-        verdict = check_reservations(claim, seen, self._timed_out.get(claim.group, {}))
+    async def _answer(self, claim: DeviceRequest, reservations: list[Reservation]) -> ReservationState:
+        verdict = check_reservations(claim, reservations, self._timed_out.get(claim.group, {}))
         match verdict:
             case Held() | Pending():
                 return verdict
             case Lost():
                 if verdict.remove is not None and await self._client.remove(verdict.remove):
-                    seen.remove(verdict.remove)
-                    self._metrics.ended.inc()
+                    reservations.remove(verdict.remove)
+                    self._metrics.ended_reservations.inc()
                 return verdict
             case Create():
-                return await self._create(claim, verdict, seen)
+                return await self._create(claim, verdict, reservations)
             case _:
                 assert_never(verdict)
 
-    async def _create(self, claim: DeviceRequest, verdict: Create, seen: list[Reservation]) -> ReservationState:
+    async def _create(
+        self, claim: DeviceRequest, verdict: Create, reservations: list[Reservation]
+    ) -> ReservationState:
         scaling = await self._client.scaling_up()
         if scaling is not None:
             return scaling
         for dead in verdict.instead_of:
             if await self._client.remove(dead):
-                seen.remove(dead)
-        made = await self._client.create(claim)
-        if isinstance(made, str):
-            return Lost(made)
-        self._metrics.reserved.inc()
-        log.info("device reserved", extra={"group": claim.group, "node": claim.node, "reservation": str(made.key)})
-        seen.append(made)
-        return Pending(made)
+                reservations.remove(dead)
+        reservation = await self._client.create(claim)
+        if isinstance(reservation, str):
+            return Lost(reservation)
+        self._metrics.reserved_devices.inc()
+        log.info(
+            "device reserved", extra={"group": claim.group, "node": claim.node, "reservation": str(reservation.key)}
+        )
+        reservations.append(reservation)
+        return Pending(reservation)
 
     async def _recover(
-        self, group: str, seen: list[Reservation], claims: Sequence[DeviceRequest], is_released: bool
+        self, group: str, reservations: list[Reservation], claims: Sequence[DeviceRequest], is_released: bool
     ) -> Orphaned | None:
         """Recover the group's device if pods use it and no reservation holds it. None if there is nothing to recover.
 
-        Removes blockers and adds a new reservation to ``seen``. ``is_released``: another pod is about to be bound to
-        the node, perhaps with a device that the search blocks, so the search ends.
+        Removes blockers and adds a new reservation to ``reservations``. ``is_released``: another pod is about to be
+        bound to the node, perhaps with a device that the search blocks, so the search ends.
         """
-        if any(one.holds for one in seen):
-            await self._recovered(group, seen)
+        if any(reservation.holds for reservation in reservations):
+            await self._finish_recovery(group, reservations)
             return None
         if self._idle.has_users(group):
-            users = running(await self._client.users(group))
+            users = running_users(await self._client.users(group))
         else:
-            nodes = {claim.node for claim in claims if not any(one.lives and one.node == claim.node for one in seen)}
-            users = running([user for node in sorted(nodes) for user in await self._client.users(group, node)])
+            nodes = {
+                claim.node
+                for claim in claims
+                if not any(reservation.lives and reservation.node == claim.node for reservation in reservations)
+            }
+            users = running_users([user for node in sorted(nodes) for user in await self._client.users(group, node)])
         if not users:
             self._losses.pop(group, None)
             return None
@@ -270,85 +280,86 @@ class GroupController:
         loss = self._losses.get(group)
         if loss is None:
             loss = self._losses[group] = Loss()
-            self._metrics.lost.inc()
+            self._metrics.lost_devices.inc()
             log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
             note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
             await self._client.report(users, "SharedGPUUnreserved", note)
-        is_blocking = any(one.lives and one.misplaced for one in seen)
+        is_blocking = any(reservation.is_blocker for reservation in reservations)
         if loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_released and is_blocking):
-            await self._search(group, node, users, seen, is_released)
-        waiting = [one for one in seen if one.lives and not one.device]
-        refs = [ObjectRef("v1", "Pod", one.key, one.uid, one.version) for one in waiting]
+            await self._search(group, node, users, reservations, is_released)
+        refs = [reservation.ref for reservation in unreported_reservations(reservations)]
         refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
         pods = ", ".join(str(user.key) for user in users[:5])
         why = self._losses[group].why or "it is being reserved again"
-        what = f"nothing reserves the device of group {group} on node {node}, used by pod {pods}"
-        return Orphaned(f"{what}: {why}", tuple(refs))
+        problem = f"nothing reserves the device of group {group} on node {node}, used by pod {pods}"
+        return Orphaned(f"{problem}: {why}", tuple(refs))
 
-    async def _recovered(self, group: str, seen: list[Reservation]) -> None:
+    async def _finish_recovery(self, group: str, reservations: list[Reservation]) -> None:
         loss = self._losses.pop(group, None)
-        await self._remove_all([one for one in seen if one.lives and one.misplaced], seen)
+        await self._remove_all([reservation for reservation in reservations if reservation.is_blocker], reservations)
         if loss is not None:
-            self._metrics.recovered.inc()
+            self._metrics.recovered_devices.inc()
             log.info("a shared device is reserved again", extra={"group": group})
-            users = running(await self._client.users(group))
+            users = running_users(await self._client.users(group))
             note = f"the GPU of group {group} is reserved again"
             await self._client.report(users, "SharedGPUReserved", note, is_warning=False)
 
     async def _search(
-        self, group: str, node: str, users: Sequence[User], seen: list[Reservation], is_released: bool
+        self, group: str, node: str, users: Sequence[User], reservations: list[Reservation], is_released: bool
     ) -> None:
         """Execute one step of the search for the lost device."""
         loss, now = self._losses[group], self._clock.monotonic()
         evidence = await self._client.evidence(group, users)
-        step = next_step(group, node, seen, evidence, loss.tried)
-        blockers = tuple(one for one in seen if one.lives and one.misplaced)
+        step = next_step(group, node, reservations, evidence, loss.last_uid)
+        blockers = tuple(reservation for reservation in reservations if reservation.is_blocker)
         if is_released and blockers:
             step = Abandon("another pod is bound to the node", blockers)
         match step:
             case Await():
                 return
             case Reserve():
-                await self._remove_all(step.remove, seen)
-                wanted = DeviceRequest(_NO_REQUEST, ObjectUID(""), users[0].key, node, group, evidence.tolerations)
-                made = await self._client.create(wanted, step.name, evidence.devices)
-                if isinstance(made, str):
-                    self._losses[group] = Loss(made, now + SEARCH_INTERVAL.total_seconds())
+                await self._remove_all(step.remove, reservations)
+                claim = DeviceRequest(_NO_REQUEST, ObjectUID(""), users[0].key, node, group, evidence.tolerations)
+                reservation = await self._client.create(claim, step.name, evidence.devices)
+                if isinstance(reservation, str):
+                    self._losses[group] = Loss(reservation, now + SEARCH_INTERVAL.total_seconds())
                     return
-                self._losses[group] = Loss(loss.why, loss.until, made.uid)
-                if made.uid not in {one.uid for one in seen}:
-                    seen.append(made)
-                log.info("reserving a lost device", extra={"group": group, "reservation": str(made.key)})
+                self._losses[group] = Loss(loss.why, loss.until, reservation.uid)
+                if reservation.uid not in {existing.uid for existing in reservations}:
+                    reservations.append(reservation)
+                log.info("reserving a lost device", extra={"group": group, "reservation": str(reservation.key)})
             case Abandon():
-                await self._remove_all(step.release, seen)
+                await self._remove_all(step.release, reservations)
                 if step.why != loss.why:
                     note = f"the GPU of group {group} cannot be reserved again now: {step.why}; restart this pod"
                     await self._client.report(users, "SharedGPUUnreserved", note)
                 self._losses[group] = Loss(step.why, now + SEARCH_INTERVAL.total_seconds())
-                self._metrics.unrecovered.inc()
+                self._metrics.unrecovered_devices.inc()
                 log.warning("a lost device cannot be reserved", extra={"group": group, "why": step.why})
             case _:
                 assert_never(step)
 
-    async def _remove_all(self, removed: Sequence[Reservation], seen: list[Reservation]) -> None:
-        for one in removed:
-            if await self._client.remove(one):
-                seen.remove(one)
+    async def _remove_all(self, targets: Sequence[Reservation], reservations: list[Reservation]) -> None:
+        for reservation in targets:
+            if await self._client.remove(reservation):
+                reservations.remove(reservation)
 
-    async def _delete_overdue(self, group: str, seen: list[Reservation]) -> None:
+    async def _delete_overdue(self, group: str, reservations: list[Reservation]) -> None:
         """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
-        reasons = overdue(seen, self._unreported_since.get(group, {}), self._clock.monotonic(), self._timeout)
-        for late in [one for one in seen if one.uid in reasons]:
+        reasons = overdue(reservations, self._unreported_since.get(group, {}), self._clock.monotonic(), self._timeout)
+        for late in [reservation for reservation in reservations if reservation.uid in reasons]:
             if await self._client.remove(late):
-                seen.remove(late)
+                reservations.remove(late)
                 self._timed_out.setdefault(group, {})[late.uid] = reasons[late.uid]
-                self._metrics.silent.inc()
+                self._metrics.silent_reservations.inc()
                 log.warning("reservation released", extra={"group": group, "why": reasons[late.uid]})
 
-    def _track_unreported(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
+    def _track_unreported(self, group: str, reservations: Sequence[Reservation]) -> timedelta | None:
         """Record since when reservations have had no device; returns the delay until the first times out."""
         now, before = self._clock.monotonic(), self._unreported_since.pop(group, {})
-        waiting = {one.uid: before.get(one.uid, now) for one in unreported(seen)}
+        waiting = {
+            reservation.uid: before.get(reservation.uid, now) for reservation in unreported_reservations(reservations)
+        }
         if group not in self._claims:
             self._timed_out.pop(group, None)
         if not waiting:
@@ -357,47 +368,52 @@ class GroupController:
         return max(self._timeout - timedelta(seconds=now - min(waiting.values())), REQUEUE_DELAY)
 
     async def _delete_unused(
-        self, group: str, seen: Sequence[Reservation]
+        self, group: str, reservations: Sequence[Reservation]
     ) -> tuple[timedelta | None, Unreleased | None]:
         """Delete unused reservations; returns a requeue delay, and a reservation that cannot be deleted now."""
-        deleting = next((one for one in seen if one.deleting and not one.ended), None)
-        unreleased = Unreleased(deleting, "it is being deleted") if deleting is not None else None
-        idle = unused(seen, (), self._claimed(group), ())
+        deleting = next(
+            (reservation for reservation in reservations if reservation.deleting and not reservation.has_ended), None
+        )
+        release_failure = Unreleased(deleting, "it is being deleted") if deleting is not None else None
+        idle = unused_reservations(reservations, (), self._claimed_nodes(group), ())
         if not idle:
-            return None, unreleased
-        nodes = {one.node for one in idle}
+            return None, release_failure
+        nodes = {reservation.node for reservation in idle}
         users = [user for node in nodes for user in await self._client.users(group, node)]
-        idle = unused(idle, users, self._claimed(group), ())
+        idle = unused_reservations(idle, users, self._claimed_nodes(group), ())
         if not idle:
-            return None, unreleased
-        asking = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
+            return None, release_failure
+        requested_nodes = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
         again = None
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
-        for one in idle:
-            if not unused([one], users, self._claimed(group), asking):
+        for reservation in idle:
+            if not unused_reservations([reservation], users, self._claimed_nodes(group), requested_nodes):
                 continue
             try:
                 async with asyncio.timeout(DELETE_TIMEOUT_S):
-                    is_removed = await self._client.remove(one)
+                    is_removed = await self._client.remove(reservation)
             except (KubeError, TimeoutError) as error:
                 why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
-                unreleased, again = Unreleased(one, why), again or RELEASE_RETRY
-                log.warning("a device cannot be released", extra={"reservation": str(one.key), "error": why})
+                release_failure, again = Unreleased(reservation, why), again or RELEASE_RETRY
+                log.warning("a device cannot be released", extra={"reservation": str(reservation.key), "error": why})
                 continue
             if is_removed:
-                self._metrics.freed.inc()
-                log.info("device released", extra={"group": group, "node": one.node, "reservation": str(one.key)})
+                self._metrics.freed_devices.inc()
+                log.info(
+                    "device released",
+                    extra={"group": group, "node": reservation.node, "reservation": str(reservation.key)},
+                )
             else:
                 again = REQUEUE_DELAY
-        return again, unreleased
+        return again, release_failure
 
-    def _claimed(self, group: str) -> Collection[str]:
+    def _claimed_nodes(self, group: str) -> Collection[str]:
         return {claim.node for claim in self._claims.get(group, {}).values()}
 
     async def _query(self, group: str, claim: DeviceRequest | None) -> Answer:
-        question = _Query(claim, asyncio.get_running_loop().create_future())
-        self._queries.setdefault(group, []).append(question)
+        query = _Query(claim, asyncio.get_running_loop().create_future())
+        self._queries.setdefault(group, []).append(query)
         self.enqueue([group])
         # The caller waits for the worker's API requests, so this counts as API time.
         with api_time():
-            return await question.answer
+            return await query.answer

@@ -19,23 +19,23 @@ class IdleGroups:
     """Follows the watches of reservation pods and of sharing pods."""
 
     def __init__(self) -> None:
-        self._reserved: dict[str, set[str]] = {}  # by group: names of reservation pods
-        self._misplaced: Counter[str] = Counter()  # reservation pods that only block a device during a recovery
+        self._reservation_names: dict[str, set[str]] = {}  # by group: names of reservation pods
+        self._blockers: Counter[str] = Counter()  # reservation pods that only block a device during a recovery
         self._users: Counter[str] = Counter()
         self._idle: set[str] = set()
 
     def reservation_changed(self, old: Object | None, new: Object | None) -> None:
         """Apply an event of a reservation pod; both as returned by ``transform_reservation``."""
         if old is not None:
-            present = self._reserved.get(group_of(old), set())
+            present = self._reservation_names.get(group_of(old), set())
             present.discard(old["metadata"]["name"])
             if not present:
-                self._reserved.pop(group_of(old), None)
-            self._misplaced[group_of(old)] -= bool(old["misplaced"])
+                self._reservation_names.pop(group_of(old), None)
+            self._blockers[group_of(old)] -= bool(old["misplaced"])
         if new is not None:
-            self._reserved.setdefault(group_of(new), set()).add(new["metadata"]["name"])
-            self._misplaced[group_of(new)] += bool(new["misplaced"])
-        self._update({group_of(seen) for seen in (old, new) if seen is not None})
+            self._reservation_names.setdefault(group_of(new), set()).add(new["metadata"]["name"])
+            self._blockers[group_of(new)] += bool(new["misplaced"])
+        self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
 
     def user_changed(self, old: Object | None, new: Object | None) -> None:
         """Apply an event of a sharing pod; both as returned by ``transform_user``."""
@@ -50,21 +50,23 @@ class IdleGroups:
 
     def is_reserved(self, group: str) -> bool:
         """Return whether the watch shows a reservation pod of the group."""
-        return group in self._reserved
+        return group in self._reservation_names
 
     def on_node(self, node: str) -> frozenset[str]:
         """Return the idle groups whose device may be on the node."""
         return frozenset(
-            group for group in self._idle if any(may_be_on(node, group, name) for name in self._reserved[group])
+            group
+            for group in self._idle
+            if any(may_be_on(node, group, name) for name in self._reservation_names[group])
         )
 
     def _update(self, groups: Collection[str]) -> None:
         for group in groups:
             if self._users[group] <= 0:
                 del self._users[group]
-            if not self._misplaced[group]:
-                del self._misplaced[group]
-            if group in self._reserved and (group not in self._users or group in self._misplaced):
+            if not self._blockers[group]:
+                del self._blockers[group]
+            if group in self._reservation_names and (group not in self._users or group in self._blockers):
                 self._idle.add(group)
             else:
                 self._idle.discard(group)
@@ -90,10 +92,10 @@ def transform_reservation(pod: dict[str, Any]) -> Object:
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
     device = annotations.get(names.RESERVED_DEVICE) or ""
-    expected = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
+    expected_devices = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
     group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
-    misplaced = bool(device and expected and device not in expected.split(","))
-    return {"metadata": _identity(pod), "reported": bool(device), "misplaced": misplaced, "group": group}
+    is_misplaced = bool(device and expected_devices and device not in expected_devices.split(","))
+    return {"metadata": _identity(pod), "reported": bool(device), "misplaced": is_misplaced, "group": group}
 
 
 def transform_other(pod: dict[str, Any]) -> Object:

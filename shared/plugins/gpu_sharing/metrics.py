@@ -15,30 +15,31 @@ class SharingMetrics:
             state=("held", "waiting"),
         )
         devices = metrics.counter("devices_total", "Devices reserved and released.", change=("reserved", "freed"))
-        self.reserved, self.freed = devices.labels("reserved"), devices.labels("freed")
-        failed = metrics.counter(
+        self.reserved_devices, self.freed_devices = devices.labels("reserved"), devices.labels("freed")
+        failures = metrics.counter(
             "reservations_failed_total",
             "Reservation pods released before they reported a device: the agent timed out, or the pod ended.",
             cause=("silent", "ended"),
         )
-        self.silent, self.ended = failed.labels("silent"), failed.labels("ended")
-        lost = metrics.counter(
+        self.silent_reservations, self.ended_reservations = failures.labels("silent"), failures.labels("ended")
+        losses = metrics.counter(
             "devices_lost_total",
             "Devices in use without a reservation: detected, reserved again, or a search without success.",
             change=("lost", "recovered", "unrecovered"),
         )
-        self.lost, self.recovered, self.unrecovered = (lost.labels(c) for c in ("lost", "recovered", "unrecovered"))
-        self.refused = metrics.counter(
+        self.lost_devices, self.recovered_devices, self.unrecovered_devices = (
+            losses.labels(change) for change in ("lost", "recovered", "unrecovered")
+        )
+        self.refused_configmaps = metrics.counter(
             "configmaps_refused_total", "ConfigMaps that were not written because another object owns them."
         )
-        self.unreserved = metrics.gauge(
+        self.unreserved_groups = metrics.gauge(
             "groups_unreserved", "Groups that pods use and nothing reserves, by the last resync of this process."
         )
 
     def follow(self, reservations: Store) -> None:
         """Export the numbers of reservation pods in the watch cache; computed at each scrape."""
-        held = self._reservations.labels("held")
-        held.set_function(lambda: sum(map(has_reported, reservations.values())))
+        self._reservations.labels("held").set_function(lambda: sum(map(has_reported, reservations.values())))
         self._reservations.labels("waiting").set_function(
-            lambda: sum(not has_reported(one) for one in reservations.values())
+            lambda: sum(not has_reported(reservation) for reservation in reservations.values())
         )

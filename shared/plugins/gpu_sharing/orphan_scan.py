@@ -46,21 +46,21 @@ class OrphanScan:
     async def run(self, _: ObjectKey) -> timedelta | None:
         """Resync once; returns the delay until the next."""
         selector = "" if self._adopts else SHARING
-        seen = await self._client.reservations()
-        used: set[str] = set()
+        reservations = await self._client.reservations()
+        groups_in_use: set[str] = set()
         for pod in await self._sharing(selector):
-            used |= gpu_groups(pod["metadata"]["labels"])
+            groups_in_use |= gpu_groups(pod["metadata"]["labels"])
             await self._adopt(pod)
         self._adopts = False
-        self._controller.enqueue({one.group for one in seen} - used)
-        unheld = used - _held(seen)
-        if unheld:
+        self._controller.enqueue({reservation.group for reservation in reservations} - groups_in_use)
+        unheld_groups = groups_in_use - _held_groups(reservations)
+        if unheld_groups:
             # Shares may have been bound since: listing all pods of a cluster takes a while.
-            unheld -= _held(await self._client.reservations())
-        self._metrics.unreserved.set(len(unheld))
-        if unheld:
-            self._controller.enqueue(unheld)
-            log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld)[:20]})
+            unheld_groups -= _held_groups(await self._client.reservations())
+        self._metrics.unreserved_groups.set(len(unheld_groups))
+        if unheld_groups:
+            self._controller.enqueue(unheld_groups)
+            log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld_groups)[:20]})
         return PERIOD
 
     async def _sharing(self, selector: str) -> list[Object]:
@@ -83,6 +83,6 @@ class OrphanScan:
             log.warning("a sharing pod cannot be labelled", extra={"pod": str(key_of(pod)), "error": str(error)})
 
 
-def _held(seen: Sequence[Reservation]) -> set[str]:
+def _held_groups(reservations: Sequence[Reservation]) -> set[str]:
     """Return the groups whose device is, or is about to be, held; an ended reservation holds nothing."""
-    return {one.group for one in seen if one.lives and not one.misplaced}
+    return {reservation.group for reservation in reservations if reservation.lives and not reservation.is_misplaced}

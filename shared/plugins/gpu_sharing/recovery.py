@@ -14,7 +14,13 @@ from datetime import timedelta
 
 from shared.api import names
 from shared.api.meta import Object, ObjectUID
-from shared.plugins.gpu_sharing.reservation import Reservation, User, reason_suffix, reservation_name
+from shared.plugins.gpu_sharing.reservation import (
+    Reservation,
+    User,
+    reason_suffix,
+    reservation_name,
+    unreported_reservations,
+)
 
 # As many devices as most nodes have. On nodes with fewer the kubelet's rejection ends the search sooner.
 MOST_BLOCKERS = 8
@@ -56,9 +62,9 @@ class Abandon:
 Step = Reserve | Await | Abandon
 
 
-def running(users: Iterable[User]) -> list[User]:
+def running_users(users: Iterable[User]) -> list[User]:
     """Return the users that will continue to use their device."""
-    return [user for user in users if user.node and not user.ended and not user.deleting]
+    return [user for user in users if user.node and not user.has_ended and not user.deleting]
 
 
 def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
@@ -75,39 +81,42 @@ def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
     return frozenset(devices)
 
 
-def agreed(shown: Collection[frozenset[str]]) -> frozenset[str]:
+def common_devices(device_sets: Collection[frozenset[str]]) -> frozenset[str]:
     """Return the devices that all pods of a group agree on; pods without evidence do not count."""
-    known = [devices for devices in shown if devices]
-    return frozenset.intersection(*known) if known else frozenset()
+    nonempty_sets = [devices for devices in device_sets if devices]
+    return frozenset.intersection(*nonempty_sets) if nonempty_sets else frozenset()
 
 
 def next_step(
-    group: str, node: str, seen: Sequence[Reservation], evidence: Evidence, tried: ObjectUID | None
+    group: str, node: str, reservations: Sequence[Reservation], evidence: Evidence, last_uid: ObjectUID | None
 ) -> Step:
-    """Return the next step for a device without a holder. ``seen``: the group's reservation pods.
+    """Return the next step for a device without a holder. ``reservations``: the group's reservation pods.
 
-    ``tried``: the reservation created last, None before the first; if it does not exist any more, the search failed.
+    ``last_uid``: the reservation created last, None before the first; if it no longer exists, the search failed.
     """
-    here = [one for one in seen if (one.node, one.group) == (node, group)]
-    blockers = [one for one in here if one.lives and one.misplaced]
-    refused = [one for one in here if one.ended and one.expected]
-    waiting = [one for one in here if one.lives and not one.device]
+    on_node = [reservation for reservation in reservations if (reservation.node, reservation.group) == (node, group)]
+    blockers = [reservation for reservation in on_node if reservation.is_blocker]
+    rejections = [reservation for reservation in on_node if reservation.has_ended and reservation.expected_devices]
+    waiting = unreported_reservations(on_node)
     if not evidence.devices:
         why = "the ConfigMaps of its pods do not agree on its device"
-        return Abandon(why, tuple(blockers + refused + [one for one in waiting if one.expected]))
+        replacements = (reservation for reservation in waiting if reservation.expected_devices)
+        return Abandon(why, (*blockers, *rejections, *replacements))
     if waiting:
         return Await(waiting[0])
-    if refused:
-        why = f"the kubelet has no further device for reservation pod {refused[0].key}{reason_suffix(refused[0])}"
-        return Abandon(why, tuple(blockers + refused))
-    if tried is not None and tried not in {one.uid for one in here}:
+    if rejections:
+        why = (
+            f"the kubelet has no further device for reservation pod {rejections[0].key}{reason_suffix(rejections[0])}"
+        )
+        return Abandon(why, tuple(blockers + rejections))
+    if last_uid is not None and last_uid not in {reservation.uid for reservation in on_node}:
         return Abandon("the last reservation pod was removed before it had reported its device", tuple(blockers))
     if len(blockers) >= MOST_BLOCKERS:
         return Abandon(f"{len(blockers)} reservation pods got other devices", tuple(blockers))
-    name = _free_name(group, node, {one.key.name for one in blockers})
-    return Reserve(name, tuple(one for one in here if one.key.name == name))
+    name = _free_name(group, node, {reservation.key.name for reservation in blockers})
+    return Reserve(name, tuple(reservation for reservation in on_node if reservation.key.name == name))
 
 
-def _free_name(group: str, node: str, taken: Collection[str]) -> str:
+def _free_name(group: str, node: str, unavailable_names: Collection[str]) -> str:
     base = reservation_name(node, group)
-    return next(name for name in (base, *(f"{base}-{n}" for n in range(1, 100))) if name not in taken)
+    return next(name for name in (base, *(f"{base}-{n}" for n in range(1, 100))) if name not in unavailable_names)

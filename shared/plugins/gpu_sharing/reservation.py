@@ -46,29 +46,39 @@ class Reservation:
     group: str
     device: str  # empty until the agent has reported it
     deleting: bool
-    ended: bool
+    has_ended: bool
     status_reason: str  # why it does not run, if its status contains a reason
-    expected: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
+    expected_devices: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
 
     @property
     def lives(self) -> bool:
         """Whether it has, or may still get, its device."""
-        return not self.deleting and not self.ended
+        return not self.deleting and not self.has_ended
 
     @property
-    def misplaced(self) -> bool:
+    def is_misplaced(self) -> bool:
         """Whether it has another device than it was created for: it holds nothing for its group."""
-        return bool(self.device and self.expected and self.device not in self.expected)
+        return bool(self.device and self.expected_devices and self.device not in self.expected_devices)
+
+    @property
+    def is_blocker(self) -> bool:
+        """Whether it blocks another device than its group's during a recovery."""
+        return self.lives and self.is_misplaced
+
+    @property
+    def ref(self) -> ObjectRef:
+        """Reference to the pod in the version that was read."""
+        return ObjectRef("v1", "Pod", self.key, self.uid, self.version)
 
     @property
     def holds(self) -> bool:
         """Whether it holds its group's device."""
-        return self.lives and bool(self.device) and not self.misplaced
+        return self.lives and bool(self.device) and not self.is_misplaced
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """A request for the device of a group. ``awaited``: the reservation that the request has been waiting for."""
+    """A request for the device of a group. ``awaited_uid``: the reservation that the request has been waiting for."""
 
     request: ObjectKey
     request_uid: ObjectUID
@@ -76,7 +86,7 @@ class DeviceRequest:
     node: str
     group: str
     tolerations: Sequence[Object] = ()
-    awaited: ObjectUID = _NONE
+    awaited_uid: ObjectUID = _NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +158,9 @@ def may_be_on(node: str, group: str, name: str) -> bool:
 
     Our names and those that KAI-Scheduler's binder generated up to v0.15 show the node; other names may be on any.
     """
-    own = _OWN_NAME.fullmatch(name)
-    if own is not None:
-        return name.removesuffix(own["number"] or "") == reservation_name(node, group)
+    match = _OWN_NAME.fullmatch(name)
+    if match is not None:
+        return name.removesuffix(match["number"] or "") == reservation_name(node, group)
     if not name.startswith(names.RESERVATION_PREFIX):
         return True
     prefix = f"{names.RESERVATION_PREFIX}{node}-"[:_GENERATED_PREFIX]
@@ -169,14 +179,14 @@ def view_reservation(pod: Object) -> Reservation:
         group=(metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or "",
         device=annotations.get(names.RESERVED_DEVICE) or "",
         deleting=is_deleting(pod),
-        ended=status.get("phase") in ENDED,
+        has_ended=status.get("phase") in ENDED,
         status_reason=_status_reason(status),
-        expected=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
+        expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
     )
 
 
 def check_reservations(
-    claim: DeviceRequest, seen: Sequence[Reservation], timed_out: Mapping[ObjectUID, str]
+    claim: DeviceRequest, reservations: Sequence[Reservation], timed_out: Mapping[ObjectUID, str]
 ) -> Verdict:
     """Return the verdict on a claim, from all reservation pods of its group and the reasons why some were deleted.
 
@@ -184,53 +194,58 @@ def check_reservations(
     """
     name = reservation_name(claim.node, claim.group)
     alive = [
-        one for one in seen if one.lives and not one.misplaced and (one.node, one.group) == (claim.node, claim.group)
+        reservation
+        for reservation in reservations
+        if reservation.lives
+        and not reservation.is_misplaced
+        and (reservation.node, reservation.group) == (claim.node, claim.group)
     ]
-    alive.sort(key=lambda one: (not one.device, one.key.name != name, one.key.name))
+    alive.sort(key=lambda reservation: (not reservation.device, reservation.key.name != name, reservation.key.name))
     if alive and alive[0].device:
         return Held(alive[0].device)
-    awaited = next((one for one in seen if one.uid == claim.awaited), None)
-    if claim.awaited and (awaited is None or not awaited.lives):
-        return _lost(claim, awaited, timed_out)
+    previous = next((reservation for reservation in reservations if reservation.uid == claim.awaited_uid), None)
+    if claim.awaited_uid and (previous is None or not previous.lives):
+        return _loss_verdict(claim, previous, timed_out)
     if alive:
         return Pending(alive[0])
-    return Create(tuple(one for one in seen if one.key.name == name))
+    return Create(tuple(reservation for reservation in reservations if reservation.key.name == name))
 
 
 def overdue(
-    seen: Sequence[Reservation], since: Mapping[ObjectUID, float], now: float, timeout: timedelta
+    reservations: Sequence[Reservation], since: Mapping[ObjectUID, float], now: float, timeout: timedelta
 ) -> dict[ObjectUID, str]:
     """Return the reservations whose agent exceeded the timeout, by UID, each with a message.
 
     ``since`` and ``now`` are monotonic seconds.
     """
+    limit_s = timeout.total_seconds()
     return {
-        one.uid: f"{_called(one)} on node {one.node} has not reported its device within {timeout.total_seconds():g} s"
-        f"{reason_suffix(one)}; read its logs"
-        for one in seen
-        if one.lives and not one.device and now - since.get(one.uid, now) >= timeout.total_seconds()
+        reservation.uid: f"{_display_name(reservation)} on node {reservation.node} has not reported its device "
+        f"within {limit_s:g} s{reason_suffix(reservation)}; read its logs"
+        for reservation in unreported_reservations(reservations)
+        if now - since.get(reservation.uid, now) >= limit_s
     }
 
 
-def unreported(seen: Sequence[Reservation]) -> list[Reservation]:
+def unreported_reservations(reservations: Sequence[Reservation]) -> list[Reservation]:
     """Return the reservations that may still report their device."""
-    return [one for one in seen if one.lives and not one.device]
+    return [reservation for reservation in reservations if reservation.lives and not reservation.device]
 
 
-def _lost(claim: DeviceRequest, awaited: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Lost:
-    if claim.awaited in timed_out:
-        return Lost(timed_out[claim.awaited])
-    if awaited is None or awaited.deleting:
+def _loss_verdict(claim: DeviceRequest, previous: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Lost:
+    if claim.awaited_uid in timed_out:
+        return Lost(timed_out[claim.awaited_uid])
+    if previous is None or previous.deleting:
         name = reservation_name(claim.node, claim.group)
         return Lost(f"the reservation pod {name} was deleted before it had reported its device")
     why = (
-        f"{_called(awaited)} ended on node {claim.node} before it had reported its device{reason_suffix(awaited)}; "
-        "the node may have no device left"
+        f"{_display_name(previous)} ended on node {claim.node} before it had reported its device"
+        f"{reason_suffix(previous)}; the node may have no device left"
     )
-    return Lost(why, remove=awaited)
+    return Lost(why, remove=previous)
 
 
-def _called(reservation: Reservation) -> str:
+def _display_name(reservation: Reservation) -> str:
     return f"reservation pod {reservation.key}"
 
 
@@ -241,14 +256,14 @@ def reason_suffix(reservation: Reservation) -> str:
 
 def _status_reason(status: Mapping[str, Any]) -> str:
     """Return the reason why a pod does not run: its own, else its container's; 300 characters at most."""
-    said = [status.get("reason"), status.get("message")]
-    if not any(said):
+    parts = [status.get("reason"), status.get("message")]
+    if not any(parts):
         for container in status.get("containerStatuses") or ():
             state = container.get("state") or {}
             last = (container.get("lastState") or {}).get("terminated") or {}
             now = state.get("waiting") or state.get("terminated") or {}
-            said = [now.get("reason"), last.get("message") or now.get("message")]
-    return ": ".join(" ".join(str(word).split()) for word in said if word)[:300]
+            parts = [now.get("reason"), last.get("message") or now.get("message")]
+    return ": ".join(" ".join(str(part).split()) for part in parts if part)[:300]
 
 
 # --- cleanup ---------------------------------------------------------------------------------------------
@@ -261,7 +276,7 @@ class User:
     key: ObjectKey
     uid: ObjectUID
     node: str
-    ended: bool
+    has_ended: bool
     deleting: bool
     version: ResourceVersion = _UNREAD
 
@@ -278,21 +293,25 @@ def view_user(pod: Object) -> User:
     )
 
 
-def unused(
-    seen: Sequence[Reservation], users: Collection[User], claimed: Collection[str], asked: Collection[str]
+def unused_reservations(
+    reservations: Sequence[Reservation],
+    users: Collection[User],
+    claimed_nodes: Collection[str],
+    requested_nodes: Collection[str],
 ) -> list[Reservation]:
-    """Return the unused reservations. ``claimed``, ``asked``: nodes where a request needs the group.
+    """Return the unused reservations. ``claimed_nodes``, ``requested_nodes``: where a claim or an unfinished
+    request needs the group.
 
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
     does not either: claims and requests show whether it will be bound, a label alone does not.
     """
     return [
-        one
-        for one in seen
-        if not one.deleting
-        and one.node not in claimed
-        and one.node not in asked
-        and not any(user.node == one.node for user in users if not user.ended)
+        reservation
+        for reservation in reservations
+        if not reservation.deleting
+        and reservation.node not in claimed_nodes
+        and reservation.node not in requested_nodes
+        and not any(user.node == reservation.node for user in users if not user.has_ended)
     ]
 
 
@@ -311,4 +330,6 @@ def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]
 def is_unscheduled(pod: Object) -> bool:
     """Return whether a scheduler has tried to place the pod and has failed."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "PodScheduled" and one.get("status") != "True" for one in conditions)
+    return any(
+        condition.get("type") == "PodScheduled" and condition.get("status") != "True" for condition in conditions
+    )

@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from shared.api import names
 from shared.api.gpu_share import direct_env_map
@@ -19,7 +19,7 @@ from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, In
 from shared.kube.events import EventNote, event_body, event_name
 from shared.kube.reflector import rejects_fields
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
-from shared.plugins.gpu_sharing.recovery import Evidence, agreed, possible_devices
+from shared.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices
 from shared.plugins.gpu_sharing.reservation import (
     Blocked,
     DeviceRequest,
@@ -34,8 +34,6 @@ from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservat
 from shared.plugins.gpu_sharing.rules import Share, owning_pods, share_of
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,8 @@ class ReservationClient:
     async def reservations(self, group: str = "") -> list[Reservation]:
         """Return the reservation pods of a group, or all of them."""
         selector = f"{self.app},{names.LABEL_GPU_GROUP}{f'={group}' if group else ''}"
-        found = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
-        return [view_reservation(pod) for pod in found]
+        pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
+        return [view_reservation(pod) for pod in pods]
 
     async def users(self, group: str, node: str = "") -> list[User]:
         """Return every pod that is labelled with the group, in either form; only on ``node`` if given.
@@ -72,27 +70,27 @@ class ReservationClient:
 
     async def evidence(self, group: str, users: Sequence[User]) -> Evidence:
         """Return what the ConfigMaps of the group's running pods show of its device."""
-        shown, tolerations = [], ()
+        device_sets, tolerations = [], ()
         for user in users:
             pod = await self.pod(user.key)
             share = share_of(pod) if pod is not None and uid_of(pod) == user.uid else None
             if pod is None or share is None:
                 continue
             tolerations = tuple(pod["spec"].get("tolerations") or ())
-            shown.append(await self._shown(group, share, user))
-        return Evidence(agreed(shown), tolerations)
+            device_sets.append(await self._shown_devices(group, share, user))
+        return Evidence(common_devices(device_sets), tolerations)
 
-    async def _shown(self, group: str, share: Share, user: User) -> frozenset[str]:
+    async def _shown_devices(self, group: str, share: Share, user: User) -> frozenset[str]:
         groups = visible = ""
         for name in (share.capabilities, direct_env_map(share.capabilities)):
             try:
-                found = await self.kube.get(CONFIGMAPS, user.key.namespace, name)
+                configmap = await self.kube.get(CONFIGMAPS, user.key.namespace, name)
             except NotFound:
                 continue
-            if user.uid in owning_pods(found):
-                annotations = found["metadata"].get("annotations") or {}
+            if user.uid in owning_pods(configmap):
+                annotations = configmap["metadata"].get("annotations") or {}
                 groups = groups or annotations.get(names.ANNOTATION_GPU_GROUPS, "")
-                visible = visible or (found.get("data") or {}).get(names.VISIBLE_DEVICES, "")
+                visible = visible or (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "")
         return possible_devices(group, groups, visible)
 
     async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
@@ -113,16 +111,18 @@ class ReservationClient:
         def node_of(request: Object) -> str | None:
             return requested_node(request, group, withdrawn)
 
-        return {node for node in nodes if node in await self._unfinished(node, node_of)}
+        return {node for node in nodes if node in await self._unfinished_nodes(node, node_of)}
 
-    async def _unfinished(self, node: str, reduce: Callable[[dict[str, Any]], T]) -> Sequence[T]:
+    async def _unfinished_nodes(
+        self, node: str, node_of: Callable[[dict[str, Any]], str | None]
+    ) -> Sequence[str | None]:
         fields = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
         try:
-            return await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), reduce)
+            return await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), node_of)
         except BadRequest as error:
             if not rejects_fields(error):
                 raise
-            return await self.kube.list_reduced(Selection(BINDREQUESTS), reduce)
+            return await self.kube.list_reduced(Selection(BINDREQUESTS), node_of)
 
     async def scaling_up(self) -> Blocked | None:
         """Return the unscheduled scaling pod that may need a free device; None if there is none.
@@ -142,23 +142,25 @@ class ReservationClient:
                 return Blocked(why, ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod)))
         return None
 
-    async def create(self, claim: DeviceRequest, name: str = "", expected: Collection[str] = ()) -> Reservation | str:
+    async def create(
+        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
+    ) -> Reservation | str:
         """Create the reservation pod, or return the existing one; a message if it cannot be created.
 
         Raises AlreadyExists if one existed and was deleted meanwhile: the caller must retry.
         """
-        body = reservation_object(claim, self.spec, name=name, expected=expected)
+        body = reservation_object(claim, self.spec, name=name, expected_devices=expected_devices)
         name = body["metadata"]["name"]
         try:
             return view_reservation(await self.kube.create(PODS, self.spec.namespace, body))
         except AlreadyExists:
-            found = await self.pod(ObjectKey(self.spec.namespace, name))
-            if found is None:
+            existing_pod = await self.pod(ObjectKey(self.spec.namespace, name))
+            if existing_pod is None:
                 raise
-            present = view_reservation(found)
-            if (present.node, present.group) == (claim.node, claim.group):
-                return present
-            return f"pod {present.key} has the reservation's name, but is not one of this group; delete it"
+            existing = view_reservation(existing_pod)
+            if (existing.node, existing.group) == (claim.node, claim.group):
+                return existing
+            return f"pod {existing.key} has the reservation's name, but is not one of this group; delete it"
         except NotFound:
             return f"namespace {self.spec.namespace} does not exist; create it or set gpuSharing.reservationNamespace"
 

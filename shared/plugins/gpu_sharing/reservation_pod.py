@@ -25,15 +25,15 @@ class ReservationSpec:
 
 
 def reservation_object(
-    claim: DeviceRequest, spec: ReservationSpec, *, name: str = "", expected: Collection[str] = ()
+    claim: DeviceRequest, spec: ReservationSpec, *, name: str = "", expected_devices: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the pod that reserves a device of the node for the group.
 
     ``name``: of an additional one for the same group. ``expected``: UUIDs of which it must get one.
     """
     annotations = {names.DO_NOT_DISRUPT: "true"}
-    if expected:
-        annotations[names.ANNOTATION_EXPECTED_DEVICES] = ",".join(sorted(expected))
+    if expected_devices:
+        annotations[names.ANNOTATION_EXPECTED_DEVICES] = ",".join(sorted(expected_devices))
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
     arguments = []
     if spec.fake:
@@ -87,9 +87,9 @@ def reservation_object(
 
 def _resources(settings: GpuSharingConfig) -> dict[str, dict[str, str]]:
     """Return requests and limits: always one GPU, whatever the settings contain for GPUs."""
-    both, gpu = settings.reservation_resources, {names.RESOURCE_GPU: "1"}
-    limits = {**both, **settings.reservation_limits, **gpu}
-    requests = {**settings.reservation_requests, **both, **gpu}
+    resources, gpu = settings.reservation_resources, {names.RESOURCE_GPU: "1"}
+    limits = {**resources, **settings.reservation_limits, **gpu}
+    requests = {**settings.reservation_requests, **resources, **gpu}
     return {"requests": requests, "limits": limits}
 
 

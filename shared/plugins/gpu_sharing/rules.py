@@ -95,8 +95,8 @@ def share_configmaps(
 
     ``memory_limit`` is written if the container refers to it; plugin hami_core adds that reference at admission.
     """
-    shown = ",".join(f"{names.CDI_GPU_KIND}={device}" if cdi else device for device in devices.values())
-    visible = {names.VISIBLE_DEVICES: shown}
+    device_list = ",".join(f"{names.CDI_GPU_KIND}={device}" if cdi else device for device in devices.values())
+    visible = {names.VISIBLE_DEVICES: device_list}
     # Pods mutated by an older webhook may get the variable from ``envFrom`` alone.
     refers = refers_to_key(share.target.container, names.VISIBLE_DEVICES)
     is_limited = memory_limit and refers_to_key(share.target.container, names.DEVICE_MEMORY_LIMIT)
@@ -114,7 +114,7 @@ def share_configmaps(
             direct: {} if refers else visible,
         },
         tuple(devices),
-        shown,
+        device_list,
     )
 
 
@@ -148,13 +148,13 @@ def is_guarded(configmap: Object) -> bool:
     return labels.get(names.LABEL_GPU_SHARING) == "true" and configmap.get("immutable") is True
 
 
-def renewed_data(present: Mapping[str, str], wanted: Mapping[str, str], visible: str) -> Mapping[str, str]:
+def renewed_data(existing: Mapping[str, str], expected: Mapping[str, str], visible: str) -> Mapping[str, str]:
     """Return the new data of an existing ConfigMap of the pod: keys of other plugins are kept.
 
     The devices are repeated under the key of old releases if the ConfigMap has that key.
     """
-    legacy = {names.LEGACY_VISIBLE_DEVICES: visible} if names.LEGACY_VISIBLE_DEVICES in present else {}
-    return {**present, **wanted, **legacy}
+    legacy = {names.LEGACY_VISIBLE_DEVICES: visible} if names.LEGACY_VISIBLE_DEVICES in existing else {}
+    return {**existing, **expected, **legacy}
 
 
 def owning_pods(configmap: Object) -> dict[ObjectUID, str]:
@@ -170,17 +170,17 @@ def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str,
     labels are always written, even if the cached pod has them: a rollback may have removed them since, and the device
     of an unlabelled running pod would be released.
     """
-    wanted: dict[str, str | None] = {**_group_labels(groups)}
-    return {key: None for key in labels if _is_group_label(key) and key not in wanted} | wanted
+    changes: dict[str, str | None] = {**_group_labels(groups)}
+    return {key: None for key in labels if _is_group_label(key) and key not in changes} | changes
 
 
 def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, None]:
     """Return the merge patch that removes the labels of these groups; another request's groups are kept."""
-    removed = [key for key in labels if _is_group_label(key) and gpu_groups({key: labels[key]}) <= set(groups)]
-    left = [key for key in labels if _is_group_label(key) and key not in removed]
-    if names.LABEL_GPU_SHARING in labels and not left:
-        removed.append(names.LABEL_GPU_SHARING)
-    return dict.fromkeys(removed)
+    removals = [key for key in labels if _is_group_label(key) and gpu_groups({key: labels[key]}) <= set(groups)]
+    remainder = [key for key in labels if _is_group_label(key) and key not in removals]
+    if names.LABEL_GPU_SHARING in labels and not remainder:
+        removals.append(names.LABEL_GPU_SHARING)
+    return dict.fromkeys(removals)
 
 
 def needs_relabeling(labels: Mapping[str, str]) -> bool:
@@ -198,9 +198,9 @@ def _group_labels(groups: Sequence[str]) -> dict[str, str]:
     KAI-Scheduler (``GetGpuGroups``, v0.12 to v0.17) reads the prefixed labels only beside the plain one, and counts a
     group in both forms twice. Its binder finds the pods of a group by either form.
     """
-    first, *others = groups
-    prefixed = {f"{names.LABEL_GPU_GROUP}/{group}": group for group in others}
-    return {names.LABEL_GPU_GROUP: first, **prefixed, names.LABEL_GPU_SHARING: "true"}
+    first, *other_groups = groups
+    prefixed_labels = {f"{names.LABEL_GPU_GROUP}/{group}": group for group in other_groups}
+    return {names.LABEL_GPU_GROUP: first, **prefixed_labels, names.LABEL_GPU_SHARING: "true"}
 
 
 def _is_group_label(key: str) -> bool:

@@ -39,13 +39,13 @@ class HamiCore(Plugin):
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         """Make the share's container take its limit from the ConfigMap, replacing other entries of that name."""
         target = share_target(pod.raw) if wants_share(pod.raw) else None
-        wanted = _env_entry(pod.raw)
-        if target is None or wanted is None:
+        limit_entry = _env_entry(pod.raw)
+        if target is None or limit_entry is None:
             return
         env = target.container.get("env") or []
-        if not _limits(env, wanted):
-            kept = [entry for entry in env if entry.get("name") != names.DEVICE_MEMORY_LIMIT]
-            pod.set([*kept, wanted], "spec", target.field, target.index, "env")
+        if not _has_limit(env, limit_entry):
+            other_entries = [entry for entry in env if entry.get("name") != names.DEVICE_MEMORY_LIMIT]
+            pod.set([*other_entries, limit_entry], "spec", target.field, target.index, "env")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Deny a share that is too small for a limit and, at the final hook, a pod that was not mutated."""
@@ -53,10 +53,10 @@ class HamiCore(Plugin):
             return
         yield from _portion_errors(pod)
         target = share_target(pod) if wants_share(pod) else None
-        wanted = _env_entry(pod)
-        if not info.is_validating_webhook or target is None or wanted is None:
+        limit_entry = _env_entry(pod)
+        if not info.is_validating_webhook or target is None or limit_entry is None:
             return
-        if not _limits(target.container.get("env") or [], wanted):
+        if not _has_limit(target.container.get("env") or [], limit_entry):
             message = (
                 f"the container of the GPU share lacks {names.DEVICE_MEMORY_LIMIT}, which the mutating webhook adds: "
                 "it was unavailable or something changed the pod after it; create the pod again"
@@ -71,10 +71,10 @@ class HamiCore(Plugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Fail if the limit that gpu_sharing writes into the pod's ConfigMap cannot be computed."""
-        received = ctx.spec.received_gpu
-        if ctx.pod is None or received is None or ctx.node is None:
+        received_gpu = ctx.spec.received_gpu
+        if ctx.pod is None or received_gpu is None or ctx.node is None:
             return Status.skip()
-        limit, error = memory_limit(ctx.pod, ctx.node, received.share)
+        limit, error = memory_limit(ctx.pod, ctx.node, received_gpu.share)
         if not limit:
             return Status.fatal(error, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
         return Status.ok()
@@ -90,8 +90,8 @@ def _env_entry(pod: Object) -> dict[str, Any] | None:
     return {"name": names.DEVICE_MEMORY_LIMIT, "valueFrom": {"configMapKeyRef": reference}}
 
 
-def _limits(env: list[Any], wanted: dict[str, Any]) -> bool:
-    return [entry for entry in env if entry.get("name") == names.DEVICE_MEMORY_LIMIT] == [wanted]
+def _has_limit(env: list[Any], limit_entry: dict[str, Any]) -> bool:
+    return [entry for entry in env if entry.get("name") == names.DEVICE_MEMORY_LIMIT] == [limit_entry]
 
 
 def _portion_errors(pod: Object) -> Iterator[FieldError]:

@@ -50,7 +50,7 @@ class NodeFit(Plugin):
 
     def __init__(self, args: Any, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._assumed = AssumedPods()
+        self._assumed_pods = AssumedPods()
 
     async def setup(self, handle: Handle) -> None:
         self._misfits = handle.metrics.counter(
@@ -58,16 +58,16 @@ class NodeFit(Plugin):
         )
 
     async def stop(self) -> None:
-        self._assumed.clear()
+        self._assumed_pods.clear()
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Check the node with live reads; assume the pod on it if it fits."""
         assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
-        wanted = without(pod_requests(ctx.pod), given_by_claim(ctx.spec))
-        node, own = ctx.spec.selected_node, ctx.request.pod_uid
-        check = self._assumed.begin(node)
+        requests = without(pod_requests(ctx.pod), given_by_claim(ctx.spec))
+        node, pod_uid = ctx.spec.selected_node, ctx.request.pod_uid
+        check = self._assumed_pods.begin(node)
         try:
-            found = await ctx.client.get(NODES, "", node)
+            live_node = await ctx.client.get(NODES, "", node)
             on_node = Selection(PODS, field_selector=f"spec.nodeName={node}")
             pods = await ctx.client.list_reduced(on_node, lambda pod: (uid_of(pod), occupied_by(pod)))
         except NotFound:
@@ -77,53 +77,55 @@ class NodeFit(Plugin):
         except ApiError as error:
             return denied_status(error.message)
         finally:
-            self._assumed.end(check)
+            self._assumed_pods.end(check)
         # No await from here on: no other check may run between the verdict and the entry.
-        occupied = {uid: amounts for uid, amounts in pods if uid != own}
-        assumed = not_listed(check.assumed, frozenset(occupied), own)
-        status, short = verdict(found, wanted, total(occupied.values()), total(assumed))
+        occupied = {uid: amounts for uid, amounts in pods if uid != pod_uid}
+        assumed_requests = not_listed(check.assumed_requests, frozenset(occupied), pod_uid)
+        status, short = verdict(live_node, requests, total(occupied.values()), total(assumed_requests))
         for kind in {kind_of(resource) for resource in short}:
             self._misfits.labels(kind).inc()
         if status.code is Code.OK:
-            self._assumed.assume(ctx.request.key, AssumedPod(node, own, wanted))
+            self._assumed_pods.assume(ctx.request.key, AssumedPod(node, pod_uid, requests))
         else:
-            self._assumed.drop(ctx.request.key)
+            self._assumed_pods.drop(ctx.request.key)
         return status
 
     def on_failure(self, ctx: BindContext, status: Status) -> None:
         """Forget the pod: a request in backoff must not block others."""
-        self._assumed.drop(ctx.request.key)
+        self._assumed_pods.drop(ctx.request.key)
 
     async def forget(self, key: ObjectKey) -> None:
         """Forget the pod: it is listed on its node by now, or will not be bound."""
-        self._assumed.drop(key)
+        self._assumed_pods.drop(key)
 
 
 def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
     """Return the resources that a claim of the request provides, which are not taken from the node's allocatable."""
-    extended = spec.extended_resource_claim_allocation
+    allocation = spec.extended_resource_claim_allocation
     return (
-        frozenset(str(one.get("resourceName", "")) for one in extended.container_mappings)
-        if extended and extended.allocation
+        frozenset(str(mapping.get("resourceName", "")) for mapping in allocation.container_mappings)
+        if allocation and allocation.allocation
         else frozenset()
     )
 
 
-def verdict(node: Object, wanted: Amounts, taken: Amounts, assumed: Amounts) -> tuple[Status, Collection[str]]:
-    """Return OK if the pod fits beside the node's pods (``taken``) and the assumed ones (``assumed``).
+def verdict(
+    node: Object, requests: Amounts, usage: Amounts, assumed_usage: Amounts
+) -> tuple[Status, Collection[str]]:
+    """Return OK if the pod fits beside the node's pods (``usage``) and the assumed ones (``assumed_usage``).
 
     Otherwise return the failure and the resources that are short: terminal if the node's pods alone leave too little,
     retriable if only the assumed pods do.
     """
     name, has, elsewhere = node["metadata"]["name"], allocatable(node), Suggestion.RESCHEDULE_ELSEWHERE
-    short = shortages(wanted, has, taken)
+    short = shortages(requests, has, usage)
     if short:
         why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
         return Status.fatal(why, Reason.REJECTED, elsewhere), short.keys()
-    short = shortages(wanted, has, total((taken, assumed)))
+    short = shortages(requests, has, total((usage, assumed_usage)))
     if short:
         # Retriable: the assumed pods may not be bound.
-        listed = ", ".join(short.values())
-        why = f"node {name} has too little left beside pods that are about to run there: {listed}"
+        listing = ", ".join(short.values())
+        why = f"node {name} has too little left beside pods that are about to run there: {listing}"
         return Status(Code.RETRY, (why,), suggestion=elsewhere), short.keys()
     return Status.ok(), ()

@@ -29,23 +29,23 @@ class FitCheck:
     """A check in progress, and the pods that were assumed on the node at any time since it began."""
 
     node: str
-    assumed: dict[ObjectUID, Amounts] = field(default_factory=dict)
+    assumed_requests: dict[ObjectUID, Amounts] = field(default_factory=dict)
 
 
 class AssumedPods:
     """Assumed pods by request, and the checks in progress."""
 
     def __init__(self) -> None:
-        self._assumed: dict[ObjectKey, AssumedPod] = {}
+        self._pods: dict[ObjectKey, AssumedPod] = {}
         self._checks: set[FitCheck] = set()
 
     def __len__(self) -> int:
-        return len(self._assumed)
+        return len(self._pods)
 
     def begin(self, node: str) -> FitCheck:
         """Begin a check of a node. The caller must call ``end``, also on failure."""
-        assumed = {one.uid: one.requests for one in self._assumed.values() if one.node == node}
-        check = FitCheck(node, assumed)
+        requests = {pod.uid: pod.requests for pod in self._pods.values() if pod.node == node}
+        check = FitCheck(node, requests)
         self._checks.add(check)
         return check
 
@@ -55,20 +55,22 @@ class AssumedPods:
 
     def assume(self, request: ObjectKey, pod: AssumedPod) -> None:
         """Assume the request's pod on its node, replacing an earlier entry."""
-        self._assumed[request] = pod
+        self._pods[request] = pod
         for check in self._checks:
             if check.node == pod.node:
-                check.assumed[pod.uid] = pod.requests
+                check.assumed_requests[pod.uid] = pod.requests
 
     def drop(self, request: ObjectKey) -> None:
         """Remove the request's pod: it is listed on its node, or will not be bound."""
-        self._assumed.pop(request, None)
+        self._pods.pop(request, None)
 
     def clear(self) -> None:
         """Remove all pods."""
-        self._assumed.clear()
+        self._pods.clear()
 
 
-def not_listed(assumed: Mapping[ObjectUID, Amounts], listed: frozenset[ObjectUID], own: ObjectUID) -> list[Amounts]:
+def not_listed(
+    assumed_requests: Mapping[ObjectUID, Amounts], pods_in_list: frozenset[ObjectUID], own_uid: ObjectUID
+) -> list[Amounts]:
     """Return the amounts of pods that the list does not contain, without the pod's own."""
-    return [requests for pod, requests in assumed.items() if pod != own and pod not in listed]
+    return [requests for uid, requests in assumed_requests.items() if uid != own_uid and uid not in pods_in_list]

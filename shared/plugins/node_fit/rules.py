@@ -42,32 +42,32 @@ def kind_of(resource: str) -> str:
 def pod_requests(pod: Object) -> Amounts:
     """Return what the pod occupies on its node, including one of ``pods``."""
     spec = pod["spec"]
-    given = _container_statuses(pod)
+    statuses = _container_statuses(pod)
     infeasible = _is_resize_infeasible(pod)
     running: dict[str, Decimal] = {}
     for container in spec.get("containers") or ():
-        running = _sum(running, _container_requests(container, given, infeasible))
+        running = _sum(running, _container_requests(container, statuses, infeasible))
     sidecars: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
     for container in spec.get("initContainers") or ():
-        needed = _container_requests(container, given, infeasible)
+        requests = _container_requests(container, statuses, infeasible)
         if container.get("restartPolicy") == "Always":
-            sidecars = _sum(sidecars, needed)
+            sidecars = _sum(sidecars, requests)
             peak = _highest(peak, sidecars)
         else:
-            peak = _highest(peak, _sum(sidecars, needed))
+            peak = _highest(peak, _sum(sidecars, requests))
     total = _highest(peak, _sum(running, sidecars))
     total |= _amounts((spec.get("resources") or {}).get("requests"))
     total = _sum(total, _amounts(spec.get("overhead")))
     by_claim = _given_by_claim(pod)
-    needed = {resource: amount for resource, amount in total.items() if amount > 0 and resource not in by_claim}
-    return needed | {PODS: Decimal(1)}
+    requests = {resource: amount for resource, amount in total.items() if amount > 0 and resource not in by_claim}
+    return requests | {PODS: Decimal(1)}
 
 
 def allocatable(node: Object) -> Amounts:
     """Return the node's allocatable amounts of the counted resources."""
-    given = (node.get("status") or {}).get("allocatable") or {}
-    return _amounts(given) | {PODS: parse_quantity(given.get(PODS))}
+    quantities = (node.get("status") or {}).get("allocatable") or {}
+    return _amounts(quantities) | {PODS: parse_quantity(quantities.get(PODS))}
 
 
 def occupied_by(pod: Object) -> Amounts:
@@ -80,22 +80,22 @@ def has_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-def shortages(wanted: Amounts, has: Amounts, taken: Amounts) -> dict[str, str]:
+def shortages(requests: Amounts, has: Amounts, usage: Amounts) -> dict[str, str]:
     """Return a text for messages by resource, for each resource that is short; empty if the pod fits."""
     return {
-        resource: f"{resource} (requests {_shown(amount)}, "
-        f"free {_shown(free)} of {_shown(has.get(resource, Decimal(0)))})"
-        for resource, amount in sorted(wanted.items())
-        if amount > (free := has.get(resource, Decimal(0)) - taken.get(resource, Decimal(0)))
+        resource: f"{resource} (requests {_format(amount)}, "
+        f"free {_format(free)} of {_format(has.get(resource, Decimal(0)))})"
+        for resource, amount in sorted(requests.items())
+        if amount > (free := has.get(resource, Decimal(0)) - usage.get(resource, Decimal(0)))
     }
 
 
 def total(several: Iterable[Amounts]) -> Amounts:
     """Return the sum."""
-    found: dict[str, Decimal] = {}
+    result: dict[str, Decimal] = {}
     for amounts in several:
-        found = _sum(found, amounts)
-    return found
+        result = _sum(result, amounts)
+    return result
 
 
 def _given_by_claim(pod: Object) -> frozenset[str]:
@@ -104,28 +104,28 @@ def _given_by_claim(pod: Object) -> frozenset[str]:
     return frozenset(mapping.get("resourceName", "") for mapping in status.get("requestMappings") or ())
 
 
-def without(wanted: Amounts, resources: Iterable[str]) -> Amounts:
+def without(amounts: Amounts, resources: Iterable[str]) -> Amounts:
     """Return the amounts without the given resources."""
-    left_out = set(resources)
-    return {resource: amount for resource, amount in wanted.items() if resource not in left_out}
+    exclusions = set(resources)
+    return {resource: amount for resource, amount in amounts.items() if resource not in exclusions}
 
 
-def _container_requests(container: Object, given: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
+def _container_requests(container: Object, statuses: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
     requests = (container.get("resources") or {}).get("requests")
-    wanted = _amounts(requests)
-    status = given.get(container.get("name", ""), {})
-    allocated, running_with = status.get("allocatedResources"), (status.get("resources") or {}).get("requests")
-    if all(not one or one == requests for one in (allocated, running_with)):
-        return wanted  # true of nearly every container; parsing quantities dominates the cost of a check
-    has = _highest(_amounts(allocated), _amounts(running_with))
+    amounts = _amounts(requests)
+    status = statuses.get(container.get("name", ""), {})
+    allocation, running_with = status.get("allocatedResources"), (status.get("resources") or {}).get("requests")
+    if all(not actual or actual == requests for actual in (allocation, running_with)):
+        return amounts  # true of nearly every container; parsing quantities dominates the cost of a check
+    has = _highest(_amounts(allocation), _amounts(running_with))
     # A resize that is infeasible on the node is not counted: the container keeps its current resources.
-    return has if infeasible and has else _highest(wanted, has)
+    return has if infeasible and has else _highest(amounts, has)
 
 
 def _container_statuses(pod: Object) -> dict[str, Object]:
     status = pod.get("status") or {}
-    found = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    return {one["name"]: one for one in found}
+    statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return {entry["name"]: entry for entry in statuses}
 
 
 def _is_resize_infeasible(pod: Object) -> bool:
@@ -147,5 +147,5 @@ def _highest(left: Amounts, right: Amounts) -> dict[str, Decimal]:
     return {key: max(left.get(key, Decimal(0)), right.get(key, Decimal(0))) for key in {**left, **right}}
 
 
-def _shown(amount: Decimal) -> str:
+def _format(amount: Decimal) -> str:
     return f"{amount.normalize():f}"

@@ -29,5 +29,5 @@ def zones_annotation(zones: Sequence[Mapping[str, Any]]) -> str:
 
     ``zone`` precedes ``amount``, as in the scheduler's own annotation; the API server returns fields sorted by name.
     """
-    ordered = [{"zone": zone["zone"], "amount": zone["amount"], **zone} for zone in zones]
-    return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False)
+    entries = [{"zone": zone["zone"], "amount": zone["amount"], **zone} for zone in zones]
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)

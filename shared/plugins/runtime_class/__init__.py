@@ -22,14 +22,14 @@ class RuntimeClass(Plugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if old is not None or not info.is_validating_webhook or not self._is_missing(pod):
             return
-        wanted = self.settings.gpu_sharing.runtime_class_name
+        runtime_class_name = self.settings.gpu_sharing.runtime_class_name
         message = (
             f"must be named for a GPU share, or its container has no GPU; the mutating webhook, which sets "
-            f"{wanted}, was unavailable: create the pod again, or name a class yourself"
+            f"{runtime_class_name}, was unavailable: create the pod again, or name a class yourself"
         )
         yield FieldError("runtime_class/missing", "spec.runtimeClassName", None, message)
 
     def _is_missing(self, pod: Object) -> bool:
         sharing = self.settings.gpu_sharing
-        wanted = bool(sharing.enabled and sharing.runtime_class_name)
-        return wanted and wants_share(pod) and not pod["spec"].get("runtimeClassName")
+        is_configured = bool(sharing.enabled and sharing.runtime_class_name)
+        return is_configured and wants_share(pod) and not pod["spec"].get("runtimeClassName")

@@ -96,9 +96,11 @@ class Effects(Plugin):
             yield FieldError("effects/node", "spec.selectedNode", "bad", "must be good")
 
 
-def chain(*plugins: type[Plugin], settings: Settings | None = None, own: str = "bowline-system") -> AdmissionChain:
+def chain(
+    *plugins: type[Plugin], settings: Settings | None = None, own_namespace: str = "bowline-system"
+) -> AdmissionChain:
     settings = settings or Settings()
-    return AdmissionChain([plugin(PluginConfig(), settings) for plugin in plugins], settings, own)
+    return AdmissionChain([plugin(PluginConfig(), settings) for plugin in plugins], settings, own_namespace)
 
 
 def pod(scheduler: str | None = "bowline", **metadata: Any) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def request(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "r"}, "spec": {"podName": "p", "selectedNode": "n", **spec}}
 
 
-def owned(raw: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict[str, Any]:
+def with_owner(raw: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict[str, Any]:
     raw["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]
     return raw
 
@@ -188,7 +190,9 @@ class TestScope:
         assert len(str(verdict.warnings[0])) <= 160
 
     def test_a_namespace_that_is_empty_excludes_nothing(self) -> None:
-        verdict = chain(Labels, own="").admit_pod(pod(annotations={"bad": "x"}), AdmissionInfo(namespace=""))
+        verdict = chain(Labels, own_namespace="").admit_pod(
+            pod(annotations={"bad": "x"}), AdmissionInfo(namespace="")
+        )
         assert rules(verdict) == ["labels/bad"]
 
     def test_a_pod_that_is_being_deleted_passes(self) -> None:
@@ -242,7 +246,7 @@ class TestTemplates:
 
 
 class TestPluginsThatFail:
-    def recorded(self, *plugins: type[Plugin]) -> tuple[AdmissionChain, list[tuple[str, str, str]]]:
+    def recording_chain(self, *plugins: type[Plugin]) -> tuple[AdmissionChain, list[tuple[str, str, str]]]:
         calls: list[tuple[str, str, str]] = []
 
         def record(plugin: str, point: str, error: BaseException) -> None:
@@ -252,26 +256,26 @@ class TestPluginsThatFail:
 
     def test_a_failing_mutate_leaves_no_partial_change_and_the_others_run(self) -> None:
         raw = pod()
-        failing, calls = self.recorded(Labels, Raises)
+        failing, calls = self.recording_chain(Labels, Raises)
         failing.admit_pod(raw, CREATE)
         assert raw["metadata"]["labels"] == {"seen": "yes"}
         assert calls[0] == ("raises", "mutate_pod", "LookupError")
 
     def test_a_failing_validate_denies_beside_the_errors_of_the_others(self) -> None:
-        failing, calls = self.recorded(Raises, Labels)
+        failing, calls = self.recording_chain(Raises, Labels)
         verdict = failing.validate_pod(pod(annotations={"bad": "x"}), None, CREATE)
         assert rules(verdict) == ["raises/internal", "labels/bad"]
         assert "LookupError" in verdict.errors[0].message
         assert calls == [("raises", "validate_pod", "LookupError")]
 
     def test_a_plugin_that_returns_another_type_denies(self) -> None:
-        failing, calls = self.recorded(Strings)
+        failing, calls = self.recording_chain(Strings)
         assert rules(failing.validate_pod(pod(), None, CREATE)) == ["strings/internal"]
         assert calls == [("strings", "validate_pod", "TypeError")]
 
     def test_a_plugin_that_fails_for_a_request_denies_and_leaves_no_change(self) -> None:
         raw = request()
-        failing, calls = self.recorded(Raises)
+        failing, calls = self.recording_chain(Raises)
         verdict = failing.admit_bind_request(raw, CREATE)
         assert "labels" not in raw["metadata"]
         assert rules(verdict) == ["raises/internal"]
@@ -283,13 +287,13 @@ class TestPluginsThatFail:
 
     def test_a_plugin_with_unknown_effects_gets_the_finalizer(self) -> None:
         raw = request()
-        self.recorded(Raises)[0].admit_bind_request(raw, CREATE)
+        self.recording_chain(Raises)[0].admit_bind_request(raw, CREATE)
         assert raw["metadata"]["finalizers"] == [names.FINALIZER]
 
 
 class TestBindRequests:
     def test_the_pod_uid_is_taken_from_the_owner_reference(self) -> None:
-        raw = owned(request())
+        raw = with_owner(request())
         verdict = chain().admit_bind_request(raw, CREATE)
         assert verdict.patch == ({"op": "add", "path": "/spec/podUID", "value": "uid-1"},)
         assert raw["spec"]["podUID"] == "uid-1"
@@ -298,15 +302,15 @@ class TestBindRequests:
         "raw",
         [
             pytest.param(request(), id="there is no owner reference"),
-            pytest.param(owned(request(), name="another"), id="the owner is another pod"),
-            pytest.param(owned(request(podUID="uid-1")), id="it is given already"),
+            pytest.param(with_owner(request(), name="another"), id="the owner is another pod"),
+            pytest.param(with_owner(request(podUID="uid-1")), id="it is given already"),
         ],
     )
     def test_the_pod_uid_is_unchanged_when(self, raw: dict[str, Any]) -> None:
         assert chain().admit_bind_request(raw, CREATE) == ALLOWED
 
     def test_a_pod_uid_that_contradicts_the_owner_is_denied(self) -> None:
-        verdict = chain().admit_bind_request(owned(request(podUID="uid-2")), CREATE)
+        verdict = chain().admit_bind_request(with_owner(request(podUID="uid-2")), CREATE)
         assert [(fault.rule, fault.path) for fault in verdict.errors] == [("bindrequest/pod-uid", "spec.podUID")]
 
     def test_the_finalizer_is_added_once_if_a_plugin_leaves_effects(self) -> None:
@@ -317,12 +321,14 @@ class TestBindRequests:
         assert not second.patch
 
     def test_a_request_with_a_generated_name_is_admitted(self) -> None:
-        raw = owned(request())
+        raw = with_owner(request())
         raw["metadata"] = {"generateName": "r-", "ownerReferences": raw["metadata"]["ownerReferences"]}
         assert chain().admit_bind_request(raw, CREATE).allowed
 
     def test_every_schema_error_is_reported_and_no_field_is_set(self) -> None:
-        raw = owned({"metadata": {"name": "r"}, "spec": {"podName": 1, "receivedGPU": {"count": -1, "portion": "2"}}})
+        raw = with_owner(
+            {"metadata": {"name": "r"}, "spec": {"podName": 1, "receivedGPU": {"count": -1, "portion": "2"}}}
+        )
         verdict = chain(Effects).admit_bind_request(raw, CREATE)
         assert sorted(fault.path for fault in verdict.errors) == [
             "spec.podName",
@@ -355,14 +361,16 @@ class TestBindRequests:
         assert rules(chain(Effects).validate_bind_request(new, old, UPDATE)) == expected
 
     def test_a_new_request_with_a_deletion_time_is_reviewed_as_any_other(self) -> None:
-        raw = owned(request())
+        raw = with_owner(request())
         raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        plain, deleting = (chain(Effects).admit_bind_request(one, CREATE) for one in (owned(request()), raw))
+        plain, deleting = (
+            chain(Effects).admit_bind_request(raw_request, CREATE) for raw_request in (with_owner(request()), raw)
+        )
         assert len(plain.patch) == 2
         assert deleting.patch == plain.patch
 
     def test_on_update_no_field_is_set(self) -> None:
-        assert chain(Effects).admit_bind_request(owned(request()), UPDATE) == ALLOWED
+        assert chain(Effects).admit_bind_request(with_owner(request()), UPDATE) == ALLOWED
 
     @pytest.mark.parametrize(
         ("raw", "path"),

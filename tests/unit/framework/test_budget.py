@@ -15,14 +15,14 @@ from shared.framework.status import Code, Status
 from shared.kube.accounting import GRACE_S, api_time, current_account
 from shared.kube.client import ClientOptions
 from shared.runtime.tasks import shield_write
-from tests.unit.framework.test_runner import Seen, context
+from tests.unit.framework.test_runner import RecordingObserver, context
 
 pytestmark = pytest.mark.looptime
 
 Act = Callable[[], Awaitable[None]]
 
 
-async def own(seconds: float) -> None:
+async def plugin_work(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
@@ -31,7 +31,7 @@ async def at_api(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-async def queued(seconds: float) -> None:
+async def wait_in_queue(seconds: float) -> None:
     account = current_account()
     account.enter_queue()
     try:
@@ -40,7 +40,7 @@ async def queued(seconds: float) -> None:
         account.leave_queue()
 
 
-async def both(first: Awaitable[None], second: Awaitable[None]) -> None:
+async def concurrently(first: Awaitable[None], second: Awaitable[None]) -> None:
     await asyncio.gather(first, second)
 
 
@@ -76,34 +76,42 @@ async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
 @pytest.mark.parametrize(
     ("act", "code", "after"),
     [
-        pytest.param(lambda: own(9), Code.OK, 9, id="within its budget"),
-        pytest.param(lambda: own(3600), Code.RETRY, 10, id="a plugin that hangs"),
+        pytest.param(lambda: plugin_work(9), Code.OK, 9, id="within its budget"),
+        pytest.param(lambda: plugin_work(3600), Code.RETRY, 10, id="a plugin that hangs"),
         pytest.param(lambda: at_api(3600), Code.TRANSIENT, 10, id="an API server that hangs"),
-        pytest.param(lambda: queued(3600), Code.OK, 3600, id="a limiter, however long"),
+        pytest.param(lambda: wait_in_queue(3600), Code.OK, 3600, id="a limiter, however long"),
         pytest.param(
-            lambda: sequence(lambda: at_api(9), lambda: own(9)),
+            lambda: sequence(lambda: at_api(9), lambda: plugin_work(9)),
             Code.OK,
             18,
             id="slow requests are not its own",
         ),
         pytest.param(
-            lambda: sequence(lambda: at_api(9), lambda: own(3600)), Code.RETRY, 19, id="hangs after a slow request"
+            lambda: sequence(lambda: at_api(9), lambda: plugin_work(3600)),
+            Code.RETRY,
+            19,
+            id="hangs after a slow request",
         ),
         pytest.param(
-            lambda: sequence(lambda: own(9), lambda: at_api(3600)),
+            lambda: sequence(lambda: plugin_work(9), lambda: at_api(3600)),
             Code.TRANSIENT,
             19,
             id="a request hangs later",
         ),
         pytest.param(
-            lambda: sequence(lambda: queued(100), lambda: own(3600)), Code.RETRY, 110, id="hangs after a queue"
+            lambda: sequence(lambda: wait_in_queue(100), lambda: plugin_work(3600)),
+            Code.RETRY,
+            110,
+            id="hangs after a queue",
         ),
-        pytest.param(lambda: both(own(3600), at_api(3600)), Code.TRANSIENT, 10, id="own work beside a request"),
+        pytest.param(
+            lambda: concurrently(plugin_work(3600), at_api(3600)), Code.TRANSIENT, 10, id="own work beside a request"
+        ),
     ],
 )
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])
 async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, code: Code, after: float) -> None:
-    run = Runner([Slow(act)], Seen())
+    run = Runner([Slow(act)], RecordingObserver())
     began = asyncio.get_running_loop().time()
     c = context()
     if point == "rollback":
@@ -119,20 +127,20 @@ class Stubborn:
     """Ignores every cancellation until the test releases it."""
 
     def __init__(self) -> None:
-        self.released = asyncio.Event()
+        self.release = asyncio.Event()
 
     async def __call__(self) -> None:
         # Without this the end of the event loop would wait for it.
-        asyncio.get_running_loop().call_later(60, self.released.set)
-        while not self.released.is_set():
+        asyncio.get_running_loop().call_later(60, self.release.set)
+        while not self.release.is_set():
             with suppress(asyncio.CancelledError):
-                await self.released.wait()
+                await self.release.wait()
 
 
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])
 async def test_a_call_that_ignores_its_cancellation_is_abandoned_and_named(point: str) -> None:
-    seen, stubborn = Seen(), Stubborn()
-    run = Runner([Slow(stubborn)], seen)
+    observer, stubborn = RecordingObserver(), Stubborn()
+    run = Runner([Slow(stubborn)], observer)
     began = asyncio.get_running_loop().time()
     c = context()
     if point == "rollback":
@@ -142,53 +150,55 @@ async def test_a_call_that_ignores_its_cancellation_is_abandoned_and_named(point
     assert status.code is Code.RETRY
     assert f"{point} took longer than 10 s" in status.message
     assert asyncio.get_running_loop().time() - began == pytest.approx(10 + GRACE_S, abs=0.2)
-    assert seen.raised == [("slow", point)]
+    assert observer.errors == [("slow", point)]
     (task,) = (task for task in asyncio.all_tasks() if task.get_name() == f"slow.{point}")
-    stubborn.released.set()
+    stubborn.release.set()
     await task
 
 
 async def test_a_withdrawn_attempt_does_not_wait_for_a_call_that_ignores_its_cancellation() -> None:
-    seen, stubborn = Seen(), Stubborn()
+    observer, stubborn = RecordingObserver(), Stubborn()
     c = context()
-    running = asyncio.create_task(Runner([Slow(stubborn)], seen).run_pre_bind(c))
+    running = asyncio.create_task(Runner([Slow(stubborn)], observer).run_pre_bind(c))
     await asyncio.sleep(1)
     c.cancelled.set()
     assert (await running).code is Code.CANCELLED
     assert asyncio.get_running_loop().time() == pytest.approx(1 + GRACE_S, abs=0.2)
-    assert seen.raised == [("slow", "pre_bind")]
-    stubborn.released.set()
+    assert observer.errors == [("slow", "pre_bind")]
+    stubborn.release.set()
 
 
 async def test_a_write_in_flight_is_awaited_after_the_budget() -> None:
-    seen = Seen()
-    ended: list[float] = []
+    observer = RecordingObserver()
+    end_times: list[float] = []
 
     async def writes() -> None:
         await asyncio.sleep(9)
         await shield_write(at_api(35))
-        ended.append(asyncio.get_running_loop().time())
+        end_times.append(asyncio.get_running_loop().time())
 
-    status = await Runner([Slow(writes)], seen).run_pre_bind(context())
+    status = await Runner([Slow(writes)], observer).run_pre_bind(context())
     assert status.code is Code.TRANSIENT
     assert asyncio.get_running_loop().time() == pytest.approx(44, abs=0.2)
-    assert (ended, seen.raised) == ([], [])
+    assert (end_times, observer.errors) == ([], [])
 
 
 async def test_one_slow_post_bind_does_not_shorten_the_budget_of_the_next() -> None:
-    done: list[str] = []
+    finished_plugins: list[str] = []
 
-    def named(called: str, seconds: float) -> Plugin:
+    def named(name: str, seconds: float) -> Plugin:
         async def act() -> None:
-            await own(seconds)
-            done.append(called)
+            await plugin_work(seconds)
+            finished_plugins.append(name)
 
         plugin = Slow(act)
-        plugin.name = called  # type: ignore[misc]  # a class variable everywhere else
+        plugin.name = name  # type: ignore[misc]  # a class variable everywhere else
         return plugin
 
-    await Runner([named("slow", 3600), named("ledger", 9), named("notify", 9)], Seen()).run_post_bind(context())
-    assert done == ["ledger", "notify"]
+    await Runner([named("slow", 3600), named("ledger", 9), named("notify", 9)], RecordingObserver()).run_post_bind(
+        context()
+    )
+    assert finished_plugins == ["ledger", "notify"]
 
 
 def test_a_request_that_hangs_fails_before_the_budget_of_a_call_is_spent() -> None:

@@ -19,9 +19,9 @@ def check(monkeypatch: pytest.MonkeyPatch, main: object, config: Path, *flags: s
     """Run the program with ``--check`` and without access to a cluster; return its exit status."""
     monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--kubeconfig=/nonexistent", "--check", *flags])
     assert callable(main)
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         main()
-    return ended.value.code
+    return exit_info.value.code
 
 
 @pytest.mark.parametrize("main", PROGRAMS)

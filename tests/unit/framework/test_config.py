@@ -35,11 +35,11 @@ def test_given_values_are_used_and_others_have_their_default() -> None:
 
 
 def test_every_error_is_reported_with_its_path() -> None:
-    found = errors(
+    details = errors(
         "kind: Wrong\nschedulerNames: []\nnope: 1\ngpuSharing: {enabled: maybe, unknown: 2}\n"
         "binding: {workers: 0, backoff: {base: soon}}\nplugins: [{name: ''}, {enabled: true}]\n"
     )
-    assert [path for path, _ in found] == [
+    assert [path for path, _ in details] == [
         "apiVersion",
         "kind",
         "schedulerNames",
@@ -51,8 +51,8 @@ def test_every_error_is_reported_with_its_path() -> None:
         "plugins[1].name",
         "nope",
     ]
-    assert ("nope", "is not a known key") in found
-    assert ("plugins[1].name", "is required") in found
+    assert ("nope", "is not a known key") in details
+    assert ("plugins[1].name", "is required") in details
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_every_error_is_reported_with_its_path() -> None:
     ],
 )
 def test_contradictory_values_are_rejected(text: str, path: str) -> None:
-    assert [found for found, _ in errors(HEAD + text)] == [path]
+    assert [where for where, _ in errors(HEAD + text)] == [path]
 
 
 def test_the_longest_duration_fits_into_dates_and_leases() -> None:

@@ -28,18 +28,18 @@ class TwoQueues(Plugin):
     name = "two_queues"
 
     async def setup(self, handle: Handle) -> None:
-        self.reconciled: list[str] = []
+        self.reconciled_keys: list[str] = []
         self.first = handle.worker("first", self._reconcile)
         self.second = handle.worker("second", self._reconcile)
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
-        self.reconciled.append(key.name)
+        self.reconciled_keys.append(key.name)
         if key.name == "fault":
             raise ValueError("a fault")
         return timedelta(minutes=1)
 
 
-async def started() -> tuple[PluginLifecycle, TwoQueues]:
+async def start_lifecycle() -> tuple[PluginLifecycle, TwoQueues]:
     plugin = TwoQueues(PluginConfig(), Settings())
     lifecycle = PluginLifecycle([plugin], NO_CLIENT, Settings(), SystemClock(), CollectorRegistry())
     await lifecycle.setup()
@@ -49,11 +49,11 @@ async def started() -> tuple[PluginLifecycle, TwoQueues]:
 
 @pytest.mark.looptime
 async def test_a_failed_pass_is_repeated_and_is_no_failure_of_the_worker() -> None:
-    lifecycle, plugin = await started()
+    lifecycle, plugin = await start_lifecycle()
     failure = asyncio.create_task(lifecycle.failure())
     plugin.first(ObjectKey("", "fault"))
     await asyncio.sleep(600)
-    assert plugin.reconciled.count("fault") > 2
+    assert plugin.reconciled_keys.count("fault") > 2
     assert not failure.done()
     failure.cancel()
     await lifecycle.stop()
@@ -63,7 +63,7 @@ async def test_a_failed_pass_is_repeated_and_is_no_failure_of_the_worker() -> No
 async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lifecycle, plugin = await started()
+    lifecycle, plugin = await start_lifecycle()
     failure = asyncio.create_task(lifecycle.failure())
     plugin.second(ObjectKey("", "sound"))
     await asyncio.sleep(1)
@@ -71,8 +71,8 @@ async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
     def broken(*_: object) -> None:
         raise AttributeError("the timer is none")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(WorkQueue, "add_after", broken)
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkQueue, "add_after", broken)
         plugin.first(ObjectKey("", "any"))
         async with asyncio.timeout(1):
             await failure
@@ -80,7 +80,7 @@ async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
         await lifecycle.stop()
     # No worker continues after the stop, the sound one included.
     await asyncio.sleep(600)
-    assert plugin.reconciled == ["sound", "any"]
+    assert plugin.reconciled_keys == ["sound", "any"]
 
 
 def lifecycle_of(*plugins: Plugin) -> PluginLifecycle:

@@ -41,15 +41,15 @@ def changes(draw: st.DrawFn) -> tuple[dict[str, Any], MutableObject]:
 
 @given(changes())
 def test_the_patch_applied_to_the_original_gives_the_changed_object(
-    changed: tuple[dict[str, Any], MutableObject],
+    change: tuple[dict[str, Any], MutableObject],
 ) -> None:
-    before, target = changed
+    before, target = change
     assert jsonpatch.apply_patch(before, copy.deepcopy(target.operations)) == target.raw
 
 
 @given(changes())
-def test_revert_restores_the_original(changed: tuple[dict[str, Any], MutableObject]) -> None:
-    before, target = changed
+def test_revert_restores_the_original(change: tuple[dict[str, Any], MutableObject]) -> None:
+    before, target = change
     target.revert(0)
     assert target.raw == before
     assert not target.operations

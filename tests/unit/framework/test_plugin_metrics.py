@@ -68,14 +68,14 @@ class Counting(Plugin):
     name = "counting"
 
     async def setup(self, handle: Handle) -> None:
-        self.done = handle.metrics.counter("passes_total", "Passes of its queue.")
+        self.counter = handle.metrics.counter("passes_total", "Passes of its queue.")
         self.began, self.go = asyncio.Event(), asyncio.Event()
         self.add = handle.worker("slow", self._pass)
 
     async def _pass(self, key: ObjectKey) -> timedelta | None:
         self.began.set()
         await self.go.wait()
-        self.done.inc()
+        self.counter.inc()
         return None
 
 

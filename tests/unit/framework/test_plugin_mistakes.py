@@ -10,7 +10,7 @@ from shared.api.bindrequest import AllocationKind
 from shared.framework.binding.runner import Runner
 from shared.framework.status import Code, Status, Suggestion
 from shared.testing.recording import Calls, RecordingPlugin
-from tests.unit.framework.test_runner import Seen, context, raises, returning, runner
+from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 
 FATAL, RETRY = Code.FATAL, Code.RETRY
 
@@ -40,7 +40,7 @@ RAISING = ("raises", "exits")
 @pytest.mark.parametrize("point", ["preflight", "pre_bind", "binding_annotations", "bind", "rollback"])
 async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str, mistake: str) -> None:
     calls: Calls = []
-    run, seen = runner(
+    run, observer = runner(
         RecordingPlugin("author", calls, {point: MISTAKES[mistake]}),
         RecordingPlugin("binder", calls, {"bind": returning(Status.ok())}),
     )
@@ -56,7 +56,7 @@ async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str
         assert status.code is (RETRY if mistake in RAISING else FATAL)
     assert status.plugin == "author"
     assert point in status.message
-    assert seen.raised == [("author", point)]
+    assert observer.errors == [("author", point)]
     assert "binder.bind" not in calls
 
 
@@ -70,20 +70,20 @@ async def test_a_mistake_in_post_bind_or_forget_is_counted_and_stops_no_plugin(m
             return MISTAKES[mistake]()  # type: ignore[no-any-return]
 
     calls: Calls = []
-    run, seen = runner(Author("author", calls), RecordingPlugin("other", calls))
+    run, observer = runner(Author("author", calls), RecordingPlugin("other", calls))
     c = context()
     await run.run_post_bind(c)
     await run.forget(c.request.key, c.request.uid)
     assert calls == ["other.post_bind", "other.forget"]
-    assert seen.raised == [("author", "post_bind"), ("author", "forget")]
+    assert observer.errors == [("author", "post_bind"), ("author", "forget")]
 
 
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "post_bind", "rollback"])
 async def test_a_method_without_async_fails_with_its_declaration_as_remedy(point: str) -> None:
     plugin = RecordingPlugin("author", [])
-    seen = Seen()
+    observer = RecordingObserver()
     kind = type("Sync", (RecordingPlugin,), {point: lambda self, *_: Status.ok()})
-    run = Runner([kind("author", [])], seen)
+    run = Runner([kind("author", [])], observer)
     c = context()
     status = await run.run_pre_bind(c)
     if point == "bind":
@@ -92,7 +92,7 @@ async def test_a_method_without_async_fails_with_its_declaration_as_remedy(point
         status = await run.run_rollback(c, Status.fatal("no"))
     elif point == "post_bind":
         await run.run_post_bind(c)
-    assert seen.raised == [(plugin.name, point)]
+    assert observer.errors == [(plugin.name, point)]
     assert point == "post_bind" or "async def" in status.message
 
 
@@ -104,15 +104,15 @@ async def test_an_invalid_result_of_on_failure_keeps_the_failure(point: str, mis
     answer = {"returns OK": returning(Status.ok()), "returns SKIP": returning(Status.skip()), **MISTAKES}[mistake]
     calls: Calls = []
     author = RecordingPlugin("author", calls, {point: returning(Status.retry("not ready")), "on_failure": answer})
-    run, seen = runner(author, RecordingPlugin("volumes", calls))
+    run, observer = runner(author, RecordingPlugin("volumes", calls))
     status = await (run.run_bind(context()) if point == "bind" else run.run_pre_bind(context()))
     assert status == Status.retry("not ready").from_plugin("author")
-    assert seen.raised == [("author", "on_failure")]
+    assert observer.errors == [("author", "on_failure")]
     assert "volumes.on_failure" in calls
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "replacement",
     [
         Status.retry("later"),
         Status.fatal("never", suggestion=Suggestion.DELETE_POD),
@@ -121,24 +121,24 @@ async def test_an_invalid_result_of_on_failure_keeps_the_failure(point: str, mis
     ],
     ids=lambda status: status.code,
 )
-async def test_on_failure_reclassifies_to_any_other_failure(changed: Status) -> None:
+async def test_on_failure_reclassifies_to_any_other_failure(replacement: Status) -> None:
     author = RecordingPlugin(
-        "author", [], {"pre_bind": returning(Status.retry("x")), "on_failure": returning(changed)}
+        "author", [], {"pre_bind": returning(Status.retry("x")), "on_failure": returning(replacement)}
     )
-    run, seen = runner(author)
-    assert await run.run_pre_bind(context()) == changed.from_plugin("author")
-    assert seen.raised == []
+    run, observer = runner(author)
+    assert await run.run_pre_bind(context()) == replacement.from_plugin("author")
+    assert observer.errors == []
 
 
-@pytest.mark.parametrize("added", [{"x/y": 1}, {1: "x"}, ["x"], "x=y", {"x/y": None}])
-async def test_annotations_that_are_no_strings_fail_before_the_bind(added: Any) -> None:
+@pytest.mark.parametrize("annotations", [{"x/y": 1}, {1: "x"}, ["x"], "x=y", {"x/y": None}])
+async def test_annotations_that_are_no_strings_fail_before_the_bind(annotations: Any) -> None:
     calls: Calls = []
-    run, seen = runner(RecordingPlugin("author", calls, {"binding_annotations": returns(added)}))
+    run, observer = runner(RecordingPlugin("author", calls, {"binding_annotations": returns(annotations)}))
     c = context()
     status = await run.run_bind(c)
     assert (status.code, status.plugin, c.annotations) == (FATAL, "author", {})
     assert "binding_annotations" in status.message
-    assert seen.raised == [("author", "binding_annotations")]
+    assert observer.errors == [("author", "binding_annotations")]
     assert "author.bind" not in calls
 
 
@@ -159,24 +159,24 @@ class Author(RecordingPlugin):
 @pytest.mark.parametrize("mistake", [*MISTAKES, "returns names"])
 def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> None:
     act = {"returns names": returns(("Fraction",)), **MISTAKES}[mistake]
-    seen = Seen()
-    served = Runner([Author(act)], seen).served(context().request)
-    assert served.demands == frozenset()
-    assert len(served.errors) == 1
-    assert served.errors[0].startswith("author: supported_allocations ")
-    assert seen.raised == [("author", "supported_allocations")]
+    observer = RecordingObserver()
+    answer = Runner([Author(act)], observer).served(context().request)
+    assert answer.demands == frozenset()
+    assert len(answer.errors) == 1
+    assert answer.errors[0].startswith("author: supported_allocations ")
+    assert observer.errors == [("author", "supported_allocations")]
 
 
 def test_a_mistake_in_serves_does_not_affect_other_plugins() -> None:
-    run = Runner([Author(raises(KeyError("typo"))), RecordingPlugin("other", [])], Seen())
+    run = Runner([Author(raises(KeyError("typo"))), RecordingPlugin("other", [])], RecordingObserver())
     assert run.served(context().request).demands == frozenset(AllocationKind)
 
 
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns True"])
 def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
-    seen = Seen()
-    assert Runner([Author(MISTAKES[mistake])], seen).has_side_effects(context().request)
-    assert seen.raised == [("author", "has_side_effects")]
+    observer = RecordingObserver()
+    assert Runner([Author(MISTAKES[mistake])], observer).has_side_effects(context().request)
+    assert observer.errors == [("author", "has_side_effects")]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
 async def test_a_status_with_a_wrong_field_is_the_plugins_failure(make: Callable[[], Status]) -> None:
     with pytest.raises(TypeError, match="of a Status must be"):
         make()
-    run, seen = runner(RecordingPlugin("author", [], {"pre_bind": make}))
+    run, observer = runner(RecordingPlugin("author", [], {"pre_bind": make}))
     status = await run.run_pre_bind(context())
     assert (status.code, status.plugin) == (RETRY, "author")
-    assert seen.raised == [("author", "pre_bind")]
+    assert observer.errors == [("author", "pre_bind")]

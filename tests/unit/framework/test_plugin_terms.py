@@ -27,12 +27,12 @@ class Recorded(Plugin):
         self._start_s, self._stop_s = start_s, stop_s
 
     async def start(self) -> None:
-        await self._called("start", self._start_s)
+        await self._record_call("start", self._start_s)
 
     async def stop(self) -> None:
-        await self._called("stop", self._stop_s)
+        await self._record_call("stop", self._stop_s)
 
-    async def _called(self, point: str, seconds: float) -> None:
+    async def _record_call(self, point: str, seconds: float) -> None:
         self.calls.append(f"{point} {self.name}")
         if seconds < 0:
             raise RuntimeError("broken")

@@ -19,7 +19,7 @@ from shared.kube.client import KubeClient
 from shared.plugins.default_binder import DefaultBinder
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.clock import START, SteppedClock
-from tests.unit.framework.test_runner import Seen
+from tests.unit.framework.test_runner import RecordingObserver
 
 pytestmark = pytest.mark.looptime
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.looptime
 class Unanswered(KubeClient):
     """Sends the request, unless it is ``queued``; there is no reply."""
 
-    def __init__(self, queued: bool = False) -> None:
+    def __init__(self, is_queued: bool = False) -> None:
         self.clock = SteppedClock()
-        self.queued = queued
+        self.is_queued = is_queued
 
     async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
-        if not self.queued:
+        if not self.is_queued:
             options["on_send"]()
         with api_time():
             await asyncio.Event().wait()
@@ -58,14 +58,14 @@ def posting(client: KubeClient) -> BindContext:
 @pytest.mark.parametrize("binder", [DefaultBinder, SlowBinder])
 async def test_a_binding_without_a_reply_is_transient_and_recorded(binder: Callable[..., Plugin]) -> None:
     c = posting(Unanswered())
-    status = await Runner([binder(PluginConfig(), Settings())], Seen()).run_bind(c)
+    status = await Runner([binder(PluginConfig(), Settings())], RecordingObserver()).run_bind(c)
     assert c.posts.last_unknown == 0.0
     assert status.code is Code.TRANSIENT
 
 
 async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> None:
-    c = posting(Unanswered(queued=True))
-    status = await Runner([DefaultBinder(PluginConfig(), Settings())], Seen()).run_bind(c)
+    c = posting(Unanswered(is_queued=True))
+    status = await Runner([DefaultBinder(PluginConfig(), Settings())], RecordingObserver()).run_bind(c)
     assert c.posts.last_unknown is None
     assert status.code is Code.TRANSIENT
 

@@ -10,7 +10,7 @@ from shared.framework.plugin import Plugin
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def imported(path: Path) -> set[str]:
+def imports_of(path: Path) -> set[str]:
     """The modules of Bowline that a file imports from."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
@@ -23,19 +23,19 @@ def test_all_lists_exactly_the_imported_names() -> None:
 
 
 def test_every_type_in_a_signature_of_plugin_is_exported() -> None:
-    own = {"Collection", "Iterable", "Mapping", "Any", "None", "str", "bool"}
+    builtin_names = {"Collection", "Iterable", "Mapping", "Any", "None", "str", "bool"}
     for name, method in inspect.getmembers(Plugin, inspect.isfunction):
         for annotation in inspect.get_annotations(method).values():
             text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
             words = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
             words |= {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
-            types = {word for word in words if word[0].isupper()} - own
+            types = {word for word in words if word[0].isupper()} - builtin_names
             assert types <= set(shared.plugin.__all__), name
 
 
 def test_the_example_plugins_import_only_from_it() -> None:
     examples = list((ROOT / "examples" / "plugins").rglob("*.py"))
-    assert set().union(*map(imported, examples)) == {"shared.plugin"}
+    assert set().union(*map(imports_of, examples)) == {"shared.plugin"}
 
 
 def test_the_guide_names_it() -> None:

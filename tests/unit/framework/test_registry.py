@@ -25,31 +25,31 @@ def plugin(
     return type(name, (Plugin,), members)
 
 
-BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), enabled=False), Builtin(plugin(LAST)))
+BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), is_enabled=False), Builtin(plugin(LAST)))
 
 
-def registry(
+def registry_of(
     *builtins: Builtin, offers: Mapping[str, Callable[[], Any]] | None = None, gates: tuple[Gate, ...] = ()
 ) -> Registry:
     return Registry(builtins or BUILTINS, gates, lambda: dict(offers or {}))
 
 
-def settings(*plugins: dict[str, Any], **more: Any) -> Settings:
+def settings_of(*plugins: dict[str, Any], **more: Any) -> Settings:
     return Settings(plugins=tuple(PluginEntry(**entry) for entry in plugins), **more)
 
 
-def built(found: Registry, wanted: Settings) -> list[str]:
-    return [made.name for made in found.build(wanted)]
+def plugin_names(registry: Registry, settings: Settings) -> list[str]:
+    return [entry.name for entry in registry.build(settings)]
 
 
-def errors(found: Registry, wanted: Settings) -> list[str]:
+def errors(registry: Registry, settings: Settings) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
-        found.build(wanted)
+        registry.build(settings)
     return [str(fault) for fault in caught.value.errors]
 
 
 def test_enabled_built_ins_have_their_order() -> None:
-    assert built(registry(), settings()) == ["one", LAST]
+    assert plugin_names(registry_of(), settings_of()) == ["one", LAST]
 
 
 @pytest.mark.parametrize(
@@ -66,23 +66,23 @@ def test_enabled_built_ins_have_their_order() -> None:
 )
 def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expected: list[str]) -> None:
     offers = {name: lambda name=name: plugin(name) for name in ("two", "three")}
-    assert built(registry(offers=offers), settings(*entries)) == expected
+    assert plugin_names(registry_of(offers=offers), settings_of(*entries)) == expected
 
 
 def test_distributions_are_only_read_when_needed() -> None:
     def explode() -> dict[str, Callable[[], PluginClass]]:
         raise AssertionError("loaded")
 
-    assert Registry(BUILTINS, (), explode).build(settings({"name": "one"}))
+    assert Registry(BUILTINS, (), explode).build(settings_of({"name": "one"}))
 
 
 def test_arguments_reach_the_plugin() -> None:
-    made = registry().build(settings({"name": "one", "args": {"size": 3}}))
-    assert made[0].args == Args(size=3)
+    plugins = registry_of().build(settings_of({"name": "one", "args": {"size": 3}}))
+    assert plugins[0].args == Args(size=3)
 
 
 def test_an_order_of_its_own_replaces_the_built_in_one() -> None:
-    assert built(registry(), settings(plugin_order=(LAST, "one"))) == [LAST, "one"]
+    assert plugin_names(registry_of(), settings_of(plugin_order=(LAST, "one"))) == [LAST, "one"]
 
 
 class TestGates:
@@ -90,17 +90,17 @@ class TestGates:
 
     @pytest.mark.parametrize(("value", "expected"), [(True, ["gated"]), (False, [])])
     def test_a_plugin_behind_a_gate_exists_only_with_it(self, value: bool, expected: list[str]) -> None:
-        found = registry(Builtin(plugin("gated", gate="New")), gates=self.GATES)
-        assert built(found, settings(feature_gates={"New": value})) == expected
+        registry = registry_of(Builtin(plugin("gated", gate="New")), gates=self.GATES)
+        assert plugin_names(registry, settings_of(feature_gates={"New": value})) == expected
 
     def test_an_unknown_gate_is_rejected(self) -> None:
-        found = errors(registry(gates=self.GATES), settings(feature_gates={"Nope": True}))
-        assert found == ["featureGates.Nope: true: is no feature gate; known: New"]
+        faults = errors(registry_of(gates=self.GATES), settings_of(feature_gates={"Nope": True}))
+        assert faults == ["featureGates.Nope: true: is no feature gate; known: New"]
 
 
 def test_a_built_in_name_registered_twice_is_a_bug() -> None:
     with pytest.raises(ValueError, match="one"):
-        registry(Builtin(plugin("one")), Builtin(plugin("one")))
+        registry_of(Builtin(plugin("one")), Builtin(plugin("one")))
 
 
 def _broken() -> PluginClass:
@@ -112,40 +112,52 @@ def _exits() -> PluginClass:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("settings", "expected"),
     [
         pytest.param(
-            settings({"name": "nope"}), 'plugins[0].name: "nope": is no plugin; known:', id="an unknown one"
+            settings_of({"name": "nope"}), 'plugins[0].name: "nope": is no plugin; known:', id="an unknown one"
         ),
         pytest.param(
-            settings({"name": "one"}, {"name": "one"}),
+            settings_of({"name": "one"}, {"name": "one"}),
             'plugins[1].name: "one": is listed twice',
             id="one given twice",
         ),
         pytest.param(
-            settings({"name": "one", "args": {"sise": 3}}), "plugins[0].args.sise: 3: is not a known", id="wrong args"
+            settings_of({"name": "one", "args": {"sise": 3}}),
+            "plugins[0].args.sise: 3: is not a known",
+            id="wrong args",
         ),
         pytest.param(
-            settings({"name": "one", "args": {"size": "x"}}), 'plugins[0].args.size: "x": ', id="args of a wrong type"
-        ),
-        pytest.param(settings({"name": "broken"}), "cannot be loaded: ImportError", id="one that cannot be imported"),
-        pytest.param(settings({"name": "exits"}), "cannot be loaded: SystemExit(3)", id="one that exits at import"),
-        pytest.param(settings({"name": "function"}), "must name a subclass of Plugin", id="one that is not a class"),
-        pytest.param(settings({"name": "alias"}), "must name a subclass of Plugin", id="one of another name"),
-        pytest.param(settings(plugin_order=("one",)), f"missing: {LAST}", id="an order that leaves one out"),
-        pytest.param(
-            settings(plugin_order=("one", LAST, "off")), 'pluginOrder: "off": is not enabled', id="one that is off"
+            settings_of({"name": "one", "args": {"size": "x"}}),
+            'plugins[0].args.size: "x": ',
+            id="args of a wrong type",
         ),
         pytest.param(
-            settings(plugin_order=("one", "one", LAST)), 'pluginOrder: "one": is listed twice', id="one ordered twice"
+            settings_of({"name": "broken"}), "cannot be loaded: ImportError", id="one that cannot be imported"
+        ),
+        pytest.param(
+            settings_of({"name": "exits"}), "cannot be loaded: SystemExit(3)", id="one that exits at import"
+        ),
+        pytest.param(
+            settings_of({"name": "function"}), "must name a subclass of Plugin", id="one that is not a class"
+        ),
+        pytest.param(settings_of({"name": "alias"}), "must name a subclass of Plugin", id="one of another name"),
+        pytest.param(settings_of(plugin_order=("one",)), f"missing: {LAST}", id="an order that leaves one out"),
+        pytest.param(
+            settings_of(plugin_order=("one", LAST, "off")), 'pluginOrder: "off": is not enabled', id="one that is off"
+        ),
+        pytest.param(
+            settings_of(plugin_order=("one", "one", LAST)),
+            'pluginOrder: "one": is listed twice',
+            id="one ordered twice",
         ),
     ],
 )
-def test_an_error_of_the_configuration_is_reported(wanted: Settings, expected: str) -> None:
+def test_an_error_of_the_configuration_is_reported(settings: Settings, expected: str) -> None:
     offers = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
-    found = errors(registry(offers=offers), wanted)
-    assert len(found) == 1
-    assert expected in found[0]
+    faults = errors(registry_of(offers=offers), settings)
+    assert len(faults) == 1
+    assert expected in faults[0]
 
 
 @pytest.mark.parametrize(
@@ -166,17 +178,17 @@ def test_an_error_of_the_configuration_is_reported(wanted: Settings, expected: s
     ],
 )
 def test_dependencies(builtins: list[PluginClass], expected: list[str]) -> None:
-    found = registry(*map(Builtin, builtins))
+    registry = registry_of(*map(Builtin, builtins))
     if not expected:
-        assert built(found, settings())
+        assert plugin_names(registry, settings_of())
         return
-    shown = errors(found, settings())
-    assert len(shown) == len(expected)
-    assert all(part in text for part, text in zip(expected, shown, strict=True))
+    faults = errors(registry, settings_of())
+    assert len(faults) == len(expected)
+    assert all(part in text for part, text in zip(expected, faults, strict=True))
 
 
 def test_all_errors_are_reported_together() -> None:
-    wanted = settings(
+    settings = settings_of(
         {"name": "nope"},
         {"name": "one", "args": {"x": 1, "y": 2}},
         {"name": "one"},
@@ -184,8 +196,8 @@ def test_all_errors_are_reported_together() -> None:
         plugin_order=("one", "ghost", "off", LAST),
         feature_gates={"Nope": True},
     )
-    found = errors(
-        registry(Builtin(plugin("one")), Builtin(plugin("off", requires=("absent",))), BUILTINS[-1]), wanted
+    faults = errors(
+        registry_of(Builtin(plugin("one")), Builtin(plugin("off", requires=("absent",))), BUILTINS[-1]), settings
     )
     parts = [
         "plugins[0].name",
@@ -196,7 +208,7 @@ def test_all_errors_are_reported_together() -> None:
         "plugins[1].args.x",
         "plugins[1].args.y",
     ]
-    assert [text.split(": ")[0] for text in found] == parts
+    assert [text.split(": ")[0] for text in faults] == parts
 
 
 def depends(name: str, **attributes: Any) -> PluginClass:
@@ -218,13 +230,13 @@ def test_the_default_order_follows_the_dependencies_and_is_stable(
     builtins: list[PluginClass], entries: list[str], expected: str
 ) -> None:
     offers = {"two": lambda: plugin("two", requires=("base",)), "base": lambda: plugin("base")}
-    found = registry(*map(Builtin, [*builtins, plugin(LAST)]), offers=offers)
-    assert built(found, settings(*({"name": name} for name in entries))) == [*expected.split(), LAST]
+    registry = registry_of(*map(Builtin, [*builtins, plugin(LAST)]), offers=offers)
+    assert plugin_names(registry, settings_of(*({"name": name} for name in entries))) == [*expected.split(), LAST]
 
 
 def test_a_configured_order_that_breaks_a_dependency_is_an_error() -> None:
-    found = registry(Builtin(depends("a", before=("b",))), Builtin(plugin("b")))
-    assert errors(found, settings(plugin_order=("b", "a"))) == [
+    registry = registry_of(Builtin(depends("a", before=("b",))), Builtin(plugin("b")))
+    assert errors(registry, settings_of(plugin_order=("b", "a"))) == [
         'plugins[name=b]: "b": must follow a; change pluginOrder so that it does'
     ]
 
@@ -233,37 +245,37 @@ class TestGatesOfPlugins:
     ALPHA = Gate("MyAlpha", Stage.ALPHA, default=False, description="Mine.")
     BETA = Gate("MyBeta", Stage.BETA, default=True, description="Mine as well.")
 
-    def offered(self, **attributes: Any) -> Registry:
-        made = depends("mine", **{"gates": (self.ALPHA, self.BETA), **attributes})
-        return registry(offers={"mine": lambda: made})
+    def registry_with(self, **attributes: Any) -> Registry:
+        mine = depends("mine", **{"gates": (self.ALPHA, self.BETA), **attributes})
+        return registry_of(offers={"mine": lambda: mine})
 
     def test_a_third_party_plugin_declares_its_gates_and_their_defaults(self) -> None:
-        wanted = settings({"name": "mine"}, feature_gates={"MyAlpha": True})
-        effective, plugins = self.offered(gate="MyAlpha").configure(wanted)
+        settings = settings_of({"name": "mine"}, feature_gates={"MyAlpha": True})
+        effective, plugins = self.registry_with(gate="MyAlpha").configure(settings)
         assert effective.feature_gates == {"MyAlpha": True, "MyBeta": True}
-        assert [made.name for made in plugins] == ["one", "mine", LAST]
-        assert all(made.settings.feature_gates == effective.feature_gates for made in plugins)
+        assert [entry.name for entry in plugins] == ["one", "mine", LAST]
+        assert all(entry.settings.feature_gates == effective.feature_gates for entry in plugins)
 
     def test_a_gate_of_a_plugin_that_is_named_nowhere_does_not_exist(self) -> None:
-        (fault,) = errors(self.offered(), settings(feature_gates={"MyAlpha": True}))
+        (fault,) = errors(self.registry_with(), settings_of(feature_gates={"MyAlpha": True}))
         assert fault.startswith("featureGates.MyAlpha: true: is no feature gate")
 
     def test_a_plugin_enabled_by_name_without_its_gate_is_an_error(self) -> None:
-        (fault,) = errors(self.offered(gate="MyAlpha"), settings({"name": "mine"}))
+        (fault,) = errors(self.registry_with(gate="MyAlpha"), settings_of({"name": "mine"}))
         assert fault.startswith(
             'plugins[0]: "mine": is enabled, but its feature gate MyAlpha is off; set featureGates'
         )
 
     def test_a_gate_that_no_plugin_declares_is_an_error(self) -> None:
-        (fault,) = errors(self.offered(gate="Ghost"), settings({"name": "mine"}))
+        (fault,) = errors(self.registry_with(gate="Ghost"), settings_of({"name": "mine"}))
         assert fault.startswith('plugins[0]: "mine": has feature gate Ghost, which does not exist')
 
     def test_a_gate_declared_twice_with_different_defaults_is_an_error(self) -> None:
-        other = depends("one", gates=(Gate("MyAlpha", Stage.GA, default=True, description="Another."),))
-        found = registry(
-            Builtin(other), Builtin(plugin(LAST)), offers={"mine": lambda: depends("mine", gates=(self.ALPHA,))}
+        duplicate = depends("one", gates=(Gate("MyAlpha", Stage.GA, default=True, description="Another."),))
+        registry = registry_of(
+            Builtin(duplicate), Builtin(plugin(LAST)), offers={"mine": lambda: depends("mine", gates=(self.ALPHA,))}
         )
-        (fault,) = errors(found, settings({"name": "mine"}))
+        (fault,) = errors(registry, settings_of({"name": "mine"}))
         assert "declares feature gate MyAlpha, which exists with another definition" in fault
 
 
@@ -280,14 +292,14 @@ class Required(PluginConfig):
     ],
 )
 def test_args_of_a_disabled_plugin_are_checked(args: dict[str, Any], expected: list[str]) -> None:
-    found = registry(Builtin(depends("off", config_model=Required), enabled=False), Builtin(plugin(LAST)))
-    wanted = settings({"name": "off", "enabled": False, "args": args})
-    assert ([text.split(": ")[0] for text in errors(found, wanted)] if expected else built(found, wanted)) == (
-        expected or [LAST]
-    )
+    registry = registry_of(Builtin(depends("off", config_model=Required), is_enabled=False), Builtin(plugin(LAST)))
+    settings = settings_of({"name": "off", "enabled": False, "args": args})
+    assert (
+        [text.split(": ")[0] for text in errors(registry, settings)] if expected else plugin_names(registry, settings)
+    ) == (expected or [LAST])
 
 
-def fails(self: Plugin, args: Any, wanted: Settings) -> None:
+def fails(self: Plugin, args: Any, settings: Settings) -> None:
     raise ValueError("needs a socket")
 
 
@@ -305,10 +317,10 @@ def fails(self: Plugin, args: Any, wanted: Settings) -> None:
     ],
 )
 def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expected: str) -> None:
-    found = registry(
+    registry = registry_of(
         offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (Plugin,), {})}
     )
-    shown = errors(found, settings({"name": "mine"}, {"name": "two"}))
-    assert len(shown) == 2
-    assert any(text.startswith("plugins[0]") and expected in text for text in shown)
-    assert any(text.startswith("plugins[1].name") and "class attribute `name`" in text for text in shown)
+    faults = errors(registry, settings_of({"name": "mine"}, {"name": "two"}))
+    assert len(faults) == 2
+    assert any(text.startswith("plugins[0]") and expected in text for text in faults)
+    assert any(text.startswith("plugins[1].name") and "class attribute `name`" in text for text in faults)

@@ -27,11 +27,11 @@ WAIT_B = Status.wait("b", ObjectRef("v1", "ConfigMap", ObjectKey("default", "b")
 
 
 @dataclass
-class Seen:
+class RecordingObserver:
     """An Observer that records its calls."""
 
     calls: list[tuple[str, str, str]] = field(default_factory=list)
-    raised: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[tuple[str, str]] = field(default_factory=list)
     under_way: list[tuple[str, str]] = field(default_factory=list)
     forgot: list[ObjectKey] = field(default_factory=list)
 
@@ -46,7 +46,7 @@ class Seen:
         self.forgot.append(key)
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
-        self.raised.append((plugin, point))
+        self.errors.append((plugin, point))
 
 
 def context() -> BindContext:
@@ -62,9 +62,9 @@ def context() -> BindContext:
     )
 
 
-def runner(*plugins: Plugin) -> tuple[Runner, Seen]:
-    seen = Seen()
-    return Runner(plugins, seen), seen
+def runner(*plugins: Plugin) -> tuple[Runner, RecordingObserver]:
+    observer = RecordingObserver()
+    return Runner(plugins, observer), observer
 
 
 def returning(status: Status) -> Callable[[], Status]:
@@ -78,7 +78,7 @@ def raises(error: Exception) -> Callable[[], Any]:
     return act
 
 
-async def whole(run: Runner, ctx: BindContext) -> Status:
+async def run_cycle(run: Runner, ctx: BindContext) -> Status:
     """The calls of an attempt."""
     status = await run.run_pre_bind(ctx)
     if status.code is Code.OK:
@@ -96,7 +96,7 @@ async def test_order_of_a_success() -> None:
     b = RecordingPlugin("b", calls, {"bind": returning(Status.ok())})
     c = RecordingPlugin("c", calls, {"bind": raises(AssertionError("not asked: b has bound"))})
     run, _ = runner(a, b, c)
-    assert (await whole(run, context())).code is Code.OK
+    assert (await run_cycle(run, context())).code is Code.OK
     assert calls == [
         *("a.preflight", "b.preflight", "c.preflight"),
         *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
@@ -132,28 +132,28 @@ async def test_order_of_a_terminal_failure(point: str, expected: Calls) -> None:
     b = RecordingPlugin("b", calls, {point: returning(Status.fatal("no"))})
     c = RecordingPlugin("c", calls)
     run, _ = runner(a, b, c)
-    assert await whole(run, context()) == Status.fatal("no").from_plugin("b")
-    asked = ["a.on_failure", "b.on_failure", "c.on_failure"]
+    assert await run_cycle(run, context()) == Status.fatal("no").from_plugin("b")
+    on_failure_calls = ["a.on_failure", "b.on_failure", "c.on_failure"]
     undone = ["c.rollback", "b.rollback", "a.rollback"]
-    assert calls == expected + asked + undone
+    assert calls == expected + on_failure_calls + undone
 
 
 @pytest.mark.parametrize("point", ["preflight", "pre_bind", "binding_annotations", "bind"])
 async def test_an_exception_is_a_retry_and_reported(point: str) -> None:
-    run, seen = runner(RecordingPlugin("a", [], {point: raises(KeyError("oops"))}))
-    status = await whole(run, context())
+    run, observer = runner(RecordingPlugin("a", [], {point: raises(KeyError("oops"))}))
+    status = await run_cycle(run, context())
     assert status.code is Code.RETRY
     assert status.plugin == "a"
     assert "KeyError" in status.message
-    assert seen.raised == [("a", point)]
+    assert observer.errors == [("a", point)]
 
 
 @pytest.mark.parametrize("point", ["pre_bind", "bind"])
 async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str) -> None:
-    run, seen = runner(RecordingPlugin("a", [], {point: raises(ConnectionFailed("connection refused"))}))
-    status = await whole(run, context())
+    run, observer = runner(RecordingPlugin("a", [], {point: raises(ConnectionFailed("connection refused"))}))
+    status = await run_cycle(run, context())
     assert status.code is Code.TRANSIENT
-    assert seen.raised == []
+    assert observer.errors == []
 
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:
@@ -170,9 +170,9 @@ async def test_a_bind_that_all_plugins_skip_fails() -> None:
 
 
 async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
-    one = RecordingPlugin("a", [], {"binding_annotations": lambda: {"x": "1", "y": "1"}})
-    two = RecordingPlugin("b", [], {"binding_annotations": lambda: {"y": "2"}, "bind": returning(Status.ok())})
-    run, _ = runner(one, two)
+    first = RecordingPlugin("a", [], {"binding_annotations": lambda: {"x": "1", "y": "1"}})
+    second = RecordingPlugin("b", [], {"binding_annotations": lambda: {"y": "2"}, "bind": returning(Status.ok())})
+    run, _ = runner(first, second)
     c = context()
     await run.run_bind(c)
     assert c.annotations == {"x": "1", "y": "2"}
@@ -181,10 +181,10 @@ async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
 async def test_post_bind_cannot_change_the_outcome() -> None:
     calls: Calls = []
     a = RecordingPlugin("a", calls, {"post_bind": raises(RuntimeError("late"))})
-    run, seen = runner(a, RecordingPlugin("b", calls))
+    run, observer = runner(a, RecordingPlugin("b", calls))
     await run.run_post_bind(context())
     assert calls == ["a.post_bind", "b.post_bind"]
-    assert seen.raised == [("a", "post_bind")]
+    assert observer.errors == [("a", "post_bind")]
 
 
 async def test_one_failing_rollback_does_not_stop_the_others() -> None:
@@ -260,15 +260,15 @@ class WaitsForACancelledTask(Plugin):
 @pytest.mark.parametrize("neighbours", [pytest.param(0, id="alone"), pytest.param(1, id="beside a neighbour")])
 async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: int) -> None:
     calls: Calls = []
-    others = [RecordingPlugin("other", calls, {"preflight": return_run}) for _ in range(neighbours)]
-    run, seen = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *others)
+    neighbour_plugins = [RecordingPlugin("other", calls, {"preflight": return_run}) for _ in range(neighbours)]
+    run, observer = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *neighbour_plugins)
     c = context()
     status = await run.run_pre_bind(c)
     assert (status.code, status.plugin) == (Code.RETRY, "shares")
     assert "was cancelled" in status.message
     assert (await run.run_rollback(c, status)).code is Code.RETRY
     await run.forget(c.request.key, c.request.uid)
-    assert seen.raised == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
+    assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
     assert calls[-1:] == ["other.forget"] * neighbours
 
 
@@ -280,9 +280,9 @@ async def test_on_failure_may_reclassify_in_order() -> None:
     hint = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
     a = RecordingPlugin("a", [], {"pre_bind": returning(Status.retry("busy")), "on_failure": returning(hint)})
     b = RecordingPlugin("b", [], {"on_failure": raises(RuntimeError("broken observer"))})
-    run, seen = runner(a, b)
+    run, observer = runner(a, b)
     assert await run.run_pre_bind(context()) == hint.from_plugin("a")
-    assert seen.raised == [("b", "on_failure")]
+    assert observer.errors == [("b", "on_failure")]
 
 
 async def test_state_is_private_and_survives_until_forget() -> None:
@@ -315,7 +315,7 @@ def plugin(name: str) -> Plugin:
     return RecordingPlugin(name, [])
 
 
-def grouped(*answers: tuple[str, Preflight]) -> list[list[str]]:
+def group_names(*answers: tuple[str, Preflight]) -> list[list[str]]:
     groups: tuple[Group, ...] = pre_bind_groups([(plugin(name), answer) for name, answer in answers])
     return [[member.name for member in group.plugins] for group in groups]
 
@@ -342,7 +342,7 @@ def grouped(*answers: tuple[str, Preflight]) -> list[list[str]]:
     ],
 )
 def test_groups(answers: list[tuple[str, Preflight]], expected: list[list[str]]) -> None:
-    assert grouped(*answers) == expected
+    assert group_names(*answers) == expected
 
 
 class Parallel(Plugin):
@@ -366,7 +366,7 @@ class Parallel(Plugin):
         return self._answer
 
 
-def opened() -> asyncio.Event:
+def open_event() -> asyncio.Event:
     event = asyncio.Event()
     event.set()
     return event
@@ -375,7 +375,7 @@ def opened() -> asyncio.Event:
 async def test_the_first_failure_cancels_its_siblings() -> None:
     log: list[str] = []
     stuck = Parallel("stuck", asyncio.Event(), Status.ok(), log)
-    fails = Parallel("fails", opened(), Status.retry("no"), log)
+    fails = Parallel("fails", open_event(), Status.retry("no"), log)
     run, _ = runner(stuck, fails)
     assert await run.run_pre_bind(context()) == Status.retry("no").from_plugin("fails")
     assert log == ["fails done", "stuck cancelled"]
@@ -383,9 +383,9 @@ async def test_the_first_failure_cancels_its_siblings() -> None:
 
 async def test_a_wait_lets_its_siblings_end_and_waits_are_joined() -> None:
     log: list[str] = []
-    a = Parallel("a", opened(), WAIT_A, log)
-    b = Parallel("b", opened(), WAIT_B, log)
-    c = Parallel("c", opened(), Status.ok(), log)
+    a = Parallel("a", open_event(), WAIT_A, log)
+    b = Parallel("b", open_event(), WAIT_B, log)
+    c = Parallel("c", open_event(), Status.ok(), log)
     run, _ = runner(a, b, c)
     status = await run.run_pre_bind(context())
     assert status.code is Code.WAIT
@@ -394,7 +394,7 @@ async def test_a_wait_lets_its_siblings_end_and_waits_are_joined() -> None:
 
 
 async def test_a_failure_has_priority_over_a_wait() -> None:
-    run, _ = runner(Parallel("a", opened(), WAIT_A, []), Parallel("b", opened(), Status.fatal("no"), []))
+    run, _ = runner(Parallel("a", open_event(), WAIT_A, []), Parallel("b", open_event(), Status.fatal("no"), []))
     assert (await run.run_pre_bind(context())).code is Code.FATAL
 
 
@@ -419,9 +419,9 @@ async def test_a_method_that_is_not_overridden_is_not_called() -> None:
     class Plain(Plugin):
         name = "plain"
 
-    run, seen = runner(Plain(PluginConfig(), Settings()))
+    run, observer = runner(Plain(PluginConfig(), Settings()))
     assert await run.run_pre_bind(context()) == Status.ok()
-    assert seen.calls == []
+    assert observer.calls == []
     assert all(not names for names in order_by_point([Plain(PluginConfig(), Settings())]).values())
 
 

@@ -57,6 +57,6 @@ def test_joined_waits_poll_and_expire_as_the_shortest_does(
     second: dict[str, Any],
     expected: tuple[timedelta | None, timedelta | None, Suggestion | None],
 ) -> None:
-    joined = merge_waits([Status.wait("a", CLAIM, **first), Status.wait("b", POD, **second)])
-    assert joined.wake_on == (CLAIM, POD)
-    assert (joined.retry_after, joined.timeout, joined.suggestion) == expected
+    merged_wait = merge_waits([Status.wait("a", CLAIM, **first), Status.wait("b", POD, **second)])
+    assert merged_wait.wake_on == (CLAIM, POD)
+    assert (merged_wait.retry_after, merged_wait.timeout, merged_wait.suggestion) == expected

@@ -32,9 +32,9 @@ def load(text: str) -> Any:
     ],
 )
 def test_scalars(text: str, value: Any) -> None:
-    found = load(f"key: {text}")["key"]
-    assert found == value
-    assert type(found) is type(value)
+    loaded_value = load(f"key: {text}")["key"]
+    assert loaded_value == value
+    assert type(loaded_value) is type(value)
 
 
 def test_merge_keys_may_be_overridden() -> None:

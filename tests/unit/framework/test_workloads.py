@@ -13,12 +13,12 @@ OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"
 
 def kinds(text: str) -> dict[str, Workload]:
     """Return the validated kinds of a configuration with these workloads."""
-    found, errors = resolve_workloads(parse_settings(f"{HEAD}workloads: {text}").workloads)
+    workloads, errors = resolve_workloads(parse_settings(f"{HEAD}workloads: {text}").workloads)
     assert errors == []
-    return {workload.kind: workload for workload in found.values()}
+    return {workload.kind: workload for workload in workloads.values()}
 
 
-def refused(text: str) -> list[str]:
+def workload_errors(text: str) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(f"{HEAD}workloads: {text}")
     return [str(fault) for fault in caught.value.errors]
@@ -28,14 +28,18 @@ def refused(text: str) -> list[str]:
 
 
 def test_by_default_the_built_in_kinds_are_validated_and_denied() -> None:
-    found, errors = resolve_workloads(())
-    assert (list(found.values()), errors) == (list(BUILT_IN), [])
+    workloads, errors = resolve_workloads(())
+    assert (list(workloads.values()), errors) == (list(BUILT_IN), [])
     assert {workload.action for workload in BUILT_IN} == {"Deny"}
 
 
 def test_every_known_kind_has_a_name_and_a_key_of_its_own() -> None:
-    known = (*BUILT_IN, *READY)
-    assert len({workload.kind for workload in known}) == len({workload.key for workload in known}) == len(known)
+    listed_kinds = (*BUILT_IN, *READY)
+    assert (
+        len({workload.kind for workload in listed_kinds})
+        == len({workload.key for workload in listed_kinds})
+        == len(listed_kinds)
+    )
 
 
 @pytest.mark.parametrize("ready", [pytest.param(workload, id=workload.kind) for workload in READY])
@@ -45,23 +49,25 @@ def test_a_ready_kind_is_enabled_by_its_name(ready: Workload) -> None:
 
 
 def test_an_own_kind_is_configured_with_all_of_its_fields() -> None:
-    own = kinds("[{group: a.b, kind: Own, resource: owns, templates: [spec.x, 'spec.y[*].z', spec.w.*.t]}]")["Own"]
-    assert (own.key, own.resource, own.action) == (("a.b", "Own"), "owns", "Deny")
+    own_kind = kinds("[{group: a.b, kind: Own, resource: owns, templates: [spec.x, 'spec.y[*].z', spec.w.*.t]}]")[
+        "Own"
+    ]
+    assert (own_kind.key, own_kind.resource, own_kind.action) == (("a.b", "Own"), "owns", "Deny")
     steps = [("spec", "x"), ("spec", "y", "[*]", "z"), ("spec", "w", "*", "t")]
-    assert [template.steps for template in own.templates] == steps
+    assert [template.steps for template in own_kind.templates] == steps
 
 
 def test_a_known_name_in_another_group_is_an_own_kind() -> None:
     volcano = "{group: batch.volcano.sh, kind: Job, resource: jobs, templates: ['spec.tasks[*].template']}"
-    found, _ = resolve_workloads(parse_settings(f"{HEAD}workloads: [{volcano}]").workloads)
-    assert {group for group, kind in found if kind == "Job"} == {"batch", "batch.volcano.sh"}
+    workloads, _ = resolve_workloads(parse_settings(f"{HEAD}workloads: [{volcano}]").workloads)
+    assert {group for group, kind in workloads if kind == "Job"} == {"batch", "batch.volcano.sh"}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "CronJob", "ReplicationController", "JobSet"])
 def test_each_kind_can_be_warned_about_only(kind: str) -> None:
-    found = kinds(f"[{{kind: {kind}, action: Warn}}]")
-    assert found[kind].action == "Warn"
-    assert {workload.action for workload in found.values() if workload.kind != kind} == {"Deny"}
+    workloads = kinds(f"[{{kind: {kind}, action: Warn}}]")
+    assert workloads[kind].action == "Warn"
+    assert {workload.action for workload in workloads.values() if workload.kind != kind} == {"Deny"}
 
 
 NOT_KNOWN = "is not known by its name ("
@@ -119,21 +125,21 @@ REFUSED = [
 
 @pytest.mark.parametrize(("text", "parts"), REFUSED)
 def test_an_invalid_entry_is_rejected_with_its_path(text: str, parts: list[str]) -> None:
-    found = refused(text)
-    assert len(found) == len(parts), found
-    for fault, part in zip(found, parts, strict=True):
+    faults = workload_errors(text)
+    assert len(faults) == len(parts), faults
+    for fault, part in zip(faults, parts, strict=True):
         assert part in fault
         assert fault.startswith("workloads[")
 
 
 def test_a_misspelt_name_is_rejected_with_the_known_ones() -> None:
-    (fault,) = refused("[{kind: PytorchJob}]")
+    (fault,) = workload_errors("[{kind: PytorchJob}]")
     assert all(workload.kind in fault for workload in (*BUILT_IN, *READY))
 
 
 def test_all_invalid_entries_are_reported() -> None:
-    found = refused("[{kind: Nope}, {group: a.b, kind: Own}]\nbinding: {backoff: {base: 2m}}")
-    assert [fault.split(":")[0] for fault in found] == [
+    faults = workload_errors("[{kind: Nope}, {group: a.b, kind: Own}]\nbinding: {backoff: {base: 2m}}")
+    assert [fault.split(":")[0] for fault in faults] == [
         "binding.backoff.max",
         "workloads[0].kind",
         "workloads[1].resource",
@@ -148,11 +154,11 @@ def test_the_defaults_are_those_of_an_empty_list() -> None:
 # --- the paths of templates ---
 
 
-def own(*templates: str) -> Workload:
+def own_kind(*templates: str) -> Workload:
     entry = WorkloadEntry(group="a.b", kind="Own", resource="owns", templates=templates)
-    found, errors = resolve_workloads((entry,))
+    workloads, errors = resolve_workloads((entry,))
     assert not errors
-    return found["a.b", "Own"]
+    return workloads["a.b", "Own"]
 
 
 RAW: dict[str, Any] = {
@@ -190,14 +196,14 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("path", "found"), FOUND)
-def test_templates_are_found_where_the_path_leads(path: str, found: list[str]) -> None:
-    assert [where for where, _ in own(path).templates_in(RAW)] == found
+@pytest.mark.parametrize(("path", "paths"), FOUND)
+def test_templates_are_found_where_the_path_leads(path: str, paths: list[str]) -> None:
+    assert [where for where, _ in own_kind(path).templates_in(RAW)] == paths
 
 
 def test_templates_are_ordered_by_their_paths() -> None:
-    both = own("spec.groups[*].template", "spec.head.template").templates_in(RAW)
-    assert [content for _, content in both] == ["g0", "g2", "h"]
+    templates = own_kind("spec.groups[*].template", "spec.head.template").templates_in(RAW)
+    assert [content for _, content in templates] == ["g0", "g2", "h"]
 
 
 # --- the chart's copy ---

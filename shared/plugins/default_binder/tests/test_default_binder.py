@@ -23,7 +23,7 @@ def context(**spec: Any) -> BindContext:
 
 
 @pytest.mark.parametrize(
-    ("received", "annotation"),
+    ("fields", "annotation"),
     [
         pytest.param({}, "Regular", id="an empty request, of a CPU pod"),
         pytest.param({"receivedResourceType": ""}, "Regular", id="the same, spelled as KAI does"),
@@ -32,9 +32,9 @@ def context(**spec: Any) -> BindContext:
         pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
     ],
 )
-def test_the_pod_is_annotated_with_its_resource_type(received: dict[str, str], annotation: str) -> None:
+def test_the_pod_is_annotated_with_its_resource_type(fields: dict[str, str], annotation: str) -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
-    assert plugin.binding_annotations(context(**received)) == {"received-resource-type": annotation}
+    assert plugin.binding_annotations(context(**fields)) == {"received-resource-type": annotation}
 
 
 def test_requests_without_device_preparation_are_served_without_side_effects() -> None:

@@ -215,9 +215,9 @@ def test_only_the_container_of_a_share_gets_devices() -> None:
     raw = shared(env=[{"name": NAME, "value": "all"}])
     assert verdict(raw).allowed
     target, side = raw["spec"]["containers"]
-    (injected,) = [entry for entry in target["env"] if entry["name"] == NAME]
+    (variable,) = [entry for entry in target["env"] if entry["name"] == NAME]
     prefix = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"]
-    assert injected["valueFrom"]["configMapKeyRef"]["name"] == f"{prefix}-0"
+    assert variable["valueFrom"]["configMapKeyRef"]["name"] == f"{prefix}-0"
     assert side["env"] == [VOID]
 
 
@@ -229,8 +229,8 @@ def test_another_container_may_not_use_a_shares_reference() -> None:
 
 
 def test_a_share_that_was_not_prepared_may_have_no_reference_of_the_user() -> None:
-    found = [f.rule for place in containers_of(shared(env=[FROM_MAP]), ()) for f in container_errors(place)]
-    assert found == [REFERENCE]
+    errors = [f.rule for place in containers_of(shared(env=[FROM_MAP]), ()) for f in container_errors(place)]
+    assert errors == [REFERENCE]
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def test_the_author_of_a_share_does_not_choose_its_configmaps(prefix: str, is_al
     raw = shared()
     if prefix:
         raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] = prefix
-    found = [(f.rule, f.path) for f in verdict(raw).errors if f.rule == "device_access/configmap-prefix"]
+    errors = [(f.rule, f.path) for f in verdict(raw).errors if f.rule == "device_access/configmap-prefix"]
     rule = ("device_access/configmap-prefix", "metadata.annotations[runai/shared-gpu-configmap]")
-    assert found == ([] if is_allowed else [rule])
+    assert errors == ([] if is_allowed else [rule])
 
 
 def test_a_prefix_without_a_share_is_allowed() -> None:
@@ -261,13 +261,13 @@ def test_a_prefix_without_a_share_is_allowed() -> None:
 # --- ephemeral containers ---
 
 
-def debugged(*containers: dict[str, Any]) -> dict[str, Any]:
+def pod_with_ephemeral(*containers: dict[str, Any]) -> dict[str, Any]:
     return pod(ephemeralContainers=list(containers))
 
 
 def test_a_new_ephemeral_container_gets_no_gpu_and_running_ones_are_unchanged() -> None:
-    old = debugged({"name": "first", "image": "x", "env": [{"name": NAME, "value": "all"}]})
-    new = debugged(old["spec"]["ephemeralContainers"][0], {"name": "second", "image": "x"})
+    old = pod_with_ephemeral({"name": "first", "image": "x", "env": [{"name": NAME, "value": "all"}]})
+    new = pod_with_ephemeral(old["spec"]["ephemeralContainers"][0], {"name": "second", "image": "x"})
     chain = AdmissionChain([plugin()], Settings())
     verdict = chain.admit_ephemeral_containers(new, old, AdmissionInfo("UPDATE"))
     assert verdict.allowed
@@ -286,7 +286,9 @@ def test_a_new_ephemeral_container_gets_no_gpu_and_running_ones_are_unchanged() 
 def test_an_ephemeral_container_gets_no_gpu(container: dict[str, Any], rules: list[str]) -> None:
     chain = AdmissionChain([plugin()], Settings())
     info = AdmissionInfo("UPDATE", is_validating_webhook=True)
-    assert [f.rule for f in chain.validate_ephemeral_containers(debugged(container), pod(), info).errors] == rules
+    assert [
+        f.rule for f in chain.validate_ephemeral_containers(pod_with_ephemeral(container), pod(), info).errors
+    ] == rules
 
 
 def test_other_schedulers_pods_are_not_changed() -> None:
@@ -299,8 +301,8 @@ def test_other_schedulers_pods_are_not_changed() -> None:
 
 
 def test_the_message_of_each_rule() -> None:
-    (refused,) = container_errors(next(containers_of(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
-    assert str(refused) == (
+    (error,) = container_errors(next(containers_of(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
+    assert str(error) == (
         'spec.containers[0].env[0].value: "all": must be "void" or "none": the container asks for no GPU; '
         "ask for one in its resources, or remove NVIDIA_VISIBLE_DEVICES"
     )
@@ -309,11 +311,11 @@ def test_the_message_of_each_rule() -> None:
         'must be "void" or "none", not a reference: the GPU that the container asks for sets '
         "NVIDIA_VISIBLE_DEVICES; remove the entry"
     )
-    place = next(new_ephemeral_containers(debugged(env()), pod()))
+    place = next(new_ephemeral_containers(pod_with_ephemeral(env()), pod()))
     assert without_devices(place) == [VOID]
     assert "webhook" in next(hiding_errors(place)).message
 
 
 def test_the_plugin_is_off_by_default_and_has_no_arguments() -> None:
-    assert "device_access" not in {one.name for one in Registry(BUILTINS).build(Settings())}
+    assert "device_access" not in {plugin.name for plugin in Registry(BUILTINS).build(Settings())}
     assert issubclass(DeviceAccessConfig, PluginConfig)

@@ -42,14 +42,14 @@ def pod(annotations: Json | None = None, *containers: Json, init: list[Json] | N
 
 def brief(errors: list[FieldError]) -> Found:
     """Return rule and path of each error: a warning's rule in brackets, an annotation's path as its key."""
-    found = []
+    rules_and_paths = []
     for fault in errors:
         rule = fault.rule.removeprefix("gpu_request/")
         path = fault.path
         if path.startswith("metadata.annotations["):
             path = path.removeprefix("metadata.annotations[").removesuffix("]")
-        found.append((f"[{rule}]" if fault.is_warning else rule, path))
-    return found
+        rules_and_paths.append((f"[{rule}]" if fault.is_warning else rule, path))
+    return rules_and_paths
 
 
 def violations(raw: Json, policy: Policy = DEFAULT, inventory: Inventory | None = None) -> Found:

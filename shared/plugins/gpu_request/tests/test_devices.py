@@ -78,9 +78,9 @@ RESOURCES = [
 ]
 
 
-@pytest.mark.parametrize(("limits", "requests", "found"), RESOURCES)
-def test_resources_of_a_container(limits: Any, requests: Any, found: Found) -> None:
-    assert violations(pod({}, container(limits=limits, requests=requests))) == found
+@pytest.mark.parametrize(("limits", "requests", "expected"), RESOURCES)
+def test_resources_of_a_container(limits: Any, requests: Any, expected: Found) -> None:
+    assert violations(pod({}, container(limits=limits, requests=requests))) == expected
 
 
 def test_every_container_is_validated_init_containers_first() -> None:
@@ -101,7 +101,7 @@ def test_gpus_at_pod_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "found"),
+    ("raw", "expected"),
     [
         pytest.param(pod({}, container(limits={GPU: 8})), [], id="as many as the largest node has"),
         pytest.param(pod({}, container(limits={GPU: 9})), ["[whole-inventory]"], id="more in one container"),
@@ -137,25 +137,25 @@ def test_gpus_at_pod_level() -> None:
         pytest.param(pod({"gpu-memory": "1"}), [], id="memory, and some node is labelled"),
     ],
 )
-def test_more_than_any_node_has(raw: Json, found: list[str]) -> None:
-    assert [rule for rule, _ in violations(raw, inventory=INVENTORY)] == found
+def test_more_than_any_node_has(raw: Json, expected: list[str]) -> None:
+    assert [rule for rule, _ in violations(raw, inventory=INVENTORY)] == expected
 
 
 @pytest.mark.parametrize(
-    ("raw", "found"),
+    ("raw", "expected"),
     [
         pytest.param(pod({}, container(limits={GPU: 9})), [], id="no count to compare with"),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), [], id="nor for shares"),
         pytest.param(pod({"gpu-memory": "1"}), ["[memory-inventory]"], id="unknown memory"),
     ],
 )
-def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
+def test_no_node_is_labelled(raw: Json, expected: list[str]) -> None:
     inventory = Inventory(max_gpus_per_node=0, nodes_with_memory_label=0)
-    assert [rule for rule, _ in violations(raw, inventory=inventory)] == found
+    assert [rule for rule, _ in violations(raw, inventory=inventory)] == expected
 
 
 @pytest.mark.parametrize(
-    ("written", "printed"),
+    ("quantity", "text"),
     [
         ("500m", "0.5"),
         (0.5, "0.5"),
@@ -169,6 +169,6 @@ def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
         ("four\nor five", r'"four\nor five"'),
     ],
 )
-def test_a_quantity_is_printed_the_same_however_it_was_written(written: Any, printed: str) -> None:
-    fault = request_errors(pod({"gpu-fraction": "0.5"}, container(limits={GPU: written})), Policy())[0]
-    assert f"nvidia.com/gpu {printed});" in fault.message
+def test_a_quantity_is_printed_the_same_however_it_was_written(quantity: Any, text: str) -> None:
+    fault = request_errors(pod({"gpu-fraction": "0.5"}, container(limits={GPU: quantity})), Policy())[0]
+    assert f"nvidia.com/gpu {text});" in fault.message

@@ -294,12 +294,12 @@ def plugin_folder() -> Path:
 def rules_in_the_code() -> set[str]:
     """Every rule id in the modules of this plugin, complete or as the rule given to ``_error``."""
     source = "".join(module.read_text("utf-8") for module in plugin_folder().glob("*.py"))
-    return {"".join(found) for found in re.findall(r'"gpu_request/([a-z-]+)"|_error\(pod, "([a-z-]+)"', source)}
+    return {"".join(groups) for groups in re.findall(r'"gpu_request/([a-z-]+)"|_error\(pod, "([a-z-]+)"', source)}
 
 
 def test_each_rule_has_a_golden_text_and_a_line_in_the_readme() -> None:
-    tested = {str(row.id).split()[0] for row in GOLDEN} | {"immutable"}
-    documented = set(
+    rules_in_tests = {str(row.id).split()[0] for row in GOLDEN} | {"immutable"}
+    rules_in_docs = set(
         re.findall(r"^\| `gpu_request/([a-z-]+)`", (plugin_folder() / "README.md").read_text("utf-8"), re.M)
     )
-    assert rules_in_the_code() == tested == documented
+    assert rules_in_the_code() == rules_in_tests == rules_in_docs

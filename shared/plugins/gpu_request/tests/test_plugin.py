@@ -30,10 +30,10 @@ def test_a_new_pod_is_validated_and_not_changed() -> None:
 
 def test_an_update_is_validated_by_its_changes() -> None:
     old = ours({"gpu-fraction": "7"})
-    same, changed = ours({"gpu-fraction": "7", "note": "x"}), ours({"gpu-fraction": "8"})
+    same, new = ours({"gpu-fraction": "7", "note": "x"}), ours({"gpu-fraction": "8"})
     info = AdmissionInfo(operation="UPDATE")
     assert chain().validate_pod(same, old, info).allowed
-    [fault] = chain().validate_pod(changed, old, info).errors
+    [fault] = chain().validate_pod(new, old, info).errors
     assert (fault.rule, fault.path) == ("gpu_request/immutable", "metadata.annotations[gpu-fraction]")
 
 
@@ -48,7 +48,7 @@ def test_errors_of_a_template_have_paths_into_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "inventory", "found"),
+    ("settings", "inventory", "expected"),
     [
         pytest.param(Settings(), None, ["[share-and-dra]"], id="nothing set"),
         pytest.param(
@@ -69,12 +69,12 @@ def test_errors_of_a_template_have_paths_into_it() -> None:
         pytest.param(Settings(), INVENTORY, ["[share-and-dra]"], id="large nodes"),
     ],
 )
-def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, found: list[str]) -> None:
+def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, expected: list[str]) -> None:
     raw = ours({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, container(limits={CLASS: 1}))
     verdict = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))
     rules: dict[str, Any] = {fault.rule.removeprefix("gpu_request/"): fault for fault in verdict.errors}
-    warned = [f"[{fault.rule.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
-    assert [*rules, *warned] == found
+    warnings = [f"[{fault.rule.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
+    assert [*rules, *warnings] == expected
 
 
 def test_the_plugin_is_admission_only() -> None:

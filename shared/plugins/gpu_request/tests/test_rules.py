@@ -78,7 +78,7 @@ DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-dra]", "gpu-
 
 
 @pytest.mark.parametrize(
-    ("raw", "policy", "found"),
+    ("raw", "policy", "expected"),
     [
         pytest.param(pod({}, claiming("main", "c")), KNOWN, WARNED, id="a claim of an unknown class"),
         pytest.param(pod({}, container("main"), claiming("b", "c")), KNOWN, [], id="a claim of another container"),
@@ -109,9 +109,9 @@ DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-dra]", "gpu-
         ),
     ],
 )
-def test_a_share_beside_a_claim(raw: Json, policy: Policy, found: Found) -> None:
+def test_a_share_beside_a_claim(raw: Json, policy: Policy, expected: Found) -> None:
     raw["metadata"]["annotations"]["gpu-fraction"] = "0.5"
-    assert violations(raw, policy) == found
+    assert violations(raw, policy) == expected
 
 
 def test_claims_without_a_share_are_not_checked() -> None:
@@ -119,7 +119,7 @@ def test_claims_without_a_share_are_not_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "found"),
+    ("annotations", "expected"),
     [
         pytest.param({"gpu-fraction": "0.5"}, [("sharing-disabled", "gpu-fraction")], id="a fraction"),
         pytest.param({"gpu-memory": "1"}, [("sharing-disabled", "gpu-memory")], id="memory"),
@@ -131,8 +131,8 @@ def test_claims_without_a_share_are_not_checked() -> None:
         pytest.param({"mps": "false"}, [], id="no share"),
     ],
 )
-def test_sharing_disabled(annotations: Json, found: Found) -> None:
-    assert violations(pod(annotations), Policy(sharing=False)) == found
+def test_sharing_disabled(annotations: Json, expected: Found) -> None:
+    assert violations(pod(annotations), Policy(sharing=False)) == expected
 
 
 @pytest.mark.parametrize("key", names.OWNED_ANNOTATIONS)
@@ -166,7 +166,7 @@ def test_every_changed_annotation_is_named_in_a_fixed_order() -> None:
 def test_all_errors_together_in_a_fixed_order() -> None:
     annotations = {"mps": "TRUE", NAME: "trainer", COUNT: "0", "gpu-memory": "4Gi", "gpu-fraction": "1.5"}
     raw = pod(annotations, container(limits={MIG: 1, GPU: 0.5}, requests={GPU: 1}), init=[container("i")])
-    found = [
+    expected = [
         ("fraction-range", "gpu-fraction"),
         ("memory-and-fraction", "gpu-memory"),
         ("memory-format", "gpu-memory"),
@@ -179,10 +179,10 @@ def test_all_errors_together_in_a_fixed_order() -> None:
         ("quantity-integer", LIMIT),
         ("request-differs", REQUEST),
     ]
-    assert violations(raw, Policy(sharing=False)) == found
-    shuffled = pod(
+    assert violations(raw, Policy(sharing=False)) == expected
+    reordered_pod = pod(
         dict(reversed(annotations.items())),
         container(limits={GPU: 0.5, MIG: 1}, requests={GPU: 1}),
         init=[container("i")],
     )
-    assert violations(shuffled, Policy(sharing=False)) == found
+    assert violations(reordered_pod, Policy(sharing=False)) == expected

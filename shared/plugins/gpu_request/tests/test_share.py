@@ -99,7 +99,7 @@ def test_devices_that_are_not_counted(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "expected"),
     [
         pytest.param("true", [("mps-alone", "mps")], id="asked for without a share"),
         pytest.param("True", [("[mps-spelling]", "mps")], id="capital"),
@@ -115,21 +115,21 @@ def test_devices_that_are_not_counted(value: Any) -> None:
         pytest.param(None, [], id="null"),
     ],
 )
-def test_mps_without_a_share(value: Any, found: Found) -> None:
-    assert violations(pod({"mps": value})) == found
+def test_mps_without_a_share(value: Any, expected: Found) -> None:
+    assert violations(pod({"mps": value})) == expected
 
 
-@pytest.mark.parametrize(("value", "found"), [("true", []), ("TRUE", [("[mps-spelling]", "mps")])])
+@pytest.mark.parametrize(("value", "expected"), [("true", []), ("TRUE", [("[mps-spelling]", "mps")])])
 @pytest.mark.parametrize("share", [{"gpu-fraction": "0.5"}, {"gpu-memory": "1000"}])
-def test_mps_with_a_share(share: Json, value: str, found: Found) -> None:
-    assert violations(pod({**share, "mps": value})) == found
+def test_mps_with_a_share(share: Json, value: str, expected: Found) -> None:
+    assert violations(pod({**share, "mps": value})) == expected
 
 
 SIDE = container("proxy", restartPolicy="Always")
 
 
 @pytest.mark.parametrize(
-    ("raw", "found"),
+    ("raw", "expected"),
     [
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "main"}), [], id="a container"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "proxy"}, init=[SIDE]), [], id="an init container"),
@@ -151,12 +151,12 @@ SIDE = container("proxy", restartPolicy="Always")
         ),
     ],
 )
-def test_the_named_container(raw: Json, found: Found) -> None:
-    assert violations(raw) == found
+def test_the_named_container(raw: Json, expected: Found) -> None:
+    assert violations(raw) == expected
 
 
 @pytest.mark.parametrize(
-    ("annotations", "found"),
+    ("annotations", "expected"),
     [
         pytest.param({"gpu-fraction": "0.5", COUNT: "2"}, [], id="with a fraction"),
         pytest.param({"gpu-memory": "100", COUNT: "02"}, [], id="with memory"),
@@ -180,5 +180,5 @@ def test_the_named_container(raw: Json, found: Found) -> None:
         ),
     ],
 )
-def test_annotations_together(annotations: Json, found: Found) -> None:
-    assert violations(pod(annotations)) == found
+def test_annotations_together(annotations: Json, expected: Found) -> None:
+    assert violations(pod(annotations)) == expected

@@ -68,17 +68,17 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
         help="where /healthz and /readyz are served over plain HTTP (%(default)s)",
     )
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="access to the API server, outside a pod")
-    given = parser.parse_args(arguments)
-    wanted = ("POD_NAMESPACE", "POD_NAME", *(("NODE_NAME",) if given.fake else ()))
-    missing = [name for name in wanted if not environment.get(name)]
+    flags = parser.parse_args(arguments)
+    variables = ("POD_NAMESPACE", "POD_NAME", *(("NODE_NAME",) if flags.fake else ()))
+    missing = [name for name in variables if not environment.get(name)]
     if missing:
         parser.error(f"environment: {', '.join(missing)} must be set; a pod gets it by fieldRef")
     return Options(
         ObjectKey(environment["POD_NAMESPACE"], environment["POD_NAME"]),
         environment.get("NODE_NAME", ""),
-        given.fake,
-        given.listen,
-        given.kubeconfig,
+        flags.fake,
+        flags.listen,
+        flags.kubeconfig,
     )
 
 
@@ -99,7 +99,7 @@ class Agent:
     def __init__(self, options: Options, read: Callable[[], str]) -> None:
         self._options = options
         self._read = read
-        self._written = ""
+        self._reported_device = ""
         self._missing: str | None = "the device is not reported yet"
 
     async def run(self, stop: ShutdownSignal) -> None:
@@ -119,8 +119,8 @@ class Agent:
                 await self._report(client)
             except (InfrastructureError, ApiError) as error:
                 self._missing = f"the device cannot be reported: {error}"
-                asked = error.retry_after if isinstance(error, InfrastructureError) else None
-                pause = backoff.next_delay(max(asked or SOON, SOON))
+                retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
+                pause = backoff.next_delay(max(retry_after or SOON, SOON))
                 log.warning("the device cannot be reported", extra={"error": str(error)})
             else:
                 self._missing = None
@@ -132,10 +132,10 @@ class Agent:
         """Read the device and write it to the pod's annotation if that differs."""
         if not self._options.fake:
             device = await asyncio.to_thread(self._read)
-            if device == self._written:
+            if device == self._reported_device:
                 return
             pod = await self._own_pod(client)
-        elif self._written:
+        elif self._reported_device:
             return
         else:
             pod = await self._own_pod(client)
@@ -147,7 +147,7 @@ class Agent:
             await client.patch(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": change})
         if before and before != device:
             log.error("the device has changed; pods that share the former one keep it", extra={"before": before})
-        self._written = device
+        self._reported_device = device
         log.info("device reported", extra={"device": device})
 
     async def _own_pod(self, client: KubeClient) -> dict[str, Any]:

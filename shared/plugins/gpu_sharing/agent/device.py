@@ -66,8 +66,8 @@ def read_device(load: Callable[[], Nvml] = load_nvml) -> str:
 def fake_device(pod: Object, node: Object) -> str:
     """Return a fake UUID, constant for the pod. Raises DeviceError on a node that is not labelled as fake."""
     name = node["metadata"]["name"]
-    said = (node["metadata"].get("labels") or {}).get(NODE_FAKE_GPU)
-    if said != "true":
+    label = (node["metadata"].get("labels") or {}).get(NODE_FAKE_GPU)
+    if label != "true":
         raise DeviceError(
             f"node {name} is not labelled {NODE_FAKE_GPU}=true, so it gets no fake GPU; "
             "set gpuSharing.fakeGPUs to false, or label the node"

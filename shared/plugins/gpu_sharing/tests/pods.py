@@ -21,7 +21,7 @@ def sharing_pod(annotations: Json | None = None, metadata: Json | None = None, *
 
 def reservation(node: str = "n1", group: str = "g1", **fields: Any) -> Reservation:
     """Return a running reservation pod that has not reported its device."""
-    wanted: Json = {
+    defaults: Json = {
         "key": ObjectKey("res", reservation_name(node, group)),
         "uid": ObjectUID("r1"),
         "version": ResourceVersion("1"),
@@ -29,13 +29,13 @@ def reservation(node: str = "n1", group: str = "g1", **fields: Any) -> Reservati
         "group": group,
         "device": "",
         "deleting": False,
-        "ended": False,
+        "has_ended": False,
         "status_reason": "",
     }
-    return Reservation(**wanted | fields)
+    return Reservation(**defaults | fields)
 
 
-def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited: str = "") -> DeviceRequest:
+def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited_uid: str = "") -> DeviceRequest:
     """Return a request's claim."""
     return DeviceRequest(
         ObjectKey("ns", request),
@@ -43,10 +43,10 @@ def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited: str 
         ObjectKey("ns", request),
         node,
         group,
-        awaited=ObjectUID(awaited),
+        awaited_uid=ObjectUID(awaited_uid),
     )
 
 
-def user(name: str = "a", node: str = "n1", *, ended: bool = False, deleting: bool = False) -> User:
+def user(name: str = "a", node: str = "n1", *, has_ended: bool = False, deleting: bool = False) -> User:
     """Return a pod that is labelled with the group."""
-    return User(ObjectKey("ns", name), ObjectUID(f"uid-{name}"), node, ended, deleting)
+    return User(ObjectKey("ns", name), ObjectUID(f"uid-{name}"), node, has_ended, deleting)

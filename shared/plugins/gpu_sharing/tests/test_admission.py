@@ -24,7 +24,7 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def prepared(raw: Json, seed: str = "seed") -> Json:
+def prepare_pod(raw: Json, seed: str = "seed") -> Json:
     pod = MutablePod(raw)
     prepare(pod, seed)
     return raw
@@ -38,7 +38,7 @@ OURS = [reference("NVIDIA_VISIBLE_DEVICES"), reference("RUNAI_NUM_OF_GPUS"), ref
 
 
 def test_a_prepared_pod_has_the_form_that_drivers_and_schedulers_expect() -> None:
-    pod = prepared(sharing_pod(PREFIX))
+    pod = prepare_pod(sharing_pod(PREFIX))
     assert pod["spec"]["containers"] == [
         {
             "name": "main",
@@ -71,12 +71,12 @@ def test_a_prepared_pod_has_the_form_that_drivers_and_schedulers_expect() -> Non
     ],
 )
 def test_environment(env: list[Json], becomes: list[Json]) -> None:
-    pod = prepared(sharing_pod(PREFIX, containers=[{"name": "main", "env": env}]))
+    pod = prepare_pod(sharing_pod(PREFIX, containers=[{"name": "main", "env": env}]))
     assert pod["spec"]["containers"][0]["env"] == becomes
 
 
 @pytest.mark.parametrize(
-    ("annotations", "spec", "changed"),
+    ("annotations", "spec", "position"),
     [
         pytest.param(HALF, {}, "containers[0] -0", id="the first container"),
         pytest.param({"gpu-memory": "1"}, {}, "containers[0] -0", id="by memory"),
@@ -101,23 +101,23 @@ def test_environment(env: list[Json], becomes: list[Json]) -> None:
         pytest.param({"mps": "true"}, {}, "", id="no share, but an annotation beside it"),
     ],
 )
-def test_only_the_shares_container_is_changed(annotations: Json, spec: Json, changed: str) -> None:
+def test_only_the_shares_container_is_changed(annotations: Json, spec: Json, position: str) -> None:
     raw = sharing_pod(annotations, **spec)
     before = copy.deepcopy(raw)
-    prepared(raw)
-    found = [
+    prepare_pod(raw)
+    containers = [
         f"{field}[{index}] -{container['envFrom'][0]['configMapRef']['name'].split('-shared-gpu-')[1][:-5]}"
         for field in ("initContainers", "containers")
         for index, container in enumerate(raw["spec"].get(field, []))
         if "envFrom" in container
     ]
-    assert found == ([changed] if changed else [])
-    if not changed:
+    assert containers == ([position] if position else [])
+    if not position:
         assert raw == before
 
 
 def test_a_second_review_of_the_pod_changes_nothing() -> None:
-    once = prepared(sharing_pod(), "first")
+    once = prepare_pod(sharing_pod(), "first")
     again = MutablePod(copy.deepcopy(once))
     prepare(again, "second")
     assert again.operations == []
@@ -136,26 +136,26 @@ def test_a_container_inserted_before_the_shares_own_updates_its_names(field: str
         {"name": "mine", "configMap": {"name": "p-x"}},
     ]
 
-    def written(*containers: Json) -> Json:
+    def pod_of(*containers: Json) -> Json:
         spec: Json = {field: list(containers), "volumes": mine}
         return sharing_pod(named, **copy.deepcopy(spec))
 
-    between = prepared(written(alone))
+    between = prepare_pod(pod_of(alone))
     between["spec"][field].insert(0, {"name": "proxy"})
     review = copy.deepcopy(between)
     pod = MutablePod(review)
     prepare(pod, "other")
-    assert review == prepared(written({"name": "proxy"}, alone))
+    assert review == prepare_pod(pod_of({"name": "proxy"}, alone))
     assert jsonpatch.apply_patch(between, pod.operations) == review
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
 def test_the_share_stays_with_its_container_when_another_is_inserted_before(field: str) -> None:
-    pod = prepared(sharing_pod(HALF))
+    pod = prepare_pod(sharing_pod(HALF))
     assert pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] == "main"
     pod["spec"].setdefault(field, []).insert(0, {"name": "proxy"})
-    again = prepared(pod, "another review")
-    owner = next(one for one in again["spec"]["containers"] if one["name"] == "main")
+    again = prepare_pod(pod, "another review")
+    owner = next(container for container in again["spec"]["containers"] if container["name"] == "main")
     proxy = again["spec"][field][0]
     assert {entry["name"] for entry in owner["env"]} == {"NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION"}
     assert len(owner["envFrom"]) == len(again["spec"]["volumes"]) == 1
@@ -164,12 +164,12 @@ def test_the_share_stays_with_its_container_when_another_is_inserted_before(fiel
 
 
 def test_a_container_that_loses_the_share_loses_its_environment() -> None:
-    pod = prepared(sharing_pod(HALF))
+    pod = prepare_pod(sharing_pod(HALF))
     pod["spec"]["containers"][0]["env"].append({"name": "KEPT", "value": "x"})
     pod["spec"]["containers"].append({"name": "other"})
     # Its own index is now another container's.
     pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] = "other"
-    again = prepared(pod, "another review")
+    again = prepare_pod(pod, "another review")
     former, now = again["spec"]["containers"]
     assert former == {"name": "main", "env": [{"name": "KEPT", "value": "x"}], "envFrom": []}
     assert len(now["env"]) == 3
@@ -198,8 +198,8 @@ def test_the_recorded_patch_results_in_the_prepared_pod() -> None:
 def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -> None:
     pod = MutablePod(sharing_pod(PREFIX, containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}]))
     prepare(pod, "seed")
-    added = [change for change in pod.operations if change["path"].startswith("/spec/containers/0/env/")]
-    assert added == [{"op": "add", "path": "/spec/containers/0/env/-", "value": entry} for entry in OURS]
+    additions = [change for change in pod.operations if change["path"].startswith("/spec/containers/0/env/")]
+    assert additions == [{"op": "add", "path": "/spec/containers/0/env/-", "value": entry} for entry in OURS]
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -
     ],
 )
 def test_names_are_valid_for_any_pod_name(metadata: Json, base: str) -> None:
-    pod = prepared(sharing_pod(metadata=metadata))
+    pod = prepare_pod(sharing_pod(metadata=metadata))
     prefix = pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
-    found, drawn, tail = prefix[: -len("-1234567-shared-gpu")], prefix[-18:-11], prefix[-11:]
-    assert (found, tail) == (base, "-shared-gpu")
-    assert len(drawn) == 7
-    assert set(drawn) <= set(GENERATED_LETTERS)
+    prefix_base, letters, tail = prefix[: -len("-1234567-shared-gpu")], prefix[-18:-11], prefix[-11:]
+    assert (prefix_base, tail) == (base, "-shared-gpu")
+    assert len(letters) == 7
+    assert set(letters) <= set(GENERATED_LETTERS)
     capabilities = f"{prefix}-0"
     assert SUBDOMAIN.fullmatch(direct_env_map(capabilities))
     assert len(direct_env_map(capabilities)) <= 63
@@ -241,7 +241,7 @@ def test_the_index_of_an_init_container_fits_into_the_name() -> None:
     raw = sharing_pod(
         {**HALF, "gpu-fraction-container-name": "c1000"}, {"name": "x" * 253}, initContainers=containers
     )
-    pod = prepared(raw)
+    pod = prepare_pod(raw)
     target = share_target(pod)
     assert target is not None
     capabilities = capabilities_map(pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP], target)
@@ -251,19 +251,19 @@ def test_the_index_of_an_init_container_fits_into_the_name() -> None:
 
 
 def test_random_parts_differ_by_request_and_are_equal_within_one() -> None:
-    def drawn(seed: str, name: str = "p") -> str:
+    def random_letters(seed: str, name: str = "p") -> str:
         return str(
-            prepared(sharing_pod(metadata={"name": name}), seed)["metadata"]["annotations"][
+            prepare_pod(sharing_pod(metadata={"name": name}), seed)["metadata"]["annotations"][
                 "runai/shared-gpu-configmap"
             ]
         )
 
-    assert drawn("one") == drawn("one")
-    assert len({drawn(str(seed)) for seed in range(1000)}) == 1000
+    assert random_letters("one") == random_letters("one")
+    assert len({random_letters(str(seed)) for seed in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize(
-    ("prefix", "expected"),
+    ("prefix", "rule"),
     [
         pytest.param("mine", "", id="a plain one"),
         pytest.param("m.y", "", id="with a dot"),
@@ -275,22 +275,24 @@ def test_random_parts_differ_by_request_and_are_equal_within_one() -> None:
         pytest.param("m" * 300, "lower-case", id="too long for anything"),
     ],
 )
-def test_a_prefix_set_by_the_user(prefix: str, expected: str) -> None:
-    found = list(share_errors(prepared(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix})), is_final=False))
-    if not expected:
-        assert found == []
+def test_a_prefix_set_by_the_user(prefix: str, rule: str) -> None:
+    errors = list(
+        share_errors(prepare_pod(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix})), is_final=False)
+    )
+    if not rule:
+        assert errors == []
         return
-    (fault,) = found
+    (fault,) = errors
     assert fault.path == "metadata.annotations[runai/shared-gpu-configmap]"
     assert fault.value == prefix
-    assert expected in fault.message
+    assert rule in fault.message
     assert "remove the annotation" in fault.message
 
 
-def broken(what: str) -> Json:
-    pod = prepared(sharing_pod())
+def broken(defect: str) -> Json:
+    pod = prepare_pod(sharing_pod())
     container = pod["spec"]["containers"][0]
-    match what:
+    match defect:
         case "annotation":
             del pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
         case "env":
@@ -305,7 +307,7 @@ def broken(what: str) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("what", "lacking"),
+    ("defect", "lacking"),
     [
         pytest.param("nothing", "", id="all is there"),
         pytest.param("annotation", "the annotation", id="no annotation"),
@@ -315,16 +317,16 @@ def broken(what: str) -> Json:
         pytest.param("volume", "the volume", id="no volume"),
     ],
 )
-def test_a_pod_that_lacks_its_preparation(what: str, lacking: str) -> None:
-    found = list(share_errors(broken(what), is_final=True))
-    assert [fault.rule for fault in found] == (["gpu_sharing/unprepared"] if lacking else [])
-    assert not lacking or lacking in found[0].message
+def test_a_pod_that_lacks_its_preparation(defect: str, lacking: str) -> None:
+    errors = list(share_errors(broken(defect), is_final=True))
+    assert [fault.rule for fault in errors] == (["gpu_sharing/unprepared"] if lacking else [])
+    assert not lacking or lacking in errors[0].message
 
 
 def plugin(**sharing: Any) -> tuple[AdmissionChain, GpuSharing]:
     settings = Settings(gpu_sharing=Sharing(**sharing))
-    one = GpuSharing(GpuSharingConfig(), settings)
-    return AdmissionChain([one], settings), one
+    plugin = GpuSharing(GpuSharingConfig(), settings)
+    return AdmissionChain([plugin], settings), plugin
 
 
 def test_only_the_last_hook_asks_for_the_preparation() -> None:

@@ -123,7 +123,7 @@ def test_options() -> None:
 def test_a_command_line_that_is_not_complete(
     arguments: list[str], environment: dict[str, str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         parse_options(arguments, environment)
-    assert ended.value.code == 2
+    assert exit_info.value.code == 2
     assert reason in capsys.readouterr().err

@@ -7,14 +7,14 @@ from shared.plugins.gpu_sharing.config import GpuSharingConfig
 
 
 def test_resources_of_reservation_pods_are_quantities() -> None:
-    given = {"cpu": "10m", "memory": "128Mi"}
-    assert GpuSharingConfig.model_validate({"reservationResources": given}).reservation_resources == given
+    amounts = {"cpu": "10m", "memory": "128Mi"}
+    assert GpuSharingConfig.model_validate({"reservationResources": amounts}).reservation_resources == amounts
 
 
 @pytest.mark.parametrize("amount", ["128MB", "", "-1", "a lot"])
 def test_values_invalid_in_every_reservation_pod_are_rejected_at_start(amount: str) -> None:
-    with pytest.raises(ValidationError) as refused:
+    with pytest.raises(ValidationError) as rejection:
         GpuSharingConfig.model_validate({"reservationResources": {"memory": amount}})
-    (fault,) = refused.value.errors()
+    (fault,) = rejection.value.errors()
     assert fault["loc"] == ("reservationResources", "memory")
     assert "must be a quantity" in fault["msg"]

@@ -84,13 +84,13 @@ class SilentSite(ReservationClient):
 class CountingSite(ReservationClient):
     """Has one reservation that has reported its device, with one user; records reads and deletions."""
 
-    asked: list[str] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
 
     async def reservations(self, group: str = "") -> list[Reservation]:
         return [reservation(group=group, device="GPU-1")]
 
     async def users(self, group: str, node: str = "") -> list[User]:
-        self.asked.append(f"users of {group} on {node}")
+        self.reads.append(f"users of {group} on {node}")
         return [user()]
 
 
@@ -112,20 +112,20 @@ def owner_of(
 
 
 @pytest.mark.parametrize(
-    ("error", "reported"),
+    ("error", "is_reported"),
     [
         pytest.param(NoResponse("no answer"), False, id="no reply from the API server: the reservation is retried"),
         pytest.param(KeyError("spec"), True, id="a bug of ours: reported, and no caller is left waiting"),
     ],
 )
-async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, reported: bool) -> None:
+async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, is_reported: bool) -> None:
     passes = Passes()
-    asked = owner(passes, error)
+    controller = owner(passes, error)
     with pytest.raises(type(error)):
-        await asked.claim([claim()])
+        await controller.claim([claim()])
     with pytest.raises(type(error)):
-        await asked.release(claim().request, ObjectUID("uid-a"), ["g1"])
-    assert [isinstance(result, Exception) for result in await passes.results()] == [reported, reported]
+        await controller.release(claim().request, ObjectUID("uid-a"), ["g1"])
+    assert [isinstance(result, Exception) for result in await passes.results()] == [is_reported, is_reported]
 
 
 async def test_a_failed_pass_is_retried_by_its_queue() -> None:
@@ -138,14 +138,14 @@ async def test_a_failed_pass_is_retried_by_its_queue() -> None:
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
 async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta) -> None:
     passes, clock = Passes(), SetClock()
-    asked = owner_of(passes, SilentSite(NO_CLIENT, ReservationSpec("res", "image"), ""), clock)
-    waits = claim(awaited=reservation().uid)
-    assert isinstance((await asked.claim([waits]))[0], Pending)
+    controller = owner_of(passes, SilentSite(NO_CLIENT, ReservationSpec("res", "image"), ""), clock)
+    waits = claim(awaited_uid=reservation().uid)
+    assert isinstance((await controller.claim([waits]))[0], Pending)
     clock.by = by
-    assert isinstance((await asked.claim([waits]))[0], Pending)
+    assert isinstance((await controller.claim([waits]))[0], Pending)
     assert (await passes.results())[-1] == TIMEOUT
     clock.step(TIMEOUT)
-    assert isinstance((await asked.claim([waits]))[0], Lost)
+    assert isinstance((await controller.claim([waits]))[0], Lost)
 
 
 class NoPasses(Passes):
@@ -168,38 +168,38 @@ async def test_the_wait_for_the_controller_is_charged_to_the_api_server() -> Non
 async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
     passes, idle = Passes(), IdleGroups()
     site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    asked = owner_of(passes, site, SystemClock(), idle)
+    controller = owner_of(passes, site, SystemClock(), idle)
     for name in ("a", "b"):
         idle.user_changed(None, sharing(name))
     idle.user_changed(sharing("a"), None)
-    asked.enqueue(["g1"])
+    controller.enqueue(["g1"])
     assert await passes.results() == [None]
-    assert site.asked == []
+    assert site.reads == []
     # Without another user one read decides, of the pods of one node.
     idle.user_changed(sharing("b"), None)
-    asked.enqueue(["g1"])
+    controller.enqueue(["g1"])
     await passes.results()
-    assert site.asked == ["users of g1 on n1"]
+    assert site.reads == ["users of g1 on n1"]
 
 
 async def test_a_released_group_is_read_live() -> None:
     passes, idle = Passes(), IdleGroups()
     site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    asked = owner_of(passes, site, SystemClock(), idle)
+    controller = owner_of(passes, site, SystemClock(), idle)
     idle.user_changed(None, sharing("a"))
-    await asked.release(claim().request, ObjectUID("uid-a"), ["g1"])
-    assert site.asked == ["users of g1 on n1"]
+    await controller.release(claim().request, ObjectUID("uid-a"), ["g1"])
+    assert site.reads == ["users of g1 on n1"]
     await passes.results()
 
 
 async def test_forgetting_a_request_keeps_the_claims_of_others() -> None:
     passes = Passes()
-    asked = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
-    await asked.claim([claim("a"), claim("a", group="g2"), claim("b")])
-    asked.forget(claim("a").request)
-    await asked.release_unused(["g1"], "node-0")
+    controller = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
+    await controller.claim([claim("a"), claim("a", group="g2"), claim("b")])
+    controller.forget(claim("a").request)
+    await controller.release_unused(["g1"], "node-0")
     assert len(passes.running) == 3
-    await asked.release_unused(["g2"], "node-0")
+    await controller.release_unused(["g2"], "node-0")
     assert len(passes.running) == 4
     await passes.results()
 

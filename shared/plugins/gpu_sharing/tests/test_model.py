@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.gpu_sharing.recovery import running
+from shared.plugins.gpu_sharing.recovery import running_users
 from shared.plugins.gpu_sharing.reservation import (
     Create,
     DeviceRequest,
@@ -23,7 +23,7 @@ from shared.plugins.gpu_sharing.reservation import (
     User,
     check_reservations,
     requested_node,
-    unused,
+    unused_reservations,
 )
 from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
 
@@ -38,9 +38,9 @@ class Pod:
 
     name: str
     group: str
-    awaited: str = ""
+    awaited_uid: str = ""
     device: str = ""
-    labelled: bool = False
+    is_labelled: bool = False
     bound: bool = False
     over: bool = False  # deleted or completed
     withdrawn: bool = False  # its request is rolled back
@@ -54,16 +54,16 @@ class World:
     pods: list[Pod]
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by group
     claims: dict[str, DeviceRequest] = field(default_factory=dict)  # by request; memory
-    made: int = 0
+    creations: int = 0
 
     def users(self, group: str) -> list[User]:
         return [
-            User(ObjectKey("ns", p.name), ObjectUID(p.name), NODE, ended=p.over, deleting=False)
+            User(ObjectKey("ns", p.name), ObjectUID(p.name), NODE, has_ended=p.over, deleting=False)
             for p in self.pods
             if p.group == group and p.bound
         ]
 
-    def seen(self, group: str) -> list[Reservation]:
+    def reservations_of(self, group: str) -> list[Reservation]:
         return [self.reservations[group]] if group in self.reservations else []
 
     def request(self, pod: Pod) -> Json:
@@ -79,64 +79,66 @@ class World:
 
     def attempt(self, pod: Pod) -> None:
         """One pass of the request, interrupted wherever the next step is another component's."""
-        if pod.device and not pod.labelled:
-            pod.labelled = True
-        elif pod.labelled:
+        if pod.device and not pod.is_labelled:
+            pod.is_labelled = True
+        elif pod.is_labelled:
             pod.bound = True
             self.claims.pop(pod.name, None)
         else:
             self.ask(pod)
 
     def ask(self, pod: Pod) -> None:
-        asked = self.claims[pod.name] = claim(pod.name, NODE, pod.group, pod.awaited)
-        verdict = check_reservations(asked, self.seen(pod.group), {})
+        device_request = self.claims[pod.name] = claim(pod.name, NODE, pod.group, pod.awaited_uid)
+        verdict = check_reservations(device_request, self.reservations_of(pod.group), {})
         match verdict:
             case Held():
-                pod.device, pod.awaited = verdict.device, ""
+                pod.device, pod.awaited_uid = verdict.device, ""
             case Pending():
-                pod.awaited = verdict.reservation.uid
+                pod.awaited_uid = verdict.reservation.uid
             case Lost():
-                pod.awaited = ""
+                pod.awaited_uid = ""
             case Create():
-                assert not running(self.users(pod.group)), "a running pod lost its reservation"
+                assert not running_users(self.users(pod.group)), "a running pod lost its reservation"
                 for dead in verdict.instead_of:
                     assert not dead.lives
-                self.made += 1
-                uid = f"r{self.made}"
+                self.creations += 1
+                uid = f"r{self.creations}"
                 self.reservations[pod.group] = reservation(NODE, pod.group, uid=ObjectUID(uid))
-                pod.awaited = uid
+                pod.awaited_uid = uid
 
     def speak(self) -> None:
-        silent = [one for one in self.reservations.values() if not one.device]
+        silent = [holder for holder in self.reservations.values() if not holder.device]
         if silent:
-            one = self.rng.choice(silent)
-            self.reservations[one.group] = replace(one, device=f"GPU-{one.uid}")
+            holder = self.rng.choice(silent)
+            self.reservations[holder.group] = replace(holder, device=f"GPU-{holder.uid}")
 
     def clean(self, group: str) -> None:
         """The controller's pass, after any event, a release or a resync."""
-        claimed = {NODE for name, wanted in self.claims.items() if wanted.group == group}
+        claimed_nodes = {NODE for device_request in self.claims.values() if device_request.group == group}
         asking = {
             requested_node(self.request(p), group, [ObjectUID(q.name) for q in self.pods if q.withdrawn])
             for p in self.pods
         }
         asking |= {None}
-        for one in unused(self.seen(group), self.users(group), claimed, {node for node in asking if node}):
+        for holder in unused_reservations(
+            self.reservations_of(group), self.users(group), claimed_nodes, {node for node in asking if node}
+        ):
             running = [p.name for p in self.pods if p.group == group and p.bound and not p.over]
             assert not running, f"the device of {running} was released"
-            del self.reservations[one.group]
+            del self.reservations[holder.group]
 
     def end(self, pod: Pod) -> None:
         """The pod is deleted, or completes; a request that is not done is rolled back."""
         pod.over = True
         if not pod.bound:
-            pod.withdrawn, pod.labelled = True, False
+            pod.withdrawn, pod.is_labelled = True, False
             self.claims.pop(pod.name, None)
 
     def restart(self) -> None:
         self.claims.clear()
         for pod in self.pods:
-            pod.awaited = ""
-            if not pod.labelled:
+            pod.awaited_uid = ""
+            if not pod.is_labelled:
                 pod.device = ""
 
 
@@ -167,10 +169,10 @@ def test_sixteen_halves_end_as_exactly_eight_groups(batch: int) -> None:
         while open_ := [p for p in model.pods if not p.bound]:
             step(model, open_)
         assert len(model.reservations) == GROUPS, seed
-        assert model.made == GROUPS, f"seed {seed}: a reservation was made twice"
-        for group, one in model.reservations.items():
+        assert model.creations == GROUPS, f"seed {seed}: a reservation was made twice"
+        for group, holder in model.reservations.items():
             sharing = [p for p in model.pods if p.group == group]
-            assert [p.device for p in sharing] == [one.device] * SHARERS, seed
+            assert [p.device for p in sharing] == [holder.device] * SHARERS, seed
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -182,10 +184,10 @@ def test_pods_deleted_at_any_moment_leave_no_reservation(batch: int) -> None:
             if open_ and model.rng.random() < 0.85:
                 step(model, open_)
                 continue
-            ended = model.rng.choice(left)
-            model.end(ended)
+            target = model.rng.choice(left)
+            model.end(target)
             if model.rng.random() < 0.5:
-                model.clean(ended.group)
+                model.clean(target.group)
         model.restart()
         for group in list(model.reservations):
             model.clean(group)

@@ -12,10 +12,10 @@ from shared.plugins.gpu_sharing.recovery import (
     Evidence,
     Reserve,
     Step,
-    agreed,
+    common_devices,
     next_step,
     possible_devices,
-    running,
+    running_users,
 )
 from shared.plugins.gpu_sharing.reservation import Reservation, reservation_name, view_reservation
 from shared.plugins.gpu_sharing.tests.pods import reservation, user
@@ -23,10 +23,10 @@ from shared.plugins.gpu_sharing.tests.pods import reservation, user
 NAME = reservation_name("n1", "g1")
 WANTED = frozenset({"GPU-1"})
 KNOWN = Evidence(WANTED)
-EVICTED = reservation(device="GPU-1", ended=True)
-NEW = reservation(expected=WANTED)
+EVICTED = reservation(device="GPU-1", has_ended=True)
+NEW = reservation(expected_devices=WANTED)
 BLOCKER = replace(NEW, device="GPU-2")
-REFUSED = replace(NEW, ended=True, status_reason="UnexpectedAdmissionError: no devices left")
+REFUSED = replace(NEW, has_ended=True, status_reason="UnexpectedAdmissionError: no devices left")
 
 
 def blocker(number: int) -> Reservation:
@@ -35,7 +35,7 @@ def blocker(number: int) -> Reservation:
 
 
 @pytest.mark.parametrize(
-    ("seen", "step"),
+    ("reservations", "step"),
     [
         pytest.param([], Reserve(NAME, ()), id="its reservation was deleted"),
         pytest.param([EVICTED], Reserve(NAME, (EVICTED,)), id="its reservation was evicted"),
@@ -46,12 +46,12 @@ def blocker(number: int) -> Reservation:
         pytest.param([reservation(node="n2")], Reserve(NAME, ()), id="one of another node is none"),
     ],
 )
-def test_a_search_continues(seen: list[Reservation], step: Step) -> None:
-    assert next_step("g1", "n1", seen, KNOWN, None) == step
+def test_a_search_continues(reservations: list[Reservation], step: Step) -> None:
+    assert next_step("g1", "n1", reservations, KNOWN, None) == step
 
 
 @pytest.mark.parametrize(
-    ("seen", "evidence", "why", "released"),
+    ("reservations", "evidence", "why", "releases"),
     [
         pytest.param([BLOCKER], Evidence(frozenset()), "do not agree", [BLOCKER], id="its device is not known"),
         pytest.param([blocker(1), REFUSED], KNOWN, "no devices left", [blocker(1), REFUSED], id="the node is full"),
@@ -65,12 +65,12 @@ def test_a_search_continues(seen: list[Reservation], step: Step) -> None:
     ],
 )
 def test_a_search_without_success_releases_what_it_blocks(
-    seen: list[Reservation], evidence: Evidence, why: str, released: list[Reservation]
+    reservations: list[Reservation], evidence: Evidence, why: str, releases: list[Reservation]
 ) -> None:
-    step = next_step("g1", "n1", seen, evidence, None)
+    step = next_step("g1", "n1", reservations, evidence, None)
     assert isinstance(step, Abandon)
     assert why in step.why
-    assert list(step.release) == released
+    assert list(step.release) == releases
 
 
 def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
@@ -93,26 +93,26 @@ def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[
 
 
 @pytest.mark.parametrize(
-    ("shown", "devices"),
+    ("device_sets", "devices"),
     [
-        pytest.param([{"a"}, {"a"}], {"a"}, id="agreed"),
+        pytest.param([{"a"}, {"a"}], {"a"}, id="they agree"),
         pytest.param([{"a", "b"}, {"a"}], {"a"}, id="one knows better"),
         pytest.param([{"a"}, set()], {"a"}, id="one shows none"),
         pytest.param([{"a"}, {"b"}], set(), id="contradiction"),
         pytest.param([], set(), id="nothing"),
     ],
 )
-def test_the_common_device_of_a_groups_pods(shown: list[set[str]], devices: set[str]) -> None:
-    assert agreed([frozenset(one) for one in shown]) == devices
+def test_the_common_device_of_a_groups_pods(device_sets: list[set[str]], devices: set[str]) -> None:
+    assert common_devices([frozenset(device_set) for device_set in device_sets]) == devices
 
 
 def test_ended_and_unbound_pods_need_no_recovery() -> None:
-    users = [user("a"), user("b", ended=True), user("c", deleting=True), user("d", node="")]
-    assert [one.key.name for one in running(users)] == ["a"]
+    users = [user("a"), user("b", has_ended=True), user("c", deleting=True), user("d", node="")]
+    assert [entry.key.name for entry in running_users(users)] == ["a"]
 
 
 def test_a_blocker_is_recognised_by_its_annotation() -> None:
     annotations = {"bowline.dev/expected-devices": "GPU-1", "run.ai/reserve_for_gpu_index": "GPU-2"}
     metadata = {"namespace": "res", "name": NAME, "uid": "u", "resourceVersion": "1", "annotations": annotations}
-    one = view_reservation({"metadata": metadata})
-    assert (one.misplaced, one.holds, one.lives) == (True, False, True)
+    view = view_reservation({"metadata": metadata})
+    assert (view.is_misplaced, view.holds, view.lives) == (True, False, True)

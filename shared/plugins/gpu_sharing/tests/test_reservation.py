@@ -22,7 +22,7 @@ from shared.plugins.gpu_sharing.reservation import (
     overdue,
     requested_node,
     reservation_name,
-    unused,
+    unused_reservations,
     view_reservation,
 )
 from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
@@ -30,7 +30,7 @@ from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
 
 REPORTED = reservation(device="GPU-1")
 SILENT = reservation()
-BLOCKER = reservation(device="GPU-2", expected=frozenset({"GPU-1"}))
+BLOCKER = reservation(device="GPU-2", expected_devices=frozenset({"GPU-1"}))
 NOW = 1000.0
 TIMEOUT = timedelta(seconds=40)
 
@@ -41,7 +41,7 @@ def test_the_name_is_the_agreed_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "verdict"),
+    ("reservations", "verdict"),
     [
         pytest.param([], Create(), id="there is none"),
         pytest.param([REPORTED], Held("GPU-1"), id="it has reported its device"),
@@ -49,8 +49,8 @@ def test_the_name_is_the_agreed_one() -> None:
         pytest.param([reservation("n2", device="GPU-2")], Create(), id="fault 14: it is on another node"),
         pytest.param([reservation(group="g2", device="GPU-2")], Create(), id="it is of another group"),
         pytest.param(
-            [reservation(device="GPU-1", ended=True)],
-            Create((reservation(device="GPU-1", ended=True),)),
+            [reservation(device="GPU-1", has_ended=True)],
+            Create((reservation(device="GPU-1", has_ended=True),)),
             id="fault 14: it has ended, for example evicted, and holds nothing",
         ),
         pytest.param(
@@ -59,7 +59,7 @@ def test_the_name_is_the_agreed_one() -> None:
             id="fault 14: it is being deleted",
         ),
         pytest.param(
-            [reservation(device="GPU-1", ended=True, key=SILENT.key._replace(name="other"))],
+            [reservation(device="GPU-1", has_ended=True, key=SILENT.key._replace(name="other"))],
             Create(),
             id="an ended one of another name does not block",
         ),
@@ -82,16 +82,16 @@ def test_the_name_is_the_agreed_one() -> None:
         ),
     ],
 )
-def test_a_first_claim(seen: list[Reservation], verdict: Verdict) -> None:
-    assert check_reservations(claim(), seen, {}) == verdict
+def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> None:
+    assert check_reservations(claim(), reservations, {}) == verdict
 
 
-AWAITING = claim(awaited="r1")
-REFUSED = reservation(ended=True, status_reason="UnexpectedAdmissionError: no GPU left")
+AWAITING = claim(awaited_uid="r1")
+REFUSED = reservation(has_ended=True, status_reason="UnexpectedAdmissionError: no GPU left")
 
 
 @pytest.mark.parametrize(
-    ("seen", "timed_out", "expected"),
+    ("reservations", "timed_out", "why"),
     [
         pytest.param([], {}, "was deleted before it had reported its device", id="it was deleted"),
         pytest.param([reservation(deleting=True)], {}, "was deleted before", id="it is being deleted"),
@@ -101,17 +101,17 @@ REFUSED = reservation(ended=True, status_reason="UnexpectedAdmissionError: no GP
     ],
 )
 def test_a_claim_whose_reservation_failed_fails(
-    seen: list[Reservation], timed_out: dict[ObjectUID, str], expected: str
+    reservations: list[Reservation], timed_out: dict[ObjectUID, str], why: str
 ) -> None:
-    verdict = check_reservations(AWAITING, seen, timed_out)
+    verdict = check_reservations(AWAITING, reservations, timed_out)
     assert isinstance(verdict, Lost)
-    assert expected in verdict.why
+    assert why in verdict.why
     # A pod that the kubelet has rejected blocks the name until it is deleted.
-    assert (verdict.remove is not None) == (REFUSED in seen)
+    assert (verdict.remove is not None) == (REFUSED in reservations)
 
 
 @pytest.mark.parametrize(
-    ("seen", "verdict"),
+    ("reservations", "verdict"),
     [
         pytest.param([SILENT], Pending(SILENT), id="still silent"),
         pytest.param([REPORTED], Held("GPU-1"), id="reported"),
@@ -120,27 +120,27 @@ def test_a_claim_whose_reservation_failed_fails(
         ),
     ],
 )
-def test_a_claim_that_waits(seen: list[Reservation], verdict: Verdict) -> None:
-    assert check_reservations(AWAITING, seen, {}) == verdict
+def test_a_claim_that_waits(reservations: list[Reservation], verdict: Verdict) -> None:
+    assert check_reservations(AWAITING, reservations, {}) == verdict
 
 
 @pytest.mark.parametrize(
-    ("one", "silent_s", "late"),
+    ("candidate", "silent_s", "late"),
     [
         pytest.param(SILENT, 39.9, False, id="there is time left"),
         pytest.param(SILENT, 40, True, id="time is over"),
         pytest.param(REPORTED, 400, False, id="it has reported"),
-        pytest.param(reservation(ended=True), 400, False, id="it has ended: another rule applies"),
+        pytest.param(reservation(has_ended=True), 400, False, id="it has ended: another rule applies"),
     ],
 )
-def test_a_silent_agent_times_out(one: Reservation, silent_s: float, late: bool) -> None:
-    since = {one.uid: NOW - silent_s}
-    assert bool(overdue([one], since, NOW, TIMEOUT)) is late
+def test_a_silent_agent_times_out(candidate: Reservation, silent_s: float, late: bool) -> None:
+    since = {candidate.uid: NOW - silent_s}
+    assert bool(overdue([candidate], since, NOW, TIMEOUT)) is late
 
 
 def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
-    one = reservation(status_reason="CrashLoopBackOff: NVML cannot be used")
-    (why,) = overdue([one], {one.uid: NOW - TIMEOUT.total_seconds()}, NOW, TIMEOUT).values()
+    candidate = reservation(status_reason="CrashLoopBackOff: NVML cannot be used")
+    (why,) = overdue([candidate], {candidate.uid: NOW - TIMEOUT.total_seconds()}, NOW, TIMEOUT).values()
     assert "on node n1" in why
     assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
 
@@ -150,29 +150,31 @@ def test_the_timeout_starts_at_the_first_observation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("users", "claimed", "asked", "released"),
+    ("users", "claimed_nodes", "requested_nodes", "is_released"),
     [
         pytest.param([], set(), set(), True, id="no user"),
         pytest.param([user()], set(), set(), False, id="a pod runs on it"),
-        pytest.param([user(ended=True)], set(), set(), True, id="fault 37: its pod has ended"),
+        pytest.param([user(has_ended=True)], set(), set(), True, id="fault 37: its pod has ended"),
         pytest.param([user(deleting=True)], set(), set(), False, id="its pod is being deleted and still runs"),
         pytest.param([user(node="")], set(), set(), True, id="a labelled pod that is not bound proves nothing"),
         pytest.param([user(node="n2")], set(), set(), True, id="its pod runs on another node"),
-        pytest.param([user(ended=True), user("b")], set(), set(), False, id="one of two has ended"),
+        pytest.param([user(has_ended=True), user("b")], set(), set(), False, id="one of two has ended"),
         pytest.param([], {"n1"}, set(), False, id="a request has claimed it"),
         pytest.param([], {"n2"}, set(), True, id="a request has claimed the group on another node"),
         pytest.param([], set(), {"n1"}, False, id="fault 34: an unfinished request asks for it"),
     ],
 )
 def test_an_unused_reservation_is_released(
-    users: list[User], claimed: set[str], asked: set[str], released: bool
+    users: list[User], claimed_nodes: set[str], requested_nodes: set[str], is_released: bool
 ) -> None:
-    for one in (REPORTED, SILENT, reservation(ended=True)):
-        assert unused([one], users, claimed, asked) == ([one] if released else [])
+    for candidate in (REPORTED, SILENT, reservation(has_ended=True)):
+        assert unused_reservations([candidate], users, claimed_nodes, requested_nodes) == (
+            [candidate] if is_released else []
+        )
 
 
 def test_a_reservation_being_deleted_is_not_deleted_again() -> None:
-    assert unused([reservation(deleting=True)], [], set(), set()) == []
+    assert unused_reservations([reservation(deleting=True)], [], set(), set()) == []
 
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -223,13 +225,13 @@ def test_scaling_pods_that_may_need_a_free_device(conditions: list[Json], blocks
 # --- objects ---
 
 
-def made(spec: ReservationSpec | None = None, **fields: Any) -> Json:
-    wanted = DeviceRequest(**{**{name: getattr(claim(), name) for name in DeviceRequest.__slots__}, **fields})
-    return reservation_object(wanted, spec or ReservationSpec("res", "image"))
+def reservation_pod(spec: ReservationSpec | None = None, **fields: Any) -> Json:
+    device_request = DeviceRequest(**{**{name: getattr(claim(), name) for name in DeviceRequest.__slots__}, **fields})
+    return reservation_object(device_request, spec or ReservationSpec("res", "image"))
 
 
 def test_the_reservation_pod_has_the_form_that_schedulers_expect() -> None:
-    pod = made(tolerations=({"key": "gpu"},))
+    pod = reservation_pod(tolerations=({"key": "gpu"},))
     assert pod["metadata"] == {
         "name": reservation_name("n1", "g1"),
         "namespace": "res",
@@ -269,7 +271,7 @@ def test_settings_of_reservation_pods_reach_them() -> None:
             "reservationServiceAccount": "agent",
         }
     )
-    pod = made(ReservationSpec("res", "image", fake=True, settings=settings))
+    pod = reservation_pod(ReservationSpec("res", "image", fake=True, settings=settings))
     (container,) = pod["spec"]["containers"]
     assert container["resources"] == {
         "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},
@@ -290,7 +292,7 @@ def test_settings_of_reservation_pods_reach_them() -> None:
 
 def test_resources_given_once_are_both_requests_and_limits() -> None:
     settings = GpuSharingConfig(reservation_resources={"memory": "128Mi"})
-    (container,) = made(ReservationSpec("res", "image", settings=settings))["spec"]["containers"]
+    (container,) = reservation_pod(ReservationSpec("res", "image", settings=settings))["spec"]["containers"]
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"] == "128Mi"
 
 
@@ -329,5 +331,5 @@ def test_resources_given_once_are_both_requests_and_limits() -> None:
     ],
 )
 def test_the_reason_why_a_reservation_does_not_run(status: Json, status_reason: str) -> None:
-    pod = {**made(), "status": status}
+    pod = {**reservation_pod(), "status": status}
     assert view_reservation(pod).status_reason == status_reason

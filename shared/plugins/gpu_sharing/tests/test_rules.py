@@ -91,7 +91,7 @@ def test_kai_scheduler_counts_each_group_of_a_share_once(groups: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("labels", "hidden"),
+    ("labels", "needs_labels"),
     [
         pytest.param(ONE, False, id="one device"),
         pytest.param(TWO, False, id="two devices"),
@@ -100,12 +100,12 @@ def test_kai_scheduler_counts_each_group_of_a_share_once(groups: list[str]) -> N
         pytest.param(PREFIXED | SHARED, True, id="bound by an older version"),
     ],
 )
-def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], hidden: bool) -> None:
-    assert needs_relabeling(labels) is hidden
+def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], needs_labels: bool) -> None:
+    assert needs_relabeling(labels) is needs_labels
 
 
 @pytest.mark.parametrize(
-    ("labels", "groups", "removed"),
+    ("labels", "groups", "removals"),
     [
         pytest.param({**ONE, "app": "x"}, ["g1"], {"runai-gpu-group", *SHARED}, id="the plain label"),
         pytest.param(TWO, ["g1", "g2"], set(TWO), id="both forms"),
@@ -116,8 +116,8 @@ def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], hidden: bo
         pytest.param(SHARED, ["g1"], set(SHARED), id="a mark without a group"),
     ],
 )
-def test_labels_removed_by_a_rollback(labels: dict[str, str], groups: list[str], removed: set[str]) -> None:
-    assert label_removals(labels, groups) == dict.fromkeys(removed)
+def test_labels_removed_by_a_rollback(labels: dict[str, str], groups: list[str], removals: set[str]) -> None:
+    assert label_removals(labels, groups) == dict.fromkeys(removals)
 
 
 def share(containers: list[Json] | None = None) -> Any:
@@ -127,7 +127,7 @@ def share(containers: list[Json] | None = None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("devices", "cdi", "shown"),
+    ("devices", "cdi", "device_list"),
     [
         pytest.param({"g1": "GPU-1"}, False, "GPU-1", id="one device"),
         pytest.param({"g2": "GPU-2", "g1": "GPU-1"}, False, "GPU-2,GPU-1", id="in the order of the groups"),
@@ -139,10 +139,10 @@ def share(containers: list[Json] | None = None) -> Any:
         ),
     ],
 )
-def test_the_two_configmaps(devices: dict[str, str], cdi: bool, shown: str) -> None:
+def test_the_two_configmaps(devices: dict[str, str], cdi: bool, device_list: str) -> None:
     maps = share_configmaps(share(), "0.50", devices, cdi=cdi)
     assert maps.data == {
-        "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": shown},
+        "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device_list},
         "p-0-evar": {},
     }
     assert maps.groups == tuple(devices)
@@ -152,22 +152,24 @@ LIMIT = {"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": {"
 
 
 @pytest.mark.parametrize(
-    ("env", "limit", "written"),
+    ("env", "limit", "limit_entry"),
     [
         pytest.param([LIMIT], "4147m", {"CUDA_DEVICE_MEMORY_LIMIT": "4147m"}, id="the container refers to it"),
         pytest.param([LIMIT], "", {}, id="it is unknown"),
         pytest.param([], "4147m", {}, id="the container does not refer to it"),
     ],
 )
-def test_a_memory_limit_is_written_for_a_container_that_reads_it(env: list[Json], limit: str, written: Json) -> None:
+def test_a_memory_limit_is_written_for_a_container_that_reads_it(
+    env: list[Json], limit: str, limit_entry: Json
+) -> None:
     maps = share_configmaps(
         share([{"name": "main", "env": env}]), "0.27", {"g1": "GPU-1"}, cdi=False, memory_limit=limit
     )
-    assert maps.data["p-0"] == {"GPU_PORTION": "0.27", "RUNAI_NUM_OF_GPUS": "0.27", **written}
+    assert maps.data["p-0"] == {"GPU_PORTION": "0.27", "RUNAI_NUM_OF_GPUS": "0.27", **limit_entry}
 
 
 @pytest.mark.parametrize(
-    ("present", "renewed"),
+    ("existing", "new_data"),
     [
         pytest.param({}, {"A": "2"}, id="empty"),
         pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin remains"),
@@ -178,8 +180,8 @@ def test_a_memory_limit_is_written_for_a_container_that_reads_it(env: list[Json]
         ),
     ],
 )
-def test_the_data_of_an_existing_configmap(present: Json, renewed: Json) -> None:
-    assert renewed_data(present, {"A": "2"}, "GPU-1") == renewed
+def test_the_data_of_an_existing_configmap(existing: Json, new_data: Json) -> None:
+    assert renewed_data(existing, {"A": "2"}, "GPU-1") == new_data
 
 
 @pytest.mark.parametrize(
@@ -198,30 +200,30 @@ def test_a_container_without_a_key_gets_its_devices_from_the_complete_map(contai
 
 
 @pytest.mark.parametrize(
-    ("labels", "immutable", "guarded"),
+    ("labels", "immutable", "is_protected"),
     [
         pytest.param(SHARED, True, True, id="as it is made"),
         pytest.param(SHARED, False, False, id="mutable: of an earlier version"),
         pytest.param({}, True, False, id="without the label, so no policy guards it"),
     ],
 )
-def test_configmaps_that_others_could_change_are_replaced(labels: Json, immutable: bool, guarded: bool) -> None:
-    assert is_guarded({"metadata": {"labels": labels}, "immutable": immutable}) is guarded
+def test_configmaps_that_others_could_change_are_replaced(labels: Json, immutable: bool, is_protected: bool) -> None:
+    assert is_guarded({"metadata": {"labels": labels}, "immutable": immutable}) is is_protected
 
 
 def test_a_configmap_belongs_to_its_pod() -> None:
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
     maps = share_configmaps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
-    made = configmap_object("p-0-evar", maps, pod)
-    assert made["immutable"] is True
-    assert "annotations" not in made["metadata"]
-    annotated = configmap_object("p-0", maps, pod)["metadata"]["annotations"]
-    assert annotated == {"bowline.dev/gpu-groups": "g2,g1"}
-    assert made["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    direct = configmap_object("p-0-evar", maps, pod)
+    assert direct["immutable"] is True
+    assert "annotations" not in direct["metadata"]
+    annotations = configmap_object("p-0", maps, pod)["metadata"]["annotations"]
+    assert annotations == {"bowline.dev/gpu-groups": "g2,g1"}
+    assert direct["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
     # With this label the API server recognises the ConfigMaps that only the reconciler may write.
-    assert made["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}
-    assert "data" not in made
-    assert owning_pods(made) == {"u": "p"}
+    assert direct["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}
+    assert "data" not in direct
+    assert owning_pods(direct) == {"u": "p"}
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,14 @@ Json = dict[str, Any]
     ],
 )
 def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: str) -> None:
-    found, message = memory_limit(pod(), {"metadata": {"name": "n", "labels": labels}}, Decimal(portion))
-    assert found == limit
+    actual, message = memory_limit(pod(), {"metadata": {"name": "n", "labels": labels}}, Decimal(portion))
+    assert actual == limit
     assert bool(message) is bool(fault)
     assert fault in message
 
 
 @pytest.mark.parametrize(
-    ("asked", "limit"),
+    ("memory", "limit"),
     [
         pytest.param("4096", "4096m", id="the amount itself, not its portion of two decimals"),
         pytest.param("10", "10m", id="a portion that is written as 0.00"),
@@ -51,15 +51,15 @@ def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: s
         pytest.param("4Gi", "", id="a unit"),
     ],
 )
-def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(asked: str, limit: str) -> None:
+def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(memory: str, limit: str) -> None:
     node = {"metadata": {"name": "n"}}
-    found, message = memory_limit(pod(annotations={"gpu-memory": asked}), node, Decimal("0.00"))
-    assert found == limit
+    actual, message = memory_limit(pod(annotations={"gpu-memory": memory}), node, Decimal("0.00"))
+    assert actual == limit
     assert bool(message) is not bool(limit)
 
 
 @pytest.mark.parametrize(
-    ("fraction", "denied"),
+    ("fraction", "is_denied"),
     [
         pytest.param("0.5", False, id="half"),
         pytest.param("0.005", False, id="the smallest that is written as 0.01"),
@@ -68,17 +68,17 @@ def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(asked: str, li
         pytest.param("half", False, id="no number, which is another rule's"),
     ],
 )
-def test_a_fraction_without_a_valid_limit_is_denied(fraction: str, denied: bool) -> None:
+def test_a_fraction_without_a_valid_limit_is_denied(fraction: str, is_denied: bool) -> None:
     raw = pod(annotations={"gpu-fraction": fraction})
     errors = chain().validate_pod(raw, None, AdmissionInfo()).errors
-    assert [fault.path for fault in errors] == (["metadata.annotations[gpu-fraction]"] if denied else [])
-    assert {fault.rule for fault in errors} == ({"hami_core/portion"} if denied else set())
+    assert [fault.path for fault in errors] == (["metadata.annotations[gpu-fraction]"] if is_denied else [])
+    assert {fault.rule for fault in errors} == ({"hami_core/portion"} if is_denied else set())
     # An existing pod can still be changed and deleted.
     assert chain().validate_pod(raw, raw, AdmissionInfo(operation="UPDATE")).allowed
 
 
 ENTRIES = (PluginEntry(name="hami_core"),)
-BUILTINS = (Builtin(GpuSharing), Builtin(HamiCore, enabled=False))
+BUILTINS = (Builtin(GpuSharing), Builtin(HamiCore, is_enabled=False))
 
 
 def chain() -> AdmissionChain:
@@ -104,7 +104,7 @@ def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json])
     raw = pod(env)
     assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
     name = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] + "-0"
-    limits = [one for one in raw["spec"]["containers"][0]["env"] if one["name"] == "CUDA_DEVICE_MEMORY_LIMIT"]
+    limits = [entry for entry in raw["spec"]["containers"][0]["env"] if entry["name"] == "CUDA_DEVICE_MEMORY_LIMIT"]
     reference = {"name": name, "key": "CUDA_DEVICE_MEMORY_LIMIT", "optional": True}
     assert limits == [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": reference}}]
     assert "env" not in raw["spec"]["containers"][1]
@@ -123,8 +123,11 @@ def test_a_pod_without_a_share_is_not_changed() -> None:
 
 
 def test_the_plugin_is_off_by_default_and_requires_gpu_sharing() -> None:
-    assert [one.name for one in Registry(BUILTINS).build(Settings())] == ["gpu_sharing"]
-    assert [one.name for one in Registry(BUILTINS).build(Settings(plugins=ENTRIES))] == ["gpu_sharing", "hami_core"]
+    assert [plugin.name for plugin in Registry(BUILTINS).build(Settings())] == ["gpu_sharing"]
+    assert [plugin.name for plugin in Registry(BUILTINS).build(Settings(plugins=ENTRIES))] == [
+        "gpu_sharing",
+        "hami_core",
+    ]
     alone = Settings(plugins=(*ENTRIES, PluginEntry(name="gpu_sharing", enabled=False)))
     with pytest.raises(ConfigurationError, match="requires plugin gpu_sharing"):
         Registry(BUILTINS).build(alone)

@@ -16,10 +16,14 @@ def chain(**sharing: Any) -> AdmissionChain:
 
 
 def pod(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
-    whole = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     return {
         "metadata": {"name": "p", "annotations": annotations},
-        "spec": {"schedulerName": "bowline", "containers": [whole if not annotations else {"name": "main"}], **spec},
+        "spec": {
+            "schedulerName": "bowline",
+            "containers": [container if not annotations else {"name": "main"}],
+            **spec,
+        },
     }
 
 
