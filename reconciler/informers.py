@@ -42,8 +42,8 @@ from shared.kube.store import Store
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 UNBOUND = "spec.nodeName="
-# Decoded, a pod takes 18 KB until it is packed; the memory of the largest page stays with the process.
-_PODS_PER_PAGE = 50
+# Of a request's labels, and of its annotations, the characters that are kept at most.
+_MAX_METADATA = 8192
 # Of a node's labels, only those that describe its GPUs are cached.
 GPU_LABELS = "nvidia.com/gpu."
 
@@ -73,9 +73,20 @@ def transform_pod(pod: dict[str, Any]) -> Object:
 
 def transform_request(request: dict[str, Any]) -> Object | None:
     """Transform: remove the writers' bookkeeping; returns None for a Succeeded request."""
-    if status_of(request).get("phase") == Phase.SUCCEEDED.value:
-        return None
-    return transform_pod(request)
+    return None if status_of(request).get("phase") == Phase.SUCCEEDED.value else reduce_request(request)
+
+
+def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Remove what no plugin reads, and the longest labels and annotations beyond ``_MAX_METADATA`` bytes."""
+    transform_pod(request)
+    for field in ("labels", "annotations"):
+        values = request["metadata"].get(field) or {}
+        room = _MAX_METADATA
+        for key in sorted(values, key=lambda key: len(key) + len(values[key])):
+            room -= len(key) + len(values[key])
+            if room < 0:
+                del values[key]
+    return request
 
 
 def transform_node(node: dict[str, Any]) -> Object:
@@ -126,7 +137,6 @@ class Informers:
             on_event=self._pod_event,
             transform=self._transform_pod,
             store=self._pod_cache,
-            page_size=_PODS_PER_PAGE,
         )
         self.nodes = Reflector(
             client, Selection(NODES.as_metadata()), on_event=self._node_event, transform=transform_node
@@ -176,7 +186,7 @@ class Informers:
         except NotFound:
             return Absent.NOT_FOUND
         labels = found["metadata"].get("labels") or {}
-        return found if self._selector.selects(labels) or key in self.adopted else Absent.ELSEWHERE
+        return reduce_request(found) if self._selector.selects(labels) or key in self.adopted else Absent.ELSEWHERE
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the cached request; absence proves nothing."""

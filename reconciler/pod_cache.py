@@ -1,9 +1,9 @@
-"""The unbound pods of the cluster, at most 1 KB each.
+"""The unbound pods of the cluster, at most 1 KB each, and 32 KB while a request names them.
 
 A batch queue holds tens of thousands of unscheduled pods, and a decoded pod takes 18 KB. So a pod is kept decoded
 only while a request names it. Any other pod is packed: compressed with a pod of its namespace as the dictionary,
-because pods of a queue resemble each other. A pod that is still too large is kept without its content: when a request
-names it, it is absent from this cache, which proves nothing, so it is read live.
+because pods of a queue resemble each other. A pod that is still too large, or larger than MAX_DECODED while a request
+names it, is kept without its content: it is absent from this cache, which proves nothing, so it is read live.
 
 A pod that ended without a node is not kept, unless a request names it. Decision 122.
 """
@@ -21,6 +21,8 @@ from shared.kube.store import Store
 
 # With its key, its identity and the dict entry, a packed pod stays below 1 KB.
 MAX_PACKED = 480
+# JSON bytes of a pod that is kept decoded: the largest pods have few kilobytes that are not a tenant's annotations.
+MAX_DECODED = 32 * 1024
 # Dictionaries: the first pod of each of MAX_NAMESPACES namespaces, if it is small enough; other namespaces use the
 # first dictionary.
 MAX_NAMESPACES, MAX_DICTIONARY = 64, 4096
@@ -76,7 +78,7 @@ class PodCache(Store):
     def offer(self, key: ObjectKey, pod: Object) -> None:
         """Cache a pod that was read live, if it is named and its version is the one that the watch reported."""
         if key in self._named and self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod):
-            self._decoded[key] = pod
+            self._keep(key, pod, len(orjson.dumps(pod)))
 
     def __getitem__(self, key: ObjectKey) -> Object:
         decoded = self._decoded.get(key)
@@ -88,7 +90,7 @@ class PodCache(Store):
         unpacked = zlib.decompressobj(_WINDOW, packed.dictionary).decompress(packed.content)
         pod: Object = orjson.loads(unpacked)
         if key in self._named:
-            self._decoded[key] = pod
+            self._keep(key, pod, len(unpacked))
         return pod
 
     def __contains__(self, key: object) -> bool:
@@ -119,7 +121,8 @@ class PodCache(Store):
         before = self._packed.get(key)
         if key in self._named:
             self._packed[key] = _Packed(uid_of(seen), version_of(seen))
-            self._decoded[key] = seen
+            self._decoded.pop(key, None)
+            self._keep(key, seen, len(orjson.dumps(seen)))
         else:
             self._packed[key] = self._pack(key, seen)
         return before.identity if before is not None else None
@@ -129,6 +132,11 @@ class PodCache(Store):
         self._decoded.pop(key, None)
         before = self._packed.pop(key, None)
         return before.identity if before is not None else None
+
+    def _keep(self, key: ObjectKey, pod: Object, size: int) -> None:
+        """Keep a named pod decoded, unless its JSON is larger than MAX_DECODED bytes."""
+        if size <= MAX_DECODED:
+            self._decoded[key] = pod
 
     def _pack(self, key: ObjectKey, pod: Object) -> _Packed:
         plain = orjson.dumps(pod)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _FINISHED = tuple(f"status.phase={phase.value}" for phase in (Phase.SUCCEEDED, Phase.FAILED))
 # For another project's CRD, which has no selectable fields.
 _ALL = ("",)
-PAGE = 100
+PAGE = 50
 # Too few to affect binding, and enough for 36,000 an hour.
 DELETES_PER_S = 10.0
 # A tenth of the TTL, within these bounds.

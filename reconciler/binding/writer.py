@@ -12,6 +12,7 @@ from typing import Any
 
 from reconciler.decide.observed import has_finalizer
 from reconciler.decide.status import Event, PodBound, Report
+from reconciler.informers import reduce_request
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import (
@@ -186,7 +187,7 @@ class Writer:
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
         )
-        written = decode_bind_request(reply, request)
+        written = decode_bind_request(reduce_request(reply), request)
         self._on_write(request, written)
         return written
 

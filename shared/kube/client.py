@@ -12,11 +12,11 @@ the concurrent requests.
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -44,12 +44,16 @@ from shared.runtime.clock import Clock, SystemClock
 
 Body = Mapping[str, Any]
 Objects = list[dict[str, Any]]
+T = TypeVar("T")
 _NO_PARAMS: Mapping[str, str] = {}
 # The list of API groups, with its metric label.
 _GROUPS = Resource("", "", "apis", "APIGroupList", namespaced=False)
 
-# As in client-go: one page is about a megabyte of pods.
-PAGE_SIZE = 500
+# Of a list, and the bytes that a page should have at most: tenants decide how large objects are. Decision 122.
+PAGE_SIZE = 50
+_PAGE_BYTES = 4 * 2**20
+# Pages are read one after another, so that one page is in memory; a hanging one delays the others by this much.
+_PAGE_TURN_S = 5.0
 # A continue token expires after five minutes; maximum attempts for a list that takes longer.
 _LIST_TRIES = 3
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
@@ -104,6 +108,7 @@ class KubeClient:
         self._transport = Transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._free = asyncio.Semaphore(chosen.connections)
+        self._page_turn = asyncio.Lock()
 
     @property
     def answers(self) -> int:
@@ -167,37 +172,65 @@ class KubeClient:
         continue_: str = "",
     ) -> dict[str, Any]:
         """Return one page as the API server sends it; without a limit, the whole list."""
-        params = selectors(Selection(resource, namespace, label_selector, field_selector))
+        selection = Selection(resource, namespace, label_selector, field_selector)
+        return (await self._list(selection, limit, continue_))[0]
+
+    async def _list(self, selection: Selection, limit: int, continue_: str) -> tuple[Page, int]:
+        """Return one page and its size in bytes."""
+        params = selectors(selection)
         params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
-        return await self._call(
-            Call("GET", "list", resource, ObjectKey(namespace, "")), resource.path(namespace) + query(params)
-        )
+        resource, namespace = selection.resource, selection.namespace
+        call = Call("GET", "list", resource, ObjectKey(namespace, ""))
+        return await self._exchange_json(call, resource.path(namespace) + query(params))
 
     def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield a list page by page. Raises Expired if the continue token expires on the way."""
+        """Yield a list page by page; the items of a page are released when the next one is requested.
+
+        After a page, the next has as many objects of its average size as ``_PAGE_BYTES`` hold. Raises Expired if the
+        continue token expires on the way.
+        """
+        limit = page_size
 
         async def ask(token: str) -> dict[str, Any]:
-            return await self.list(
-                selection.resource,
-                selection.namespace,
-                label_selector=selection.label_selector,
-                field_selector=selection.field_selector,
-                limit=page_size,
-                continue_=token,
-            )
+            nonlocal limit
+            async with self._turn():
+                page, size = await self._list(selection, limit, token)
+            limit = min(page_size, max(1, len(page.get("items") or ()) * _PAGE_BYTES // size))
+            return page
 
         return read_pages(ask)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        """Wait for the pages that other lists are reading, up to ``_PAGE_TURN_S``.
+
+        The consumer of a page processes it before the next turn begins, if it does not suspend.
+        """
+        has_turn = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAGE_TURN_S):
+                has_turn = await self._page_turn.acquire()
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._page_turn.release()
 
     async def list_all(
         self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> Objects:
-        """Return all objects of one consistent snapshot, read page by page. Restarts after Expired, ``_LIST_TRIES``
-        in all.
-        """
+        """Return all objects of one consistent snapshot. For few or small objects: memory holds all of them."""
         selection = Selection(resource, namespace, label_selector, field_selector)
+        return [*await self.list_reduced(selection, lambda item: item)]
+
+    async def list_reduced(self, selection: Selection, reduce: Callable[[dict[str, Any]], T]) -> Sequence[T]:
+        """Return the part that ``reduce`` returns of each object of one consistent snapshot, read page by page.
+
+        Memory holds one page and these parts. Restarts after Expired, ``_LIST_TRIES`` in all.
+        """
         for tries_left in reversed(range(_LIST_TRIES)):
             try:
-                return [item async for page in self.pages(selection) for item in page["items"] or ()]
+                return [reduce(item) async for page in self.pages(selection) for item in page["items"] or ()]
             except Expired:
                 if not tries_left:
                     raise
@@ -321,6 +354,17 @@ class KubeClient:
         content_type: str = "application/json",
         on_send: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
+        return (await self._exchange_json(call, path, body, content_type, on_send))[0]
+
+    async def _exchange_json(
+        self,
+        call: Call,
+        path: str,
+        body: Body | Sequence[Body] | None = None,
+        content_type: str = "application/json",
+        on_send: Callable[[], None] | None = None,
+    ) -> tuple[dict[str, Any], int]:
+        """Return the object in the reply, and the reply's size in bytes."""
         options = self._options
         account = current_account()
         request = Request(
@@ -355,9 +399,9 @@ class KubeClient:
             if policy and options.metrics is not None:
                 options.metrics.denied_by_policy(policy)
             raise failure
-        found = parse_json(answer.body)
+        reply = parse_json(answer.body)
         self.availability.observe(None, is_lease=is_lease)
-        return found
+        return reply, len(answer.body)
 
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
         """Send one request on a free connection and read its reply."""
@@ -404,6 +448,8 @@ async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:
         if not isinstance(page.get("metadata"), dict) or not isinstance(page.get("items") or [], list):
             raise NoResponse("the answer is no list; is something between here and the API server?")
         yield page
+        if page.get("items"):
+            page["items"].clear()
         token = page["metadata"].get("continue", "")
         if not token:
             return

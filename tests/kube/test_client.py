@@ -29,12 +29,15 @@ from shared.kube.errors import (
     UnrecognizedReply,
 )
 from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, Resource, Selection
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
 from shared.kube.trust import Authorities, Trust
 from tests.builders import configmap
+from tests.fault_proxy.faults import Gate, Hold
+from tests.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
-from tests.waiting import until_awaited
+from tests.waiting import LIMIT_S, until_awaited
 
 
 async def test_objects_are_created_read_patched_and_deleted(client: KubeClient, namespace: str) -> None:
@@ -126,13 +129,39 @@ async def test_lists_are_paged_at_one_resource_version(client: KubeClient, names
     for number in range(7):
         await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
     selection = Selection(CONFIGMAPS, namespace)
-    pages = [page async for page in client.pages(selection, page_size=3)]
-    assert [len(page["items"]) for page in pages] == [3, 3, 1]
-    assert len({page["metadata"]["resourceVersion"] for page in pages}) == 1
+    pages = [page["metadata"] | {"count": len(page["items"])} async for page in client.pages(selection, page_size=3)]
+    assert [page["count"] for page in pages] == [3, 3, 1]
+    assert len({page["resourceVersion"] for page in pages}) == 1
     assert [item["metadata"]["name"] for item in await client.list_all(CONFIGMAPS, namespace)] == [
         f"m{number}" for number in range(7)
     ]
     assert await client.list_all(CONFIGMAPS, namespace, field_selector="metadata.name=nothing") == []
+
+
+async def test_a_page_of_large_objects_is_followed_by_shorter_ones(client: KubeClient, namespace: str) -> None:
+    for number in range(12):
+        await client.create(CONFIGMAPS, namespace, configmap(f"m{number:02}", x="x" * 900_000))
+    pages = client.pages(Selection(CONFIGMAPS, namespace), page_size=6)
+    assert [[item["metadata"]["name"] for item in page["items"]] async for page in pages] == [
+        [f"m{number:02}" for number in numbers] for numbers in (range(6), range(6, 10), range(10, 12))
+    ]
+
+
+async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
+    proxy: FaultProxy, proxied: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    proxy.add(Rule(Hold(gate), Match(("list",), "secrets")))
+    hanging = asyncio.create_task(proxied.list_all(SECRETS, namespace))
+    assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
+    next_list = asyncio.create_task(proxied.list_all(CONFIGMAPS, namespace))
+    await asyncio.wait({next_list}, timeout=0.3)
+    assert [exchange.call.resource for exchange in proxy.exchanges() if exchange.call.verb == "list"] == []
+    monkeypatch.setattr("shared.kube.client._PAGE_TURN_S", 0.0)
+    assert await proxied.list_all(CONFIGMAPS, namespace) == []
+    assert not hanging.done()
+    gate.open()
+    await asyncio.gather(hanging, next_list)
 
 
 async def test_lists_of_metadata_only(client: KubeClient, namespace: str) -> None:

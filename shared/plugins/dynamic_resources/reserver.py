@@ -20,7 +20,7 @@ from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import PREREQUISITE
 from shared.kube.client import KubeClient
 from shared.kube.errors import Invalid, NotFound
-from shared.kube.resources import NODES, PODS, RESOURCECLAIMS
+from shared.kube.resources import NODES, PODS, RESOURCECLAIMS, Selection
 from shared.plugins.dynamic_resources.claim import allocation_of, claim_ref
 from shared.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
 from shared.plugins.dynamic_resources.extended import (
@@ -269,11 +269,16 @@ class LeftoverClaims:
 
     async def _list(self, namespace: str) -> _ByController:
         claims_by_controller: _ByController = {}
-        for claim in await self._client.list_all(RESOURCECLAIMS.as_metadata(), namespace):
-            metadata = claim["metadata"]
-            if (metadata.get("annotations") or {}).get(names.EXTENDED_RESOURCE_CLAIM) != "true":
-                continue
-            for owner in metadata.get("ownerReferences") or ():
-                if owner.get("controller"):
-                    claims_by_controller.setdefault(owner["uid"], []).append(ObjectKey(namespace, metadata["name"]))
+        selection = Selection(RESOURCECLAIMS.as_metadata(), namespace)
+        for name, controllers in await self._client.list_reduced(selection, _extended_resource_claim):
+            for uid in controllers:
+                claims_by_controller.setdefault(uid, []).append(ObjectKey(namespace, name))
         return claims_by_controller
+
+
+def _extended_resource_claim(claim: Object) -> tuple[str, tuple[ObjectUID, ...]]:
+    """Return the name of a claim and its controllers, if it is one of extended resources; else no controllers."""
+    metadata = claim["metadata"]
+    is_extended = (metadata.get("annotations") or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true"
+    owners = (metadata.get("ownerReferences") or ()) if is_extended else ()
+    return metadata["name"], tuple(ObjectUID(owner["uid"]) for owner in owners if owner.get("controller"))

@@ -17,6 +17,7 @@ from shared.api.meta import Object, ObjectKey, key_of
 from shared.kube.errors import ApiError
 from shared.kube.resources import PODS, Selection
 from shared.plugins.gpu_sharing.group_controller import GroupController
+from shared.plugins.gpu_sharing.idle_groups import groups_of, transform_user
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.reservation import Reservation
 from shared.plugins.gpu_sharing.reservation_client import ReservationClient
@@ -25,8 +26,6 @@ from shared.plugins.gpu_sharing.rules import label_changes, needs_relabeling
 log = logging.getLogger(__name__)
 
 PERIOD = timedelta(minutes=10)
-# All pods of a cluster are read once. A page of 500, the size for cached lists, takes 10 MB.
-PAGE = 100
 SHARING = f"{names.LABEL_GPU_SHARING}=true"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -65,15 +64,12 @@ class OrphanScan:
         return PERIOD
 
     async def _sharing(self, selector: str) -> list[Object]:
-        """Return the running pods with groups; read page by page, so that other pods are not kept in memory."""
+        """Return identity and group labels of the running pods with groups."""
         selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
-        return [
-            pod
-            async for page in self._client.kube.pages(selection, PAGE)
-            for pod in page["items"] or ()
-            if pod["metadata"]["namespace"] != self._client.spec.namespace
-            and gpu_groups(pod["metadata"].get("labels") or {})
-        ]
+        pods = await self._client.kube.list_reduced(
+            selection, lambda pod: transform_user(pod) if groups_of(pod) else None
+        )
+        return [pod for pod in pods if pod is not None and key_of(pod).namespace != self._client.spec.namespace]
 
     async def _adopt(self, pod: Object) -> None:
         """Add the labels for watch and scheduler to a pod that another binder has bound."""

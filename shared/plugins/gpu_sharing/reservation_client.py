@@ -7,7 +7,7 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, InfrastructureError, Invalid, NotFound
 from shared.kube.events import EventNote, event_body, event_name
 from shared.kube.reflector import rejects_fields
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
 from shared.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices
 from shared.plugins.gpu_sharing.reservation import (
     Blocked,
@@ -63,8 +63,7 @@ class ReservationClient:
         users: dict[ObjectUID, User] = {}
         on_node = f"spec.nodeName={node}" if node else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
-            for pod in await self.kube.list_all(PODS, label_selector=selector, field_selector=on_node):
-                user = view_user(pod)
+            for user in await self.kube.list_reduced(Selection(PODS, "", selector, on_node), view_user):
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
         return list(users.values())
@@ -108,21 +107,22 @@ class ReservationClient:
 
     async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         """Return those of the nodes on which an unfinished request needs the group."""
-        requesting_nodes: set[str] = set()
-        for node in nodes:
-            for request in await self._unfinished_requests(node):
-                if requested_node(request, group, withdrawn) == node:
-                    requesting_nodes.add(node)
-        return requesting_nodes
 
-    async def _unfinished_requests(self, node: str) -> list[dict[str, Any]]:
+        def node_of(request: Object) -> str | None:
+            return requested_node(request, group, withdrawn)
+
+        return {node for node in nodes if node in await self._unfinished_nodes(node, node_of)}
+
+    async def _unfinished_nodes(
+        self, node: str, node_of: Callable[[dict[str, Any]], str | None]
+    ) -> Sequence[str | None]:
+        fields = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
         try:
-            selector = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
-            return await self.kube.list_all(BINDREQUESTS, field_selector=selector)
+            return await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), node_of)
         except BadRequest as error:
             if not rejects_fields(error):
                 raise
-            return await self.kube.list_all(BINDREQUESTS)
+            return await self.kube.list_reduced(Selection(BINDREQUESTS), node_of)
 
     async def scaling_up(self) -> Blocked | None:
         """Return the unscheduled scaling pod that may need a free device; None if there is none.

@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.api.meta import uid_of
 from shared.kube.errors import ApiError, Expired, NotFound
-from shared.kube.resources import NODES, PODS
+from shared.kube.resources import NODES, PODS, Selection
 from shared.plugin import (
     BindContext,
     BindRequestSpec,
@@ -33,7 +33,7 @@ from shared.plugins.node_fit.rules import (
     Amounts,
     allocatable,
     kind_of,
-    node_usage,
+    occupied_by,
     pod_requests,
     shortages,
     total,
@@ -68,7 +68,8 @@ class NodeFit(Plugin):
         check = self._assumed_pods.begin(node)
         try:
             live_node = await ctx.client.get(NODES, "", node)
-            pods = await ctx.client.list_all(PODS, field_selector=f"spec.nodeName={node}")
+            on_node = Selection(PODS, field_selector=f"spec.nodeName={node}")
+            pods = await ctx.client.list_reduced(on_node, lambda pod: (uid_of(pod), occupied_by(pod)))
         except NotFound:
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         except Expired as error:
@@ -78,9 +79,9 @@ class NodeFit(Plugin):
         finally:
             self._assumed_pods.end(check)
         # No await from here on: no other check may run between the verdict and the entry.
-        other_pods = [pod for pod in pods if uid_of(pod) != pod_uid]
-        assumed_requests = not_listed(check.assumed_requests, frozenset(map(uid_of, other_pods)), pod_uid)
-        status, short = verdict(live_node, requests, node_usage(other_pods), total(assumed_requests))
+        occupied = {uid: amounts for uid, amounts in pods if uid != pod_uid}
+        assumed_requests = not_listed(check.assumed_requests, frozenset(occupied), pod_uid)
+        status, short = verdict(live_node, requests, total(occupied.values()), total(assumed_requests))
         for kind in {kind_of(resource) for resource in short}:
             self._misfits.labels(kind).inc()
         if status.code is Code.OK:

@@ -70,13 +70,9 @@ def allocatable(node: Object) -> Amounts:
     return _amounts(quantities) | {PODS: parse_quantity(quantities.get(PODS))}
 
 
-def node_usage(pods: Iterable[Object]) -> Amounts:
-    """Return the sum of what the pods occupy; pods that have ended occupy nothing."""
-    total: dict[str, Decimal] = {}
-    for pod in pods:
-        if not has_ended(pod):
-            total = _sum(total, pod_requests(pod))
-    return total
+def occupied_by(pod: Object) -> Amounts:
+    """Return what the pod occupies on its node; one that has ended occupies nothing."""
+    return {} if has_ended(pod) else pod_requests(pod)
 
 
 def has_ended(pod: Object) -> bool:

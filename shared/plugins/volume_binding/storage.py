@@ -23,6 +23,7 @@ from shared.kube.resources import (
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     STORAGECLASSES,
+    Selection,
 )
 from shared.plugins.volume_binding.assume_cache import AssumeCache
 from shared.plugins.volume_binding.bound_claims import BoundClaimCache
@@ -138,7 +139,7 @@ class Storage:
 
         It lists all volumes, so it is used only where the result decides.
         """
-        volumes = map(read_volume, await self._client.list_all(PERSISTENTVOLUMES))
+        volumes = await self._client.list_reduced(Selection(PERSISTENTVOLUMES), read_volume)
         return [volume for volume in volumes if is_free(volume) or volume.claim in claims]
 
     async def class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:

@@ -86,6 +86,19 @@ def test_a_null_in_the_metadata_reads_as_absent() -> None:
     assert (request.finalizers, request.pod_uid) == ((), "")
 
 
+def test_long_labels_and_annotations_of_a_request_are_not_kept() -> None:
+    raw = bind_request("train")
+    short = {"bowline.dev/traceparent": "00-1", "team": "research"}
+    large = {"notes": "x" * 250_000} | {f"key-{number:05}": "y" * 60 for number in range(3000)}
+    raw["metadata"] |= {"annotations": large | short, "labels": short | large}
+    kept = transform_request(raw)
+    assert kept is not None
+    for field in ("labels", "annotations"):
+        values = kept["metadata"][field]
+        assert short.items() <= values.items()
+        assert 8000 < sum(len(key) + len(value) for key, value in values.items()) <= 8192
+
+
 @settings(max_examples=EXAMPLES)
 @given(status=JSON, spec=JSON | st.just(bind_request("train")["spec"]))
 def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any) -> None:

@@ -110,6 +110,20 @@ def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server(
     assert cache.get(key) == newer, "a named pod is cached untrimmed"
 
 
+def test_a_named_pod_with_large_annotations_is_read_live_each_time() -> None:
+    cache, large = PodCache(), stored(1)
+    large["metadata"]["annotations"] = {"tenant.example/notes": "x" * 250_000}
+    key = key_of(large)
+    cache.put(key, large)
+    cache.name(key, True)
+    assert cache.get(key) is None, "compressed, it is small; restored, it is not"
+    cache.offer(key, large)
+    assert cache.get(key) is None
+    cache.put(key, large)
+    assert cache.get(key) is None
+    assert cache.version(key) == version_of(large)
+
+
 def test_a_pod_that_has_ended_leaves_with_its_last_request() -> None:
     cache, seen = PodCache(), stored(1)
     key = key_of(seen)

@@ -12,7 +12,7 @@ from shared.plugins.node_fit.rules import (
     Amounts,
     allocatable,
     kind_of,
-    node_usage,
+    occupied_by,
     pod_requests,
     shortages,
     total,
@@ -152,8 +152,8 @@ def test_ended_pods_use_no_resources() -> None:
     ended_pods = [with_status(pod(asks(cpu="4")), phase=phase) for phase in ("Succeeded", "Failed")]
     leaving = with_status(pod(asks(cpu="8")), phase="Running")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert node_usage([running, pending, *ended_pods, leaving]) == amounts(cpu=11, pods=3)
-    assert node_usage([]) == {}
+    pods = [running, pending, *ended_pods, leaving]
+    assert total(map(occupied_by, pods)) == amounts(cpu=11, pods=3)
 
 
 @pytest.mark.parametrize(

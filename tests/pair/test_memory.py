@@ -1,0 +1,96 @@
+"""Memory of the real reconciler beside large objects: it does not depend on how much tenants store."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.generate import crd
+from localcluster.cluster import Cluster
+from localcluster.ports import free_port
+from localcluster.process import Launch
+from localcluster.spec import ClusterSpec
+from localcluster.workload import CHECKOUT, LocalProcess
+from shared.api import names
+from shared.api.quantity import parse_quantity
+from shared.testing.builders import bind_request, pod
+from tests.live import LiveCluster
+
+# Nearly as large as the API server accepts the annotations of an object to be.
+LARGE = {"tenant.example/notes": "x" * 250_000}
+# Of each kind; 200 are 50 MB.
+COUNT = int(os.environ.get("BOWLINE_LARGE_OBJECTS", "200"))
+
+
+def large_objects(node: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Paths and objects of the watched kinds that tenants and schedulers create."""
+    core, group = "/api/v1/namespaces/default", f"/apis/{names.API_VERSION}/namespaces/default"
+    for number in range(COUNT):
+        gated = pod(f"gated-{number}", schedulingGates=[{"name": "tenant.example/gate"}])
+        sharing = pod(f"sharing-{number}", nodeName=node)
+        sharing["metadata"]["labels"] = {names.LABEL_GPU_GROUP: f"group-{number}"}
+        claim: dict[str, Any] = {
+            "metadata": {"name": f"claim-{number}"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        }
+        volume: dict[str, Any] = {
+            "metadata": {"name": f"volume-{number}"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": "1Gi"},
+                "hostPath": {"path": "/nowhere"},
+            },
+        }
+        device_claim: dict[str, Any] = {"metadata": {"name": f"devices-{number}"}, "spec": {}}
+        request = bind_request(f"gated-{number}", node)
+        for path, body in (
+            (f"{core}/pods", gated),
+            (f"{core}/pods", sharing),
+            (f"{core}/persistentvolumeclaims", claim),
+            ("/api/v1/persistentvolumes", volume),
+            ("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", device_claim),
+            (f"{group}/bindrequests", request),
+        ):
+            body["metadata"]["annotations"] = LARGE
+            yield path, body
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
+        started.make_nodes(1)
+        started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+        for path, body in large_objects("node-0"):
+            started.api.post(path, body)
+        yield started
+
+
+def test_the_peak_does_not_depend_on_the_objects_of_tenants(cluster: Cluster) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    argv = (
+        *(sys.executable, "-m", "reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+        *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
+    )
+    launch = Launch("large", argv, cluster.layout.logs / "large.log", CHECKOUT, dict(os.environ))
+    process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig)
+    process.wait_ready()
+    live = LiveCluster(cluster, "default")
+    for number in range(COUNT):
+        live.until("the request is reported as waiting", partial(status_of, cluster, f"gated-{number}"))
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.process.pid}/status").read_text())
+    assert peak is not None
+    values = yaml.safe_load((CHECKOUT / "charts/bowline/values.yaml").read_text())
+    limit = parse_quantity(values["reconciler"]["resources"]["limits"]["memory"])
+    assert int(peak[1]) * 1024 < limit / 2
+
+
+def status_of(cluster: Cluster, request: str) -> Any:
+    path = f"/apis/{names.API_VERSION}/namespaces/default/bindrequests/{request}"
+    return cluster.api.get(path).get("status")
