@@ -107,7 +107,7 @@ FOREIGN = (
 
 
 @pytest.mark.parametrize(
-    ("pod_volume", "found", "expected"),
+    ("pod_volume", "existing_claim", "expected"),
     [
         pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
         pytest.param(
@@ -174,7 +174,7 @@ def test_a_bound_claim_and_one_to_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "its_class", "requested_before", "expected"),
+    ("existing_claim", "its_class", "requested_before", "expected"),
     [
         pytest.param(
             claim(volumeName="v"),
