@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
-from tests.unit.webhook.reviews import encoded
+from tests.unit.webhook.reviews import encode
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
 from webhook.tls.serving import ServingContext
@@ -32,7 +32,7 @@ class Served:
 
     async def review(self, path: str, document: Any) -> dict[str, Any]:
         """Send a review; returns its response."""
-        async with self.client.post(path, data=io.BytesIO(encoded(document)), headers=JSON) as answer:
+        async with self.client.post(path, data=io.BytesIO(encode(document)), headers=JSON) as answer:
             assert answer.status == 200
             assert answer.content_type == "application/json"
             response: dict[str, Any] = orjson.loads(await answer.read())["response"]

@@ -19,7 +19,7 @@ import yaml
 
 from localcluster.certs import Authority, Identity, write_pair
 from shared.api.quantity import parse_quantity
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, running
 from webhook.bodies import MAX_BODY, MAX_HELD
@@ -28,7 +28,7 @@ from webhook.tls.ca import Leaf, to_pem
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKER, CALLER = "127.0.0.66", "127.0.0.2"
 API_SERVER = "kube-apiserver"
-SHARE = encoded(review(pod({"gpu-fraction": "0.5"})))
+SHARE = encode(review(pod({"gpu-fraction": "0.5"})))
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
@@ -149,23 +149,23 @@ def whole(body: bytes) -> bytes:
 
 def filled(filler: str, size: int) -> bytes:
     """Return a review of a pod with a list of so many bytes."""
-    return encoded(review(pod(tolerations="HERE"))).replace(
+    return encode(review(pod(tolerations="HERE"))).replace(
         b'"HERE"', f"[{(filler + ',') * (size // (len(filler) + 1))}{filler}]".encode()
     )
 
 
 def wrong_containers(count: int) -> bytes:
-    return encoded(review(pod(containers=[1] * count)))
+    return encode(review(pod(containers=[1] * count)))
 
 
 def devices(count: int) -> bytes:
     limits = {f"nvidia.com/mig-{i}": "0.5" for i in range(count)}
-    return encoded(review(pod(containers=[{"name": "m", "resources": {"limits": limits}}])))
+    return encode(review(pod(containers=[{"name": "m", "resources": {"limits": limits}}])))
 
 
 def long_strings() -> bytes:
     """Return the largest body, in which each character takes four bytes of memory."""
-    return encoded(review(pod({"note": "\U0001f600" + "x" * (MAX_BODY - 2000)})))
+    return encode(review(pod({"note": "\U0001f600" + "x" * (MAX_BODY - 2000)})))
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Pat
         pytest.param((whole(filled('{"a":1}', 450_000)),), 64, id="as many values as are decoded"),
         pytest.param((whole(long_strings()),), 64, id="wide characters"),
         pytest.param((whole(devices(30_000)),), 32, id="thousands of resources"),
-        pytest.param((whole(encoded(review(pod(), name="n" * 3_000_000))),), 32, id="a name of 3 MB"),
+        pytest.param((whole(encode(review(pod(), name="n" * 3_000_000))),), 32, id="a name of 3 MB"),
         pytest.param((whole(b"[" * 3_000_000),), 32, id="deep nesting"),
     ],
 )
@@ -208,7 +208,7 @@ async def test_another_caller_is_answered_during(attack: Attack, parts: tuple[by
     assert await attack.reviewed() == 200
     await sending
     assert await attack.reviewed() == 200
-    assert await attack.reviewed(encoded(review(pod({"note": "x" * 500_000})))) == 200
+    assert await attack.reviewed(encode(review(pod({"note": "x" * 500_000})))) == 200
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ async def test_invalid_http_is_rejected_without_the_name_of_the_software(attack:
 async def test_denials_are_logged_with_the_callers_address_and_at_a_limited_rate(
     attack: Attack, process: Running
 ) -> None:
-    denied = encoded(review(pod({"gpu-fraction": "two"}), name="forged"))
+    denied = encode(review(pod({"gpu-fraction": "two"}), name="forged"))
     for _ in range(2):  # the second one reports what the first has omitted
         reader, writer = await attack.connect(CALLER)
         writer.write(whole(denied) * 2000)

@@ -13,12 +13,12 @@ import pytest
 
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
-from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
+from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
 from tests.webhook.served import JSON, Served, head
 from webhook.bodies import MAX_BODY
 from webhook.hooks import Hook
 
-POD = encoded(review(pod()))
+POD = encode(review(pod()))
 
 
 class TestAnswers:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, ended, running
 from webhook.hooks import Hook
 from webhook.tls.ca import Leaf, to_pem
 
-POD = encoded(review(pod({"gpu-fraction": "2"})))
-SHARE = encoded(review(pod({"gpu-fraction": "0.5"})))
+POD = encode(review(pod({"gpu-fraction": "2"})))
+SHARE = encode(review(pod({"gpu-fraction": "0.5"})))
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import pytest
 
 from localcluster.certs import Authority, Identity, write_pair
 from tests.unit.webhook.chains import marking
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import JSON, Served
 from webhook.hooks import Hook
 from webhook.server import AdmissionServer
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
 from webhook.tls.serving import CertificateError, ServingContext
 
-POD = encoded(review(pod()))
+POD = encode(review(pod()))
 LIFE = timedelta(days=1)
 
 

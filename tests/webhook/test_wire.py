@@ -8,11 +8,11 @@ import struct
 
 import pytest
 
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import Served, answers, head, with_head
 from webhook.hooks import Hook
 
-POD = encoded(review(pod()))
+POD = encode(review(pod()))
 ASK = head(Hook.VALIDATE_PODS, len(POD))
 TYPE = "Content-Type: application/json"
 LENGTH, CHUNKS = f"Content-Length: {len(POD)}", "Transfer-Encoding: chunked"
