@@ -65,7 +65,7 @@ def with_head(*lines: str, method: str = "POST", target: str = "/", version: str
 
 def answers(out: bytes) -> list[tuple[int, bytes, bool]]:
     """Return status, body and whether it is the last, for each HTTP response. Fails on anything else."""
-    found = []
+    responses = []
     while out:
         first, _, out = out.partition(b"\r\n\r\n")
         status = re.fullmatch(rb"HTTP/1\.[01] (\d{3}) [ \w-]+", first.split(b"\r\n")[0])
@@ -73,6 +73,6 @@ def answers(out: bytes) -> list[tuple[int, bytes, bool]]:
         length = re.search(rb"\r\nContent-Length: (\d+)", first)
         size = int(length[1]) if length else 0
         assert len(out) >= size
-        found.append((int(status[1]), out[:size], b"\r\nConnection: close" in first))
+        responses.append((int(status[1]), out[:size], b"\r\nConnection: close" in first))
         out = out[size:]
-    return found
+    return responses
