@@ -19,7 +19,7 @@ PLAIN_BIND = [("create", "pods/binding"), ("patch", "bindrequests/status"), ("cr
 T = TypeVar("T", bound=Sized)
 
 
-def audited(live: LiveCluster, user: str) -> Iterator[dict[str, Any]]:
+def audit_events(live: LiveCluster, user: str) -> Iterator[dict[str, Any]]:
     """Completed calls of a ServiceAccount, in order.
 
     Skips the test if the API server itself timed out during one: the client repeats it, and the calls show nothing.
@@ -41,17 +41,21 @@ def call_of(event: dict[str, Any]) -> tuple[str, str]:
 
 def calls_about(live: LiveCluster, user: str) -> Iterator[dict[str, Any]]:
     """Those in the test's namespace."""
-    return (one for one in audited(live, user) if (one.get("objectRef") or {}).get("namespace") == live.namespace)
+    return (
+        event
+        for event in audit_events(live, user)
+        if (event.get("objectRef") or {}).get("namespace") == live.namespace
+    )
 
 
 def writes_about(live: LiveCluster, user: str, expected: Sequence[tuple[str, str]] = ()) -> Sequence[tuple[str, str]]:
     """Verb and resource of the writes in the test's namespace, once there are as many as expected."""
     return once_logged(
-        live, len(expected), lambda: [call_of(one) for one in calls_about(live, user) if one["verb"] in WRITES]
+        live, len(expected), lambda: [call_of(event) for event in calls_about(live, user) if event["verb"] in WRITES]
     )
 
 
-def counted(live: LiveCluster, user: str, expected: Calls) -> Calls:
+def count_calls(live: LiveCluster, user: str, expected: Calls) -> Calls:
     """The calls in the namespace, once there are as many as expected.
 
     Without reads of pods: two watches have no common order, so a request may be cached before its pod, which is then
@@ -59,7 +63,7 @@ def counted(live: LiveCluster, user: str, expected: Calls) -> Calls:
     """
 
     def calls() -> list[tuple[str, str]]:
-        return [call for one in calls_about(live, user) if (call := call_of(one)) != ("get", "pods")]
+        return [call for event in calls_about(live, user) if (call := call_of(event)) != ("get", "pods")]
 
     return Counter(once_logged(live, expected.total(), calls))
 
@@ -68,7 +72,7 @@ def once_logged(live: LiveCluster, count: int, read: Callable[[], T]) -> T:
     """Read the log until it has so many calls: it is written after the reply."""
 
     def complete() -> T | None:
-        found = read()
-        return found if len(found) >= count else None
+        calls = read()
+        return calls if len(calls) >= count else None
 
     return live.until(f"{count} calls in the audit log", complete)

@@ -10,14 +10,14 @@ class SteppedClock:
 
     def __init__(self, start: datetime = START) -> None:
         self._start = start
-        self._elapsed = timedelta()
+        self._offset = timedelta()
 
     def now(self) -> datetime:
-        return self._start + self._elapsed
+        return self._start + self._offset
 
     def monotonic(self) -> float:
-        return self._elapsed.total_seconds()
+        return self._offset.total_seconds()
 
     def step(self, by: timedelta) -> None:
         """Advance the clock."""
-        self._elapsed += by
+        self._offset += by

@@ -13,7 +13,7 @@ from shared.framework.registry import Registry
 from shared.plugins.catalog import BUILTINS
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
-from tests.plugins.claims import served
+from tests.plugins.claims import has_api
 
 GOOD, BAD = examples("good"), examples("bad")
 # Those of other projects are tested in tests/pair/test_workloads_live.py, where the API server serves the kinds.
@@ -65,7 +65,7 @@ def test_an_invalid_example_has_several_errors(example: Example) -> None:
 
 
 def skip_what_is_too_new(cluster: Cluster, example: Example) -> None:
-    if "resource.k8s.io/v1" in example.path.read_text() and not served(cluster):
+    if "resource.k8s.io/v1" in example.path.read_text() and not has_api(cluster):
         pytest.skip("this Kubernetes does not serve resource.k8s.io/v1")
 
 

@@ -16,7 +16,7 @@ from shared.testing.builders import pod
 from tests.faults.plugin_objects import read_objects
 from tests.faults.scenarios import FLAKY, NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove
 from tests.live import LiveCluster
-from tests.plugins.claims import API, decided, extended, publish, template
+from tests.plugins.claims import API, claim_decisions, extended_decision, publish, template
 from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, device_of
 from tests.plugins.storage import PROVISIONER, Storage, mounts
 
@@ -89,7 +89,7 @@ def _make_with_template(live: LiveCluster, *, given_up: bool = False) -> None:
     live.cluster.api.post(f"{API}/namespaces/{live.namespace}/resourceclaimtemplates", template("tpl"))
     claims = [{"name": "dev", "resourceClaimTemplateName": "tpl"}]
     uid = make_pod(live, GIVEN_UP if given_up else None, resourceClaims=claims)
-    make_request(live, uid, **decided("d0"), **_once(given_up=given_up))
+    make_request(live, uid, **claim_decisions("d0"), **_once(given_up=given_up))
 
 
 def _takes_an_extended_resource(live: LiveCluster) -> None:
@@ -105,7 +105,7 @@ def _make_with_extended(live: LiveCluster, *, given_up: bool = False) -> None:
     limits = {"limits": {_EXTENDED: "1"}}
     container = {"name": "main", "image": "registry.example/app:1", "resources": limits}
     uid = make_pod(live, GIVEN_UP if given_up else None, containers=[container])
-    make_request(live, uid, **extended(_EXTENDED), **_once(given_up=given_up))
+    make_request(live, uid, **extended_decision(_EXTENDED), **_once(given_up=given_up))
 
 
 # --- shares of a GPU ---

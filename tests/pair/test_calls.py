@@ -3,7 +3,7 @@
 from collections import Counter
 
 from shared.testing.builders import bind_request, pod
-from tests.audit import PLAIN_BIND, Calls, counted
+from tests.audit import PLAIN_BIND, Calls, count_calls
 from tests.live import Live
 
 RECONCILER = "bowline-reconciler"
@@ -11,7 +11,7 @@ RECONCILER = "bowline-reconciler"
 
 def spent(live: Live, expected: Calls) -> Calls:
     """The reconciler's calls in the test's namespace; its watches are cluster-wide."""
-    return counted(live, RECONCILER, expected)
+    return count_calls(live, RECONCILER, expected)
 
 
 def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:

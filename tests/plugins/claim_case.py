@@ -30,29 +30,29 @@ class CrashingClient(KubeClient):
 
     writes_left = -1
 
-    def _written(self) -> None:
+    def _record_write(self) -> None:
         self.writes_left -= 1
         if self.writes_left == 0:
             raise CrashError
 
     async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         answer = await super().create(*args, **kwargs)
-        self._written()
+        self._record_write()
         return answer
 
     async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         answer = await super().patch(*args, **kwargs)
-        self._written()
+        self._record_write()
         return answer
 
     async def update(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         answer = await super().update(*args, **kwargs)
-        self._written()
+        self._record_write()
         return answer
 
     async def delete(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         answer = await super().delete(*args, **kwargs)
-        self._written()
+        self._record_write()
         return answer
 
 

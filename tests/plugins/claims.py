@@ -16,7 +16,7 @@ DRIVER = "dra.example.com"
 NODE = "gpu-node-0"
 
 
-def served(cluster: Cluster) -> bool:
+def has_api(cluster: Cluster) -> bool:
     """Whether the API server serves ResourceClaims in Bowline's version: from 1.34 on."""
     try:
         cluster.api.get(API)
@@ -29,7 +29,7 @@ def served(cluster: Cluster) -> bool:
 
 def publish(cluster: Cluster, devices: int = 4) -> None:
     """Publish a device class, and a slice of devices on the node, unless they exist."""
-    if not served(cluster):
+    if not has_api(cluster):
         pytest.skip("this Kubernetes does not serve resource.k8s.io/v1")
     device_class: dict[str, Any] = {
         "metadata": {"name": CLASS},
@@ -49,8 +49,8 @@ def publish(cluster: Cluster, devices: int = 4) -> None:
         ("resourceslices", "ResourceSlice", resource_slice),
     ):
         path = f"{API}/{plural}/{body['metadata']['name']}?fieldManager=test&force=true"
-        whole = {"apiVersion": "resource.k8s.io/v1", "kind": kind, **body}
-        cluster.api.request("PATCH", path, whole, "application/apply-patch+yaml")
+        applied_object = {"apiVersion": "resource.k8s.io/v1", "kind": kind, **body}
+        cluster.api.request("PATCH", path, applied_object, "application/apply-patch+yaml")
 
 
 def claim_spec() -> dict[str, Any]:
@@ -80,21 +80,21 @@ def template(name: str) -> dict[str, Any]:
 
 def allocation(device: str = "d0", request: str = "dev", **result: Any) -> dict[str, Any]:
     """The allocation that a scheduler writes into a request: one device of the node."""
-    chosen = {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **result}
+    result_entry = {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **result}
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
-    return {"devices": {"results": [chosen]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+    return {"devices": {"results": [result_entry]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
 
 
-def decided(*devices: str, **result: Any) -> dict[str, Any]:
+def claim_decisions(*devices: str, **result: Any) -> dict[str, Any]:
     """The part of a BindRequest's spec that allocates the pod's claims `dev`, `dev-1` and on."""
-    given = [
+    decisions = [
         {"name": "dev" if index == 0 else f"dev-{index}", "allocation": allocation(device, **result)}
         for index, device in enumerate(devices)
     ]
-    return {"resourceClaimAllocations": given}
+    return {"resourceClaimAllocations": decisions}
 
 
-def extended(resource: str, device: str = "d0") -> dict[str, Any]:
+def extended_decision(resource: str, device: str = "d0") -> dict[str, Any]:
     """The part of a BindRequest's spec that allocates the container's extended resource."""
     name = "container-0-request-0"
     return {
@@ -113,7 +113,7 @@ def get_claim(live: LiveCluster, name: str) -> Any:
 
 def claims(live: LiveCluster) -> list[Any]:
     """All claims of the test's namespace."""
-    if not served(live.cluster):
+    if not has_api(live.cluster):
         return []
     items: list[Any] = live.cluster.api.get(f"{API}/namespaces/{live.namespace}/resourceclaims")["items"]
     return items
@@ -129,6 +129,6 @@ def is_free(stored: Mapping[str, Any]) -> bool:
     return not stored.get("status") and not stored["metadata"].get("finalizers")
 
 
-def protected(stored: Mapping[str, Any]) -> bool:
+def is_protected(stored: Mapping[str, Any]) -> bool:
     """Whether the claim has the finalizer with which Kubernetes frees it after its last user."""
     return names.RESOURCE_CLAIM_PROTECTION in (stored["metadata"].get("finalizers") or ())

@@ -1,6 +1,6 @@
 """The pair for tests of plugins: after each test nothing of its pods may be left.
 
-``pair`` has the default plugins, ``guarded`` has every plugin on that is off by default: those that reject, limit
+``pair`` has the default plugins, ``strict_pair`` has every plugin on that is off by default: those that reject, limit
 and verify.
 """
 
@@ -34,12 +34,12 @@ def pair(pair: Live) -> Iterator[Live]:
 @pytest.fixture(scope="session")
 def guarded_cluster() -> Iterator[tuple[Cluster, Pair]]:
     """A control plane with the chart installed so, and both processes running from its objects."""
-    with running_pair(2, GUARDED_CONFIG) as started:
-        yield started
+    with running_pair(2, GUARDED_CONFIG) as cluster_and_pair:
+        yield cluster_and_pair
 
 
 @pytest.fixture
-def guarded(guarded_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
+def strict_pair(guarded_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
     """The running pair, in a namespace for this test only; nothing is left behind."""
     with own_namespace(*guarded_cluster) as live:
         yield live

@@ -18,7 +18,7 @@ def bound(live: LiveCluster, name: str) -> dict[str, Any]:
     """Wait until the pod's scheduler has bound it; returns it."""
 
     def bound_pod() -> dict[str, Any] | None:
-        found = live.pod(name)
-        return found if found["spec"].get("nodeName") else None
+        stored_pod = live.pod(name)
+        return stored_pod if stored_pod["spec"].get("nodeName") else None
 
     return live.until(f"pod {name} is bound", bound_pod)

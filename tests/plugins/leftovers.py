@@ -22,12 +22,12 @@ def clean_up(live: Live) -> None:
     """Delete the test's pods and requests, as their owners do, and wait until nothing is left of them."""
     live.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
     live.kubectl("delete", "bindrequests", "--all", "--wait=false")
-    found: list[str] = []
+    leftovers: list[str] = []
 
     def nothing_left() -> bool:
-        found[:] = [*left(live), *(f"pod {one['metadata']['name']}" for one in _items(live, _pods(live)))]
-        found.extend(f"request {one['metadata']['name']}" for one in _items(live, _requests(live)))
-        return not found
+        leftovers[:] = [*left(live), *(f"pod {item['metadata']['name']}" for item in _items(live, _pods(live)))]
+        leftovers.extend(f"request {item['metadata']['name']}" for item in _items(live, _requests(live)))
+        return not leftovers
 
     try:
         live.until("nothing of the test's pods is left", nothing_left)
@@ -36,36 +36,36 @@ def clean_up(live: Live) -> None:
         live.cluster.kubectl(
             "delete", "pods", "--all", f"--namespace={names.RESERVATION_APP}", "--grace-period=0", "--force"
         )
-        raise AssertionError(f"left behind: {found}\n{live.cluster.log_tails(15)}") from None
+        raise AssertionError(f"left behind: {leftovers}\n{live.cluster.log_tails(15)}") from None
 
 
 def _reservations(live: Live) -> Iterator[str]:
-    for one in _items(live, RESERVATIONS):
-        yield f"reservation pod {one['metadata']['name']} of group {group_of(one)}"
+    for item in _items(live, RESERVATIONS):
+        yield f"reservation pod {item['metadata']['name']} of group {group_of(item)}"
 
 
 def _of_shares(live: Live) -> Iterator[str]:
-    for one in _items(live, f"/api/v1/namespaces/{live.namespace}/configmaps"):
+    for item in _items(live, f"/api/v1/namespaces/{live.namespace}/configmaps"):
         # Those that a test has created itself have no owner.
-        if one["metadata"].get("ownerReferences"):
-            yield f"ConfigMap {one['metadata']['name']}"
-    for one in _items(live, _pods(live)):
-        labels = one["metadata"].get("labels") or {}
+        if item["metadata"].get("ownerReferences"):
+            yield f"ConfigMap {item['metadata']['name']}"
+    for item in _items(live, _pods(live)):
+        labels = item["metadata"].get("labels") or {}
         if gpu_groups(labels) or names.LABEL_GPU_SHARING in labels:
-            yield f"labels of a share on pod {one['metadata']['name']}"
+            yield f"labels of a share on pod {item['metadata']['name']}"
 
 
 def _of_claims(live: Live) -> Iterator[str]:
-    for one in claims(live):
-        if not is_free(one):
-            held = (one.get("status") or {}).get("reservedFor")
-            yield f"claim {one['metadata']['name']} with finalizers, an allocation or users: {held}"
+    for item in claims(live):
+        if not is_free(item):
+            consumers = (item.get("status") or {}).get("reservedFor")
+            yield f"claim {item['metadata']['name']} with finalizers, an allocation or users: {consumers}"
 
 
 def _of_requests(live: Live) -> Iterator[str]:
-    for one in _items(live, _requests(live)):
-        if one["metadata"].get("finalizers"):
-            yield f"finalizer on request {one['metadata']['name']}"
+    for item in _items(live, _requests(live)):
+        if item["metadata"].get("finalizers"):
+            yield f"finalizer on request {item['metadata']['name']}"
 
 
 def _pods(live: Live) -> str:

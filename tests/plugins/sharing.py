@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.api import names
 from shared.testing.builders import bind_request, pod
-from tests.audit import WRITES, audited, call_of, once_logged
+from tests.audit import WRITES, audit_events, call_of, once_logged
 from tests.live import Live
 
 RESERVATIONS = f"/api/v1/namespaces/{names.RESERVATION_APP}/pods"
@@ -97,7 +97,7 @@ class Shares:
             len(expected),
             lambda: [
                 "/".join(call_of(event))
-                for event in audited(self.live, "bowline-reconciler")
+                for event in audit_events(self.live, "bowline-reconciler")
                 if event["verb"] in WRITES and self._is_about(event, names_)
             ],
         )

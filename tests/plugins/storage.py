@@ -29,8 +29,8 @@ class Storage:
 
     def claim(self, name: str = "data") -> dict[str, Any]:
         """The claim as stored."""
-        found: dict[str, Any] = self.live.cluster.api.get(self.claim_path(name))
-        return found
+        stored: dict[str, Any] = self.live.cluster.api.get(self.claim_path(name))
+        return stored
 
     def claim_path(self, name: str) -> str:
         """The API path of the claim."""
@@ -38,8 +38,8 @@ class Storage:
 
     def volume(self, short: str) -> dict[str, Any]:
         """The volume as stored."""
-        found: dict[str, Any] = self.live.cluster.api.get(self.volume_path(short))
-        return found
+        stored: dict[str, Any] = self.live.cluster.api.get(self.volume_path(short))
+        return stored
 
     def volume_path(self, short: str) -> str:
         """The API path of the volume."""
@@ -106,8 +106,8 @@ class Storage:
         """Delete cluster-scoped objects, with their finalizers."""
         api = self.live.cluster.api
         for path in ("/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses"):
-            for found in api.get(path)["items"]:
-                name = found["metadata"]["name"]
+            for item in api.get(path)["items"]:
+                name = item["metadata"]["name"]
                 if name.startswith(f"{self.live.namespace}-"):
                     try:
                         api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}})
@@ -121,15 +121,15 @@ class Storage:
     def asked_for(self, claim: str = "data") -> str:
         """Wait until a volume is requested from the provisioner; returns the node."""
 
-        def asked() -> str | None:
+        def volume_request() -> str | None:
             return (self.claim(claim)["metadata"].get("annotations") or {}).get(names.SELECTED_NODE)
 
-        return self.live.until(f"a volume for claim {claim} is asked for", asked)
+        return self.live.until(f"a volume for claim {claim} is asked for", volume_request)
 
     def provision(self, claim: str = "data") -> None:
         """Create the requested volume, as a CSI provisioner does."""
-        node, wanted = self.asked_for(claim), self.claim(claim)
-        metadata, spec = wanted["metadata"], wanted["spec"]
+        node, stored_claim = self.asked_for(claim), self.claim(claim)
+        metadata, spec = stored_claim["metadata"], stored_claim["spec"]
         body = {
             "metadata": {
                 "name": self.name(f"pvc-{claim}"),

@@ -17,39 +17,39 @@ def container(name: str = "main", *env: dict[str, str], **rest: Any) -> dict[str
     return {"name": name, "image": "registry.example/app:1", **({"env": list(env)} if env else {}), **rest}
 
 
-def test_containers_without_a_gpu_are_stored_with_none(guarded: Live) -> None:
+def test_containers_without_a_gpu_are_stored_with_none(strict_pair: Live) -> None:
     gpu = {"limits": {names.RESOURCE_GPU: "1"}}
-    guarded.create_pod(
+    strict_pair.create_pod(
         initContainers=[container("init")],
         containers=[container(), container("empty", EMPTY), container("train", resources=gpu)],
     )
-    spec = guarded.pod()["spec"]
+    spec = strict_pair.pod()["spec"]
     assert spec["initContainers"][0]["env"] == [VOID]
     assert [c.get("env") for c in spec["containers"]] == [[VOID], [VOID], None]
 
 
-def test_the_container_of_a_share_keeps_its_reference(guarded: Live) -> None:
-    guarded.create_pod(annotations={names.GPU_FRACTION: "0.5"}, containers=[container(), container("side")])
-    target, side = guarded.pod()["spec"]["containers"]
-    (injected,) = [entry for entry in target["env"] if entry["name"] == names.VISIBLE_DEVICES]
-    assert "configMapKeyRef" in injected["valueFrom"]
+def test_the_container_of_a_share_keeps_its_reference(strict_pair: Live) -> None:
+    strict_pair.create_pod(annotations={names.GPU_FRACTION: "0.5"}, containers=[container(), container("side")])
+    target, side = strict_pair.pod()["spec"]["containers"]
+    (variable,) = [entry for entry in target["env"] if entry["name"] == names.VISIBLE_DEVICES]
+    assert "configMapKeyRef" in variable["valueFrom"]
     assert side["env"] == [VOID]
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Deployment"])
-def test_another_value_is_denied_with_its_path(guarded: Live, kind: str) -> None:
+def test_another_value_is_denied_with_its_path(strict_pair: Live, kind: str) -> None:
     spec = {"schedulerName": "bowline", "containers": [container("main", ALL)]}
-    wanted: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
     path = "spec.containers[0].env[0].value"
     if kind == "Deployment":
         labels = {"app": "a"}
         template = {"metadata": {"labels": labels}, "spec": spec}
-        wanted |= {"apiVersion": "apps/v1", "kind": kind}
-        wanted["spec"] = {"selector": {"matchLabels": labels}, "template": template}
+        body |= {"apiVersion": "apps/v1", "kind": kind}
+        body["spec"] = {"selector": {"matchLabels": labels}, "template": template}
         path = f"spec.template.{path}"
-    refused = guarded.kubectl("create", "-f", "-", objects=wanted, check=False)
-    assert refused.returncode != 0
-    assert f'{path}: "all": must be "void" or "none"' in " ".join(refused.stderr.split()).replace(
+    result = strict_pair.kubectl("create", "-f", "-", objects=body, check=False)
+    assert result.returncode != 0
+    assert f'{path}: "all": must be "void" or "none"' in " ".join(result.stderr.split()).replace(
         "Invalid value: ", ""
     )
 
@@ -61,18 +61,18 @@ def debug(live: Live, *containers: dict[str, Any]) -> Any:
     )
 
 
-def test_an_ephemeral_container_gets_no_gpu(guarded: Live) -> None:
-    guarded.create_pod()
-    refused = debug(guarded, container("one", ALL))
-    assert refused.returncode != 0
-    assert "spec.ephemeralContainers[0].env[0].value" in refused.stderr
-    assert debug(guarded, container("one")).returncode == 0
-    assert debug(guarded, container("two", VOID)).returncode == 0
-    stored = guarded.pod()["spec"]["ephemeralContainers"]
+def test_an_ephemeral_container_gets_no_gpu(strict_pair: Live) -> None:
+    strict_pair.create_pod()
+    result = debug(strict_pair, container("one", ALL))
+    assert result.returncode != 0
+    assert "spec.ephemeralContainers[0].env[0].value" in result.stderr
+    assert debug(strict_pair, container("one")).returncode == 0
+    assert debug(strict_pair, container("two", VOID)).returncode == 0
+    stored = strict_pair.pod()["spec"]["ephemeralContainers"]
     assert {c["name"]: c["env"] for c in stored} == {"one": [VOID], "two": [VOID]}
 
 
-def test_other_schedulers_pods_are_not_changed(guarded: Live) -> None:
-    guarded.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
-    assert debug(guarded, container("one", ALL)).returncode == 0
-    assert guarded.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]
+def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
+    strict_pair.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
+    assert debug(strict_pair, container("one", ALL)).returncode == 0
+    assert strict_pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

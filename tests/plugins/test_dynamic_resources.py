@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from shared.testing.builders import bind_request
-from tests.audit import counted, writes_about
+from tests.audit import count_calls, writes_about
 from tests.live import Live
 from tests.plugins.claims import (
     API,
     NODE,
     allocation,
     claim,
+    claim_decisions,
     claims,
-    decided,
-    extended,
+    extended_decision,
     get_claim,
     is_free,
-    protected,
+    is_protected,
     publish,
     reserved_by,
     template,
@@ -54,22 +54,22 @@ def free(live: Live, name: str) -> Any:
 def test_a_pod_with_a_claim_gets_its_device_and_is_bound(dra: Live) -> None:
     dra.create(claim("one"))
     uid = dra.create_pod(**NAMED)
-    dra.request_bind(**decided("d0"))
-    done = dra.phase("pod", "Succeeded")
-    assert not done["metadata"].get("finalizers")
+    dra.request_bind(**claim_decisions("d0"))
+    request = dra.phase("pod", "Succeeded")
+    assert not request["metadata"].get("finalizers")
     stored = get_claim(dra, "one")
-    given = stored["status"]["allocation"]
-    assert given.pop("allocationTimestamp")
-    assert given == allocation("d0")
+    stored_allocation = stored["status"]["allocation"]
+    assert stored_allocation.pop("allocationTimestamp")
+    assert stored_allocation == allocation("d0")
     assert stored["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
-    assert protected(stored)
+    assert is_protected(stored)
     assert dra.pod()["spec"]["nodeName"] == NODE
 
 
 def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) -> None:
     dra.create(claim("one"))
     dra.create_pod(**NAMED)
-    dra.request_bind(**decided("d0"))
+    dra.request_bind(**claim_decisions("d0"))
     dra.phase("pod", "Succeeded")
     dra.event("pod", "Bound")
     writes = [
@@ -84,28 +84,28 @@ def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) 
     # After another bind, late watch events of the first are processed: they caused no request.
     dra.create(claim("two"))
     dra.create_pod("other", resourceClaims=[{"name": "dev", "resourceClaimName": "two"}])
-    dra.request_bind("other", **decided("d1"))
+    dra.request_bind("other", **claim_decisions("d1"))
     dra.phase("other", "Succeeded")
     dra.event("other", "Bound")
     expected = Counter([*writes, ("get", "resourceclaims")] * 2)
-    assert counted(dra, RECONCILER, expected) == expected
+    assert count_calls(dra, RECONCILER, expected) == expected
 
 
 def test_a_template_claim_is_awaited_reserved_and_deleted_with_its_pod(dra: Live) -> None:
     # The template is created last: until then kube-controller-manager cannot create the claim, nor the pod name it.
     dra.create_pod(**MADE)
-    dra.request_bind(**decided("d0"))
+    dra.request_bind(**claim_decisions("d0"))
     dra.create(template("tpl"))
     dra.phase("pod", "Succeeded")
-    (made,) = claims(dra)
-    assert reserved_by(made) == {dra.pod()["metadata"]["uid"]}
+    (stored_claim,) = claims(dra)
+    assert reserved_by(stored_claim) == {dra.pod()["metadata"]["uid"]}
     dra.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
     dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
 
 
 def test_a_claim_that_does_not_exist_yet_is_awaited(dra: Live) -> None:
     dra.create_pod(**NAMED)
-    dra.request_bind(**decided("d0"))
+    dra.request_bind(**claim_decisions("d0"))
     dra.create(claim("one"))
     assert "failedAttempts" not in dra.phase("pod", "Succeeded")["status"]
     assert reserved_by(get_claim(dra, "one"))
@@ -115,7 +115,9 @@ def test_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
     dra.create(claim("one"))
     pods = [f"pod-{index}" for index in range(8)]
     uids = {dra.create_pod(pod, **NAMED) for pod in pods}
-    dra.create(*[bind_request(pod, NODE, uid=dra.pod(pod)["metadata"]["uid"], **decided("d0")) for pod in pods])
+    dra.create(
+        *[bind_request(pod, NODE, uid=dra.pod(pod)["metadata"]["uid"], **claim_decisions("d0")) for pod in pods]
+    )
     for pod in pods:
         dra.phase(pod, "Succeeded")
     assert reserved_by(get_claim(dra, "one")) == uids
@@ -129,11 +131,11 @@ def test_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
 def test_a_claim_with_another_allocation_is_a_terminal_conflict(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
-    dra.request_bind("first", **decided("d0"))
+    dra.request_bind("first", **claim_decisions("d0"))
     dra.phase("first", "Succeeded")
     before = get_claim(dra, "one")
     dra.create_pod("second", **NAMED)
-    dra.request_bind("second", **decided("d1"))
+    dra.request_bind("second", **claim_decisions("d1"))
     status = dra.phase("second", "Failed")["status"]
     assert status["reason"].startswith("DeviceConflict: dynamic_resources: claim dev of the pod (one) is already")
     assert "dra.example.com/gpu-node-0/d0; the request requires dra.example.com/gpu-node-0/d1" in status["reason"]
@@ -146,11 +148,11 @@ def test_a_claim_with_another_allocation_is_a_terminal_conflict(dra: Live) -> No
 def test_a_pod_is_not_bound_to_a_node_without_its_devices(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
-    dra.request_bind("first", **decided("d0"))
+    dra.request_bind("first", **claim_decisions("d0"))
     dra.phase("first", "Succeeded")
     # The same devices, so no conflict of allocations; but they are on the other node.
     dra.create_pod("second", **NAMED)
-    dra.request_bind("second", node="gpu-node-1", **decided("d0"))
+    dra.request_bind("second", node="gpu-node-1", **claim_decisions("d0"))
     status = dra.phase("second", "Failed")["status"]
     assert "dra.example.com/gpu-node-0/d0 cannot be used on node gpu-node-1" in status["reason"]
     assert status["reason"].startswith("DeviceConflict: dynamic_resources: claim dev of the pod (one)")
@@ -160,7 +162,7 @@ def test_a_pod_is_not_bound_to_a_node_without_its_devices(dra: Live) -> None:
 
 
 def test_two_claims_are_reserved_together_or_not_at_all(dra: Live) -> None:
-    both: dict[str, Any] = {
+    mounts: dict[str, Any] = {
         "resourceClaims": [
             {"name": "dev", "resourceClaimName": "one"},
             {"name": "dev-1", "resourceClaimName": "two"},
@@ -168,15 +170,15 @@ def test_two_claims_are_reserved_together_or_not_at_all(dra: Live) -> None:
     }
     dra.create(claim("one"), claim("two"))
     dra.create_pod("holder", resourceClaims=[{"name": "dev", "resourceClaimName": "two"}])
-    dra.request_bind("holder", **decided("d3"))
+    dra.request_bind("holder", **claim_decisions("d3"))
     dra.phase("holder", "Succeeded")
-    untouched = get_claim(dra, "one")["metadata"]["resourceVersion"]
-    dra.create_pod("greedy", **both)
-    dra.request_bind("greedy", **decided("d0", "d1"))
+    version = get_claim(dra, "one")["metadata"]["resourceVersion"]
+    dra.create_pod("greedy", **mounts)
+    dra.request_bind("greedy", **claim_decisions("d0", "d1"))
     assert dra.phase("greedy", "Failed")["status"]["reason"].startswith("DeviceConflict")
-    assert get_claim(dra, "one")["metadata"]["resourceVersion"] == untouched
-    uid = dra.create_pod("modest", **both)
-    dra.request_bind("modest", **decided("d0", "d3"))
+    assert get_claim(dra, "one")["metadata"]["resourceVersion"] == version
+    uid = dra.create_pod("modest", **mounts)
+    dra.request_bind("modest", **claim_decisions("d0", "d3"))
     dra.phase("modest", "Succeeded")
     assert reserved_by(get_claim(dra, "one")) == {uid}
     assert uid in reserved_by(get_claim(dra, "two"))
@@ -219,8 +221,8 @@ def test_a_pod_is_never_bound_without_all_of_its_claims(dra: Live, spec: dict[st
     dra.create(claim("one"))
     dra.create_pod(**NAMED)
     dra.request_bind(**spec)
-    failed = dra.phase("pod", "Failed")
-    assert failed["status"]["reason"].startswith(reason)
+    request = dra.phase("pod", "Failed")
+    assert request["status"]["reason"].startswith(reason)
     assert "nodeName" not in dra.pod()["spec"]
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
     assert is_free(get_claim(dra, "one"))
@@ -229,7 +231,7 @@ def test_a_pod_is_never_bound_without_all_of_its_claims(dra: Live, spec: dict[st
 def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
-    dra.request_bind("first", **decided("d0"))
+    dra.request_bind("first", **claim_decisions("d0"))
     dra.phase("first", "Succeeded")
     before = get_claim(dra, "one")["status"]["allocation"]
     second = dra.create_pod("second", **NAMED)
@@ -251,7 +253,7 @@ def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Li
 def test_an_entry_without_an_allocation_does_not_allow_another_node(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
-    dra.request_bind("first", **decided("d0"))
+    dra.request_bind("first", **claim_decisions("d0"))
     dra.phase("first", "Succeeded")
     dra.create_pod("second", **NAMED)
     dra.request_bind("second", node="gpu-node-1", resourceClaimAllocations=[{"name": "dev"}])
@@ -263,7 +265,7 @@ def test_a_pod_is_never_bound_without_its_extended_resources(dra: Live) -> None:
     resource = "gpu.example.com/gpu"
     limits = {"resources": {"limits": {resource: "1"}}}
     dra.create_pod(containers=[{"name": "main", "image": "registry.example/app:1", **limits}])
-    block = extended(resource)["extendedResourceClaimAllocation"]
+    block = extended_decision(resource)["extendedResourceClaimAllocation"]
     del block["allocation"]
     dra.request_bind(extendedResourceClaimAllocation=block)
     status = dra.phase("pod", "Failed")["status"]
@@ -278,7 +280,7 @@ def test_a_pod_is_never_bound_without_its_extended_resources(dra: Live) -> None:
 def test_a_rollback_releases_the_claims(dra: Live) -> None:
     dra.create(claim("one"), claim("shared"))
     uid = dra.create_pod("remains", resourceClaims=[{"name": "dev", "resourceClaimName": "shared"}])
-    dra.request_bind("remains", **decided("d1"))
+    dra.request_bind("remains", **claim_decisions("d1"))
     dra.phase("remains", "Succeeded")
     dra.create_pod(
         annotations={FLAKY: "99"},
@@ -287,7 +289,7 @@ def test_a_rollback_releases_the_claims(dra: Live) -> None:
             {"name": "dev-1", "resourceClaimName": "shared"},
         ],
     )
-    dra.request_bind(backoffLimit=0, **decided("d0", "d1"))
+    dra.request_bind(backoffLimit=0, **claim_decisions("d0", "d1"))
     dra.phase("pod", "Failed")
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
     conditions = {c["type"]: c["status"] for c in dra.request()["status"]["conditions"]}
@@ -305,14 +307,14 @@ CONDITIONS: dict[str, Any] = {"bindingConditions": [READY], "bindingFailureCondi
 
 def report(live: Live, condition: str) -> None:
     """The driver reports: a condition of the allocated device."""
-    reported = {
+    device_condition = {
         "type": condition,
         "status": "True",
         "reason": "Test",
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [reported]}
+    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [device_condition]}
     path = f"{API}/namespaces/{live.namespace}/resourceclaims/one/status"
     live.cluster.api.patch(path, {"status": {"devices": [device]}})
 
@@ -320,7 +322,7 @@ def report(live: Live, condition: str) -> None:
 def wait_for_device(live: Live) -> None:
     live.create(claim("one"))
     uid = live.create_pod(**NAMED)
-    live.request_bind(**decided("d0", **CONDITIONS))
+    live.request_bind(**claim_decisions("d0", **CONDITIONS))
     live.until("the claim is reserved", lambda: uid in reserved_by(get_claim(live, "one")) or None)
 
 
@@ -357,18 +359,21 @@ LIMITED: dict[str, Any] = {
 def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) -> None:
     name = "p" * 60 + ".dotted"
     uid = dra.create_pod(name, **LIMITED)
-    dra.request_bind(name, **extended(EXTENDED))
+    dra.request_bind(name, **extended_decision(EXTENDED))
     dra.phase(name, "Succeeded")
-    (made,) = claims(dra)
-    assert made["metadata"]["generateName"] == f"{name}-extended-resources-"
-    assert made["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
-    (owner,) = made["metadata"]["ownerReferences"]
+    (stored_claim,) = claims(dra)
+    assert stored_claim["metadata"]["generateName"] == f"{name}-extended-resources-"
+    assert stored_claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    (owner,) = stored_claim["metadata"]["ownerReferences"]
     assert owner == {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
-    assert reserved_by(made) == {uid}
-    assert protected(made)
+    assert reserved_by(stored_claim) == {uid}
+    assert is_protected(stored_claim)
     status = dra.pod(name)["status"]["extendedResourceClaimStatus"]
-    assert status["resourceClaimName"] == made["metadata"]["name"]
-    assert status["requestMappings"] == extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
+    assert status["resourceClaimName"] == stored_claim["metadata"]["name"]
+    assert (
+        status["requestMappings"]
+        == extended_decision(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
+    )
     dra.event(name, "Bound")
     writes = [
         ("create", "resourceclaims"),
@@ -386,7 +391,7 @@ def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) 
 
 def test_a_rollback_deletes_the_claim_of_extended_resources(dra: Live) -> None:
     dra.create_pod(annotations={FLAKY: "99"}, **LIMITED)
-    dra.request_bind(backoffLimit=0, **extended(EXTENDED))
+    dra.request_bind(backoffLimit=0, **extended_decision(EXTENDED))
     dra.phase("pod", "Failed")
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
     assert ("create", "resourceclaims") in writes_about(dra, RECONCILER)
@@ -402,8 +407,8 @@ def test_a_pod_deleted_while_it_waits_leaves_nothing(dra: Live) -> None:
 
 def test_a_request_that_names_a_claim_twice_is_denied(dra: Live) -> None:
     dra.create_pod(**NAMED)
-    twice = decided("d0")["resourceClaimAllocations"] * 2
-    wanted = bind_request("pod", NODE, dra.namespace, dra.pod()["metadata"]["uid"], resourceClaimAllocations=twice)
-    refused = dra.kubectl("create", "-f", "-", objects=wanted, check=False)
-    assert "spec.resourceClaimAllocations[1].name" in refused.stderr
-    assert "a claim has one allocation" in refused.stderr
+    twice = claim_decisions("d0")["resourceClaimAllocations"] * 2
+    body = bind_request("pod", NODE, dra.namespace, dra.pod()["metadata"]["uid"], resourceClaimAllocations=twice)
+    result = dra.kubectl("create", "-f", "-", objects=body, check=False)
+    assert "spec.resourceClaimAllocations[1].name" in result.stderr
+    assert "a claim has one allocation" in result.stderr

@@ -26,21 +26,21 @@ LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"li
 
 
 @pytest.fixture(scope="module")
-def scheduled() -> Iterator[LiveCluster]:
+def live() -> Iterator[LiveCluster]:
     """A control plane with the real kube-scheduler."""
-    with Cluster.start(ClusterSpec(scheduler=True)) as started:
-        started.make_nodes(1)
-        publish(started)
-        started.api.patch(f"{API}/deviceclasses/{CLASS}", {"spec": {"extendedResourceName": RESOURCE}})
-        yield LiveCluster(started, "default")
+    with Cluster.start(ClusterSpec(scheduler=True)) as cluster:
+        cluster.make_nodes(1)
+        publish(cluster)
+        cluster.api.patch(f"{API}/deviceclasses/{CLASS}", {"spec": {"extendedResourceName": RESOURCE}})
+        yield LiveCluster(cluster, "default")
 
 
 @pytest.fixture
-async def case(scheduled: LiveCluster) -> AsyncIterator[Case]:
+async def case(live: LiveCluster) -> AsyncIterator[Case]:
     """The arguments of the plugin's calls on that cluster."""
-    client = CrashingClient(await load_access(scheduled.cluster.kubeconfig))
+    client = CrashingClient(await load_access(live.cluster.kubeconfig))
     async with client:
-        yield Case(client, scheduled.namespace)
+        yield Case(client, live.namespace)
 
 
 def comparable(stored: dict[str, Any]) -> dict[str, Any]:
@@ -57,37 +57,37 @@ def comparable(stored: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "owners": owners, "spec": stored["spec"], "status": status}
 
 
-async def test_a_claim_has_the_fields_that_kube_scheduler_sets(scheduled: LiveCluster, case: Case) -> None:
-    scheduled.create(claim("theirs"), claim("ours"))
-    scheduled.create_pod("theirs", schedulerName="default-scheduler", resourceClaims=claimed("theirs"))
-    bound(scheduled, "theirs")
-    theirs = get_claim(scheduled, "theirs")
+async def test_a_claim_has_the_fields_that_kube_scheduler_sets(live: LiveCluster, case: Case) -> None:
+    live.create(claim("theirs"), claim("ours"))
+    live.create_pod("theirs", schedulerName="default-scheduler", resourceClaims=claim_refs("theirs"))
+    bound(live, "theirs")
+    theirs = get_claim(live, "theirs")
     decision = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
-    made = await case.pod("ours", resourceClaims=claimed("ours"))
-    context = await case.context(made, resourceClaimAllocations=[{"name": "dev", "allocation": decision}])
+    created_pod = await case.pod("ours", resourceClaims=claim_refs("ours"))
+    context = await case.context(created_pod, resourceClaimAllocations=[{"name": "dev", "allocation": decision}])
     assert await (await new_plugin(case.client)).pre_bind(context) == Status.ok()
     assert comparable(await case.claim("ours")) == comparable(theirs)
 
 
-async def test_a_claim_of_extended_resources_equals_kube_schedulers(scheduled: LiveCluster, case: Case) -> None:
-    scheduled.create_pod("their-ext", schedulerName="default-scheduler", containers=LIMITED)
-    expected = bound(scheduled, "their-ext")["status"]["extendedResourceClaimStatus"]
-    theirs = get_claim(scheduled, expected["resourceClaimName"])
-    decision = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
-    extended = {
-        "allocation": decision,
+async def test_a_claim_of_extended_resources_equals_kube_schedulers(live: LiveCluster, case: Case) -> None:
+    live.create_pod("their-ext", schedulerName="default-scheduler", containers=LIMITED)
+    expected = bound(live, "their-ext")["status"]["extendedResourceClaimStatus"]
+    theirs = get_claim(live, expected["resourceClaimName"])
+    allocation = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
+    extended_decision = {
+        "allocation": allocation,
         "deviceRequests": theirs["spec"]["devices"]["requests"],
         "containerMappings": expected["requestMappings"],
     }
-    made = await case.pod("our-ext", containers=LIMITED)
-    context = await case.context(made, extendedResourceClaimAllocation=extended)
+    created_pod = await case.pod("our-ext", containers=LIMITED)
+    context = await case.context(created_pod, extendedResourceClaimAllocation=extended_decision)
     assert await (await new_plugin(case.client)).pre_bind(context) == Status.ok()
-    status = (await case.context(made)).pod["status"]["extendedResourceClaimStatus"]  # type: ignore[index]
+    status = (await case.context(created_pod)).pod["status"]["extendedResourceClaimStatus"]  # type: ignore[index]
     assert status["requestMappings"] == expected["requestMappings"]
     ours = await case.claim(status["resourceClaimName"])
     assert ours["metadata"]["generateName"] == theirs["metadata"]["generateName"].replace("their", "our")
     assert comparable(ours) == comparable(theirs)
 
 
-def claimed(name: str) -> list[dict[str, str]]:
+def claim_refs(name: str) -> list[dict[str, str]]:
     return [{"name": "dev", "resourceClaimName": name}]

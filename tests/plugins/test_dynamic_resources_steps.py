@@ -26,7 +26,7 @@ from shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
 from shared.runtime.clock import SystemClock
 from shared.testing.clock import SteppedClock
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
-from tests.plugins.claims import NODE, claim, decided, extended, is_free, publish, reserved_by
+from tests.plugins.claims import NODE, claim, claim_decisions, extended_decision, is_free, publish, reserved_by
 from tests.waiting import LIMIT_S
 
 EXTENDED = "gpu.example.com/gpu"
@@ -40,10 +40,10 @@ class SlowClient(KubeClient):
 
     def __init__(self, access: ClusterAccess) -> None:
         super().__init__(access)
-        self.asked, self.go = asyncio.Event(), asyncio.Event()
+        self.write_began, self.go = asyncio.Event(), asyncio.Event()
 
     async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        self.asked.set()
+        self.write_began.set()
         await self.go.wait()
         return await super().patch(*args, **kwargs)
 
@@ -57,8 +57,8 @@ class MeddledClient(KubeClient):
         answer = await super().get(resource, *args, **kwargs)
         if resource == RESOURCECLAIMS and self.reads < 3:
             self.reads += 1
-            meddled = {"metadata": {"labels": {"read": str(self.reads)}}}
-            await self.patch(RESOURCECLAIMS, answer["metadata"]["namespace"], answer["metadata"]["name"], meddled)
+            change = {"metadata": {"labels": {"read": str(self.reads)}}}
+            await self.patch(RESOURCECLAIMS, answer["metadata"]["namespace"], answer["metadata"]["name"], change)
         return answer
 
 
@@ -73,39 +73,39 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-ORDINARY = pytest.param({"resourceClaims": CLAIMED}, decided("d0"), id="an ordinary claim")
-SYNTHETIC = pytest.param({"containers": LIMITED}, extended(EXTENDED), id="extended resources")
+ORDINARY = pytest.param({"resourceClaims": CLAIMED}, claim_decisions("d0"), id="an ordinary claim")
+SYNTHETIC = pytest.param({"containers": LIMITED}, extended_decision(EXTENDED), id="extended resources")
 
 
-@pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
+@pytest.mark.parametrize(("spec", "decision"), [ORDINARY, SYNTHETIC])
 async def test_the_next_process_continues_and_releases_after_a_crash_at_any_write(
-    case: Case, spec: dict[str, Any], wanted: dict[str, Any]
+    case: Case, spec: dict[str, Any], decision: dict[str, Any]
 ) -> None:
     """Crash after the nth write of pre_bind, continue; after the nth of rollback, continue; nothing is left."""
     await case.create(claim("one"))
     crashes = 0
     for nth in range(1, 9):
-        made = await case.pod(f"pod-{nth}", **spec)
+        created_pod = await case.pod(f"pod-{nth}", **spec)
         case.client.writes_left = nth
         try:
-            await (await new_plugin(case.client)).pre_bind(await case.context(made, **wanted))
+            await (await new_plugin(case.client)).pre_bind(await case.context(created_pod, **decision))
         except CrashError:
             crashes += 1
         case.client.writes_left = -1
         plugin = await new_plugin(case.client)
-        assert await plugin.pre_bind(await case.context(made, **wanted)) == Status.ok()
-        held = [found for found in await case.claims() if made["metadata"]["uid"] in reserved_by(found)]
-        assert len(held) == 1
-        assert held[0]["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+        assert await plugin.pre_bind(await case.context(created_pod, **decision)) == Status.ok()
+        claims = [stored for stored in await case.claims() if created_pod["metadata"]["uid"] in reserved_by(stored)]
+        assert len(claims) == 1
+        assert claims[0]["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
         case.client.writes_left = nth
         try:
-            await plugin.rollback(await case.context(made, **wanted), FAILED)
+            await plugin.rollback(await case.context(created_pod, **decision), FAILED)
         except CrashError:
             crashes += 1
         case.client.writes_left = -1
-        again = await (await new_plugin(case.client)).rollback(await case.context(made, **wanted), FAILED)
+        again = await (await new_plugin(case.client)).rollback(await case.context(created_pod, **decision), FAILED)
         assert again == Status.ok()
-        assert [found["metadata"]["name"] for found in await case.claims()] == ["one"]
+        assert [stored["metadata"]["name"] for stored in await case.claims()] == ["one"]
         assert is_free(await case.claim())
         now = await case.client.get(PODS, case.namespace, f"pod-{nth}")
         assert "extendedResourceClaimStatus" not in now["status"]
@@ -113,15 +113,15 @@ async def test_the_next_process_continues_and_releases_after_a_crash_at_any_writ
     assert crashes == (4 if "resourceClaims" in spec else 6)
 
 
-def placed(decision: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any]:
+def on_nodes(decision: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any]:
     """The same decision for devices that other nodes can use."""
     if "extendedResourceClaimAllocation" in decision:
-        given = decision["extendedResourceClaimAllocation"]
-        allocation = {**given["allocation"], "nodeSelector": selector}
-        return {"extendedResourceClaimAllocation": {**given, "allocation": allocation}}
-    (given,) = decision["resourceClaimAllocations"]
-    allocation = {**given["allocation"], "nodeSelector": selector}
-    return {"resourceClaimAllocations": [{**given, "allocation": allocation}]}
+        allocation_entry = decision["extendedResourceClaimAllocation"]
+        allocation = {**allocation_entry["allocation"], "nodeSelector": selector}
+        return {"extendedResourceClaimAllocation": {**allocation_entry, "allocation": allocation}}
+    (allocation_entry,) = decision["resourceClaimAllocations"]
+    allocation = {**allocation_entry["allocation"], "nodeSelector": selector}
+    return {"resourceClaimAllocations": [{**allocation_entry, "allocation": allocation}]}
 
 
 def of_host(*names: str) -> dict[str, Any]:
@@ -129,22 +129,22 @@ def of_host(*names: str) -> dict[str, Any]:
     return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
 
 
-@pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
+@pytest.mark.parametrize(("spec", "decision"), [ORDINARY, SYNTHETIC])
 async def test_devices_that_the_node_cannot_use_are_not_reserved(
-    case: Case, spec: dict[str, Any], wanted: dict[str, Any]
+    case: Case, spec: dict[str, Any], decision: dict[str, Any]
 ) -> None:
     """Their labels are read live; the reconciler caches few of them."""
     await case.create(claim("one"))
-    before = {found["metadata"]["name"]: found["metadata"]["resourceVersion"] for found in await case.claims()}
-    made = await case.pod(**spec)
+    before = {stored["metadata"]["name"]: stored["metadata"]["resourceVersion"] for stored in await case.claims()}
+    created_pod = await case.pod(**spec)
     plugin = await new_plugin(case.client)
-    answer = await plugin.pre_bind(await case.context(made, **placed(wanted, of_host("elsewhere"))))
+    answer = await plugin.pre_bind(await case.context(created_pod, **on_nodes(decision, of_host("elsewhere"))))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
     assert f"cannot be used on node {NODE}" in answer.message
     assert {
-        found["metadata"]["name"]: found["metadata"]["resourceVersion"] for found in await case.claims()
+        stored["metadata"]["name"]: stored["metadata"]["resourceVersion"] for stored in await case.claims()
     } == before
-    context = await case.context(made, **placed(wanted, of_host("elsewhere", NODE)))
+    context = await case.context(created_pod, **on_nodes(decision, of_host("elsewhere", NODE)))
     assert await plugin.pre_bind(context) == Status.ok()
 
 
@@ -152,7 +152,7 @@ async def test_reservations_releases_and_waits_are_counted(case: Case) -> None:
     registry = CollectorRegistry()
     plugin = await new_plugin(case.client, registry)
     await case.create(claim("one"))
-    made = await case.pod(resourceClaims=CLAIMED)
+    created_pod = await case.pod(resourceClaims=CLAIMED)
 
     def counts() -> list[float | None]:
         changes = [
@@ -162,7 +162,9 @@ async def test_reservations_releases_and_waits_are_counted(case: Case) -> None:
         return [*changes, registry.get_sample_value("bowline_dynamic_resources_device_wait_seconds_count")]
 
     assert counts() == [0, 0, 0]
-    context = await case.context(made, **decided("d0", bindingConditions=["ready"], bindingFailureConditions=["bad"]))
+    context = await case.context(
+        created_pod, **claim_decisions("d0", bindingConditions=["ready"], bindingFailureConditions=["bad"])
+    )
     for _ in range(2):
         assert (await plugin.pre_bind(context)).code is Code.WAIT
     assert counts() == [1, 0, 0]
@@ -183,10 +185,10 @@ async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:
     await case.create(claim("one"))
     pods = [await case.pod(f"pod-{index}", resourceClaims=CLAIMED) for index in range(30)]
     plugin = await new_plugin(case.client)
-    contexts = [await case.context(made, **decided("d0")) for made in pods]
+    contexts = [await case.context(created_pod, **claim_decisions("d0")) for created_pod in pods]
     # One after another: otherwise all but one would get a Conflict in each round and use up their attempts.
     assert {answer.code for answer in await asyncio.gather(*map(plugin.pre_bind, contexts))} == {Code.OK}
-    uids = {made["metadata"]["uid"] for made in pods}
+    uids = {created_pod["metadata"]["uid"] for created_pod in pods}
     assert reserved_by(await case.claim()) == uids
     for context in contexts[1:]:
         assert await plugin.rollback(context, FAILED) == Status.ok()
@@ -197,25 +199,25 @@ async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:
 
 async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster: Cluster) -> None:
     await case.create(claim("one"))
-    made = await case.pod(resourceClaims=CLAIMED)
+    created_pod = await case.pod(resourceClaims=CLAIMED)
 
     client = MeddledClient(await load_access(cluster.kubeconfig))
     async with client:
         plugin = await new_plugin(client)
-        assert await plugin.pre_bind(await case.context(made, **decided("d0"))) == Status.ok()
+        assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
         assert client.reads == 3
-    assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
+    assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
 
 
 async def test_a_write_completes_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
     """Otherwise it could take effect after the rollback that follows has found nothing."""
     await case.create(claim("one"))
-    made = await case.pod(resourceClaims=CLAIMED)
+    created_pod = await case.pod(resourceClaims=CLAIMED)
     client = SlowClient(await load_access(cluster.kubeconfig))
     async with client:
         plugin = await new_plugin(client)
-        attempt = asyncio.create_task(plugin.pre_bind(await case.context(made, **decided("d0"))))
-        await client.asked.wait()
+        attempt = asyncio.create_task(plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))))
+        await client.write_began.wait()
         attempt.cancel()
         client.go.set()
         with pytest.raises(asyncio.CancelledError):
@@ -226,24 +228,27 @@ async def test_a_write_completes_before_a_cancelled_attempt_ends(case: Case, clu
 async def test_the_claims_of_a_bound_pod_are_never_released(case: Case) -> None:
     """The context may be older than the bind: the pod in the API counts."""
     await case.create(claim("one"))
-    made = await case.pod(resourceClaims=CLAIMED)
+    created_pod = await case.pod(resourceClaims=CLAIMED)
     plugin = await new_plugin(case.client)
-    context = await case.context(made, **decided("d0"))
+    context = await case.context(created_pod, **claim_decisions("d0"))
     assert await plugin.pre_bind(context) == Status.ok()
     binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "gpu-node-1"}}
     await case.client.create(PODS, case.namespace, binding, name="pod", subresource="binding")
     assert await plugin.rollback(context, FAILED) == Status.ok()
-    assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
+    assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
 
 
 async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
     await case.create(claim("one"))
-    made = await case.pod(resourceClaims=CLAIMED)
+    created_pod = await case.pod(resourceClaims=CLAIMED)
     plugin = await new_plugin(case.client)
-    assert await plugin.pre_bind(await case.context(made, **decided("d0"))) == Status.ok()
-    predecessor = {**made, "metadata": {**made["metadata"], "uid": "11111111-2222-4333-8444-555555555555"}}
-    assert await plugin.rollback(await case.context(predecessor, **decided("d0")), FAILED) == Status.ok()
-    assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
+    assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
+    predecessor = {
+        **created_pod,
+        "metadata": {**created_pod["metadata"], "uid": "11111111-2222-4333-8444-555555555555"},
+    }
+    assert await plugin.rollback(await case.context(predecessor, **claim_decisions("d0")), FAILED) == Status.ok()
+    assert reserved_by(await case.claim()) == {created_pod["metadata"]["uid"]}
 
 
 async def test_a_claim_being_deleted_is_a_terminal_failure(case: Case) -> None:
@@ -251,21 +256,21 @@ async def test_a_claim_being_deleted_is_a_terminal_failure(case: Case) -> None:
     body["metadata"]["finalizers"] = ["example.com/keep"]
     await case.create(body)
     await case.client.delete(RESOURCECLAIMS, case.namespace, "one")
-    made = await case.pod(resourceClaims=CLAIMED)
-    answer = await (await new_plugin(case.client)).pre_bind(await case.context(made, **decided("d0")))
+    created_pod = await case.pod(resourceClaims=CLAIMED)
+    answer = await (await new_plugin(case.client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
     assert "is being deleted" in answer.message
     await case.client.patch(RESOURCECLAIMS, case.namespace, "one", {"metadata": {"finalizers": None}})
 
 
 async def test_the_257th_consumer_is_rejected_before_anything_is_written(case: Case) -> None:
-    made = await case.create(claim("one"))
+    created_pod = await case.create(claim("one"))
     consumers = [{"resource": "pods", "name": f"p{index}", "uid": str(uuid.uuid4())} for index in range(256)]
-    made["status"] = {**decided("d0")["resourceClaimAllocations"][0], "reservedFor": consumers}
-    made["status"].pop("name")
-    full = await case.client.update(RESOURCECLAIMS, case.namespace, "one", made, subresource="status")
+    created_pod["status"] = {**claim_decisions("d0")["resourceClaimAllocations"][0], "reservedFor": consumers}
+    created_pod["status"].pop("name")
+    full = await case.client.update(RESOURCECLAIMS, case.namespace, "one", created_pod, subresource="status")
     late = await case.pod(resourceClaims=CLAIMED)
-    answer = await (await new_plugin(case.client)).pre_bind(await case.context(late, **decided("d0")))
+    answer = await (await new_plugin(case.client)).pre_bind(await case.context(late, **claim_decisions("d0")))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
     assert "has 256 consumers" in answer.message
     assert len(full["status"]["reservedFor"]) == 256
@@ -280,10 +285,10 @@ async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
     account = f"--serviceaccount={case.namespace}:weak"
     cluster.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", account)
     await case.create(claim("one"))
-    made = await case.pod(resourceClaims=CLAIMED)
+    created_pod = await case.pod(resourceClaims=CLAIMED)
     path = cluster.service_account_kubeconfig(case.namespace, "weak")
     async with KubeClient(await load_access(path)) as client:
-        answer = await (await new_plugin(client)).pre_bind(await case.context(made, **decided("d0")))
+        answer = await (await new_plugin(client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.RBAC_MISSING)
     assert (
         'apiGroups: ["resource.k8s.io"], resources: ["resourceclaims/binding"], verbs: ["update"]' in answer.message
@@ -293,74 +298,74 @@ async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
 
 async def test_a_removal_interrupted_by_a_crash_ends_and_the_claim_is_recreated(case: Case) -> None:
     """After a crash in a rollback before the status is written, a new attempt begins."""
-    made = await case.pod(containers=LIMITED)
+    created_pod = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
-    assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
+    assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
     (first,) = await case.claims()
     case.client.writes_left = 1
     with pytest.raises(CrashError):
-        await plugin.rollback(await case.context(made, **extended(EXTENDED)), FAILED)
+        await plugin.rollback(await case.context(created_pod, **extended_decision(EXTENDED)), FAILED)
     assert (await case.claim(first["metadata"]["name"]))["metadata"]["deletionTimestamp"]
     again = await new_plugin(case.client)
-    assert await again.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
+    assert await again.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
     (second,) = await case.claims()
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    assert reserved_by(second) == {made["metadata"]["uid"]}
+    assert reserved_by(second) == {created_pod["metadata"]["uid"]}
 
 
 async def test_a_claim_held_back_by_a_foreign_finalizer_is_awaited(case: Case) -> None:
-    made = await case.pod(containers=LIMITED)
+    created_pod = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
-    context = await case.context(made, **extended(EXTENDED))
+    context = await case.context(created_pod, **extended_decision(EXTENDED))
     assert await plugin.pre_bind(context) == Status.ok()
-    (held,) = await case.claims()
-    name, protection = held["metadata"]["name"], held["metadata"]["finalizers"]
-    both = {"metadata": {"finalizers": [*protection, "example.com/keep"]}}
-    await case.client.patch(RESOURCECLAIMS, case.namespace, name, both)
+    (stored,) = await case.claims()
+    name, protection = stored["metadata"]["name"], stored["metadata"]["finalizers"]
+    change = {"metadata": {"finalizers": [*protection, "example.com/keep"]}}
+    await case.client.patch(RESOURCECLAIMS, case.namespace, name, change)
     assert await plugin.rollback(context, FAILED) == Status.ok()
-    answer = await plugin.pre_bind(await case.context(made, **extended(EXTENDED)))
+    answer = await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED)))
     assert (answer.code, "is still being removed" in answer.message) == (Code.WAIT, True)
-    assert [ref.uid for ref in answer.wake_on] == [ObjectUID(held["metadata"]["uid"])]
+    assert [ref.uid for ref in answer.wake_on] == [ObjectUID(stored["metadata"]["uid"])]
     await case.client.patch(RESOURCECLAIMS, case.namespace, name, {"metadata": {"finalizers": None}})
-    assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
+    assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
 
 
 async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Case) -> None:
-    made = await case.pod(containers=LIMITED)
-    mappings = extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
+    created_pod = await case.pod(containers=LIMITED)
+    mappings = extended_decision(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
     status = {"resourceClaimName": "deleted", "requestMappings": mappings}
     status = {"status": {"extendedResourceClaimStatus": status}}
     await case.client.patch(PODS, case.namespace, "pod", status, subresource="status")
     plugin = await new_plugin(case.client)
-    context = await case.context(made, **extended(EXTENDED))
+    context = await case.context(created_pod, **extended_decision(EXTENDED))
     assert await plugin.pre_bind(context) == Status.ok()
-    (held,) = await case.claims()
+    (stored,) = await case.claims()
     now = await case.client.get(PODS, case.namespace, "pod")
-    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == held["metadata"]["name"]
+    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == stored["metadata"]["name"]
     assert await plugin.rollback(context, FAILED) == Status.ok()
     assert await case.claims() == []
 
 
 async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case: Case) -> None:
     """1. A request is rolled back. 2. It is recreated. 3. The watch delivers the pod's status without claim."""
-    made = await case.pod(containers=LIMITED)
+    created_pod = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
-    assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
-    seen = await case.context(made, **extended(EXTENDED))
-    assert await plugin.rollback(seen, FAILED) == Status.ok()
+    assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
+    context = await case.context(created_pod, **extended_decision(EXTENDED))
+    assert await plugin.rollback(context, FAILED) == Status.ok()
     for _ in range(2):
-        assert await plugin.pre_bind(seen) == Status.ok()
+        assert await plugin.pre_bind(context) == Status.ok()
     now = await case.client.get(PODS, case.namespace, "pod")
-    (held,) = await case.claims()
-    assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == held["metadata"]["name"]
+    (stored,) = await case.claims()
+    assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == stored["metadata"]["name"]
 
 
 class OldClient(KubeClient):
     """Requests claims in a version that the API server does not serve, as before Kubernetes 1.34."""
 
     async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        asked = replace(resource, version="v9") if resource == RESOURCECLAIMS else resource
-        return await super().get(asked, *args, **kwargs)
+        requested_resource = replace(resource, version="v9") if resource == RESOURCECLAIMS else resource
+        return await super().get(requested_resource, *args, **kwargs)
 
     async def serves(self, group: str, version: str) -> bool:
         return await super().serves(group, "v9" if group == RESOURCECLAIMS.group else version)
@@ -371,18 +376,20 @@ async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: C
 
     class BehindProxy(KubeClient):
         async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            asked = replace(resource, group="absent.example.com") if resource == RESOURCECLAIMS else resource
-            return await super().get(asked, *args, **kwargs)
+            requested_resource = (
+                replace(resource, group="absent.example.com") if resource == RESOURCECLAIMS else resource
+            )
+            return await super().get(requested_resource, *args, **kwargs)
 
-    context = await case.context(await case.pod(resourceClaims=CLAIMED), **decided("d0"))
+    context = await case.context(await case.pod(resourceClaims=CLAIMED), **claim_decisions("d0"))
     async with BehindProxy(await load_access(cluster.kubeconfig)) as client:
         with pytest.raises(UnrecognizedReply):
             await (await new_plugin(client)).pre_bind(context)
 
 
 async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case: Case, cluster: Cluster) -> None:
-    made = await case.pod(resourceClaims=CLAIMED)
-    context = await case.context(made, **decided("d0"))
+    created_pod = await case.pod(resourceClaims=CLAIMED)
+    context = await case.context(created_pod, **claim_decisions("d0"))
     assert (await (await new_plugin(case.client)).pre_bind(context)).code is Code.WAIT
     async with OldClient(await load_access(cluster.kubeconfig)) as client:
         plugin = await new_plugin(client)
@@ -395,11 +402,11 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
 async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
     plugin = await new_plugin(case.client)
     (source,) = plugin.event_sources()
-    seen: list[tuple[EventType, str]] = []
+    events: list[tuple[EventType, str]] = []
     reflector = Reflector(
         case.client,
         Selection(source.resource, case.namespace),
-        on_event=lambda kind, key, *_: seen.append((kind, key.name)),
+        on_event=lambda kind, key, *_: events.append((kind, key.name)),
         transform=source.transform,
     )
     assert source.attach is not None
@@ -411,20 +418,20 @@ async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
         async with asyncio.timeout(LIMIT_S):
             await reflector.synced.wait()
             assert len(reflector.store) == 0
-            made = await case.pod("pod", resourceClaims=CLAIMED)
-            wanted = await case.context(made, **decided("d0"))
-            assert (await plugin.pre_bind(wanted)).code is Code.WAIT
+            created_pod = await case.pod("pod", resourceClaims=CLAIMED)
+            context = await case.context(created_pod, **claim_decisions("d0"))
+            assert (await plugin.pre_bind(context)).code is Code.WAIT
             await case.create(claim("one"))
-            while (EventType.ADDED, "one") not in seen:  # noqa: ASYNC110 - the watch is another task's
+            while (EventType.ADDED, "one") not in events:  # noqa: ASYNC110 - the watch is another task's
                 await asyncio.sleep(0.02)
             assert [key.name for key in reflector.store] == ["one"]
-            assert await plugin.pre_bind(wanted) == Status.ok()
+            assert await plugin.pre_bind(context) == Status.ok()
             assert len(reflector.store) == 0
             waiting = await case.pod("waits", resourceClaims=[{"name": "dev", "resourceClaimName": "absent"}])
-            absent = await case.context(waiting, **decided("d1"))
+            absent = await case.context(waiting, **claim_decisions("d1"))
             assert (await plugin.pre_bind(absent)).code is Code.WAIT
             await case.create(claim("absent"))
-            while (EventType.ADDED, "absent") not in seen:  # noqa: ASYNC110 - the watch is another task's
+            while (EventType.ADDED, "absent") not in events:  # noqa: ASYNC110 - the watch is another task's
                 await asyncio.sleep(0.02)
             # All events of that claim have arrived before this one, and left no entry.
             assert [key.name for key in reflector.store] == ["absent"]
@@ -435,26 +442,32 @@ async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-@pytest.mark.parametrize("deleted", [pytest.param(True, id="deleted"), pytest.param(False, id="not deleted")])
-async def test_a_claim_that_another_binder_left_is_removed(case: Case, deleted: bool) -> None:
-    made = await case.pod("pod", containers=LIMITED)
+@pytest.mark.parametrize("is_deleted", [pytest.param(True, id="deleted"), pytest.param(False, id="not deleted")])
+async def test_a_claim_that_another_binder_left_is_removed(case: Case, is_deleted: bool) -> None:
+    created_pod = await case.pod("pod", containers=LIMITED)
     left = claim("ignored")
     left["metadata"] = {
         "generateName": "pod-extended-resources-",
         "annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"},
         "finalizers": [names.RESOURCE_CLAIM_PROTECTION],
         "ownerReferences": [
-            {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": made["metadata"]["uid"], "controller": True}
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "pod",
+                "uid": created_pod["metadata"]["uid"],
+                "controller": True,
+            }
         ],
     }
     name = (await case.create(left))["metadata"]["name"]
-    if deleted:
+    if is_deleted:
         await case.client.delete(RESOURCECLAIMS, case.namespace, name)
     # A process that is younger than the pod; creation times have whole seconds.
     case.client.clock = SteppedClock(SystemClock().now() + timedelta(seconds=2))
     plugin = await new_plugin(case.client)
-    wanted = await case.context(made, **extended(EXTENDED))
-    assert await plugin.pre_bind(wanted) == Status.ok()
-    (taken,) = await case.claims()
-    assert taken["metadata"]["name"] != name
-    assert made["metadata"]["uid"] in reserved_by(taken)
+    context = await case.context(created_pod, **extended_decision(EXTENDED))
+    assert await plugin.pre_bind(context) == Status.ok()
+    (new_claim,) = await case.claims()
+    assert new_claim["metadata"]["name"] != name
+    assert created_pod["metadata"]["uid"] in reserved_by(new_claim)

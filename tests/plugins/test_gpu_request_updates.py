@@ -12,11 +12,11 @@ from tests.live import Live
 ASKED = {names.GPU_FRACTION: "0.5", names.MPS: "true", names.GPU_FRACTION_CONTAINER: "main"}
 
 
-def stored(live: Live) -> dict[str, Any]:
+def stored_annotations(live: Live) -> dict[str, Any]:
     """Create the pod; returns its annotations as admitted."""
-    wanted = pod("pod", live.namespace)
-    wanted["metadata"]["annotations"] = ASKED
-    live.create(wanted)
+    body = pod("pod", live.namespace)
+    body["metadata"]["annotations"] = ASKED
+    live.create(body)
     annotations: dict[str, Any] = live.pod()["metadata"]["annotations"]
     return annotations
 
@@ -38,31 +38,33 @@ def changes() -> list[Any]:
 
 
 @pytest.mark.parametrize(("key", "value"), changes())
-def test_an_owned_annotation_cannot_be_changed_added_or_removed(guarded: Live, key: str, value: str | None) -> None:
-    before = stored(guarded)
-    error = denial(guarded, {key: value})
+def test_an_owned_annotation_cannot_be_changed_added_or_removed(
+    strict_pair: Live, key: str, value: str | None
+) -> None:
+    before = stored_annotations(strict_pair)
+    error = denial(strict_pair, {key: value})
     assert f"metadata.annotations[{key}]" in error
     assert "is fixed when the pod is created" in error
-    assert guarded.pod()["metadata"]["annotations"] == before
+    assert strict_pair.pod()["metadata"]["annotations"] == before
 
 
-def test_every_error_of_an_update_is_reported_and_foreign_fields_may_change(guarded: Live) -> None:
-    stored(guarded)
-    error = denial(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
+def test_every_error_of_an_update_is_reported_and_foreign_fields_may_change(strict_pair: Live) -> None:
+    stored_annotations(strict_pair)
+    error = denial(strict_pair, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
     for key in (names.GPU_FRACTION, names.MPS, names.GPU_MEMORY):
         assert error.count(f"metadata.annotations[{key}]") == 1
-    assert denial(guarded, {"other": "1"}) == ""
-    assert guarded.pod()["metadata"]["annotations"]["other"] == "1"
+    assert denial(strict_pair, {"other": "1"}) == ""
+    assert strict_pair.pod()["metadata"]["annotations"]["other"] == "1"
 
 
-def test_owned_annotations_cannot_change_while_the_webhook_is_down(guarded: Live) -> None:
+def test_owned_annotations_cannot_change_while_the_webhook_is_down(strict_pair: Live) -> None:
     """The policy does not cover updates: the validating hook of pods fails closed, and is called only for them."""
-    before = stored(guarded)
-    assert guarded.pair.webhook is not None
-    guarded.pair.webhook.stop()
+    before = stored_annotations(strict_pair)
+    assert strict_pair.pair.webhook is not None
+    strict_pair.pair.webhook.stop()
     try:
-        assert "failed calling webhook" in denial(guarded, {names.GPU_FRACTION: "0.4"})
-        assert denial(guarded, {"other": "1"}) == ""
-        assert guarded.pod()["metadata"]["annotations"] == {**before, "other": "1"}
+        assert "failed calling webhook" in denial(strict_pair, {names.GPU_FRACTION: "0.4"})
+        assert denial(strict_pair, {"other": "1"}) == ""
+        assert strict_pair.pod()["metadata"]["annotations"] == {**before, "other": "1"}
     finally:
-        guarded.pair.launch_webhook().wait_ready()
+        strict_pair.pair.launch_webhook().wait_ready()

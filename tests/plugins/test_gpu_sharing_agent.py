@@ -8,7 +8,7 @@ import pytest
 
 from localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from shared.api import names
-from tests.audit import audited
+from tests.audit import audit_events
 from tests.live import Live
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.waiting import LIMIT_S
@@ -55,7 +55,7 @@ def ready(agent: LocalProcess) -> bool:
 
 
 def agents_writes(shares: Shares) -> list[dict[str, Any]]:
-    mine = audited(shares.live, names.RESERVATION_SERVICE_ACCOUNT)
+    mine = audit_events(shares.live, names.RESERVATION_SERVICE_ACCOUNT)
     return [event for event in mine if event["verb"] == "patch"]
 
 

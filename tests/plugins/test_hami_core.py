@@ -6,27 +6,27 @@ from tests.live import Live
 from tests.plugins.sharing import Shares
 
 
-def limited(shares: Shares, name: str) -> str:
+def limit_of(shares: Shares, name: str) -> str:
     """Return the limit in the pod's ConfigMap; the pod is bound already."""
     prefix = shares.live.pod(name)["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
     return shares.maps()[f"{prefix}-0"][names.DEVICE_MEMORY_LIMIT]
 
 
-def test_a_half_is_limited_to_half_of_the_memory(guarded: Live) -> None:
-    shares = Shares(guarded)
+def test_a_half_is_limited_to_half_of_the_memory(strict_pair: Live) -> None:
+    shares = Shares(strict_pair)
     shares.share("half", "limited")
-    guarded.phase("half", "Succeeded")
-    stored = guarded.pod("half")
+    strict_pair.phase("half", "Succeeded")
+    stored = strict_pair.pod("half")
     name = f"{stored['metadata']['annotations'][names.SHARED_GPU_CONFIGMAP]}-0"
-    assert limited(shares, "half") == f"{GPU_MEMORY_MIB // 2}m"
-    env = {one["name"]: one for one in stored["spec"]["containers"][0]["env"]}
+    assert limit_of(shares, "half") == f"{GPU_MEMORY_MIB // 2}m"
+    env = {entry["name"]: entry for entry in stored["spec"]["containers"][0]["env"]}
     reference = {"name": name, "key": names.DEVICE_MEMORY_LIMIT, "optional": True}
     assert env[names.DEVICE_MEMORY_LIMIT]["valueFrom"] == {"configMapKeyRef": reference}
 
 
-def test_a_share_of_an_amount_of_memory_is_limited_to_exactly_that(guarded: Live) -> None:
-    shares = Shares(guarded)
+def test_a_share_of_an_amount_of_memory_is_limited_to_exactly_that(strict_pair: Live) -> None:
+    shares = Shares(strict_pair)
     shares.make("memory", annotations={names.GPU_FRACTION: None, names.GPU_MEMORY: "4100"})
     shares.ask("memory", ["exact"], receivedGPU={"count": 1, "portion": "0.03"})
-    guarded.phase("memory", "Succeeded")
-    assert limited(shares, "memory") == "4100m"
+    strict_pair.phase("memory", "Succeeded")
+    assert limit_of(shares, "memory") == "4100m"

@@ -17,21 +17,21 @@ from tests.plugins.sharing import Shares
 
 def container(**requests: str) -> dict[str, Any]:
     """A container; ``gpu`` is limited, too, as GPUs must be."""
-    asked = {"gpu": names.RESOURCE_GPU}
-    resources: dict[str, Any] = {"requests": {asked.get(key, key): value for key, value in requests.items()}}
+    resource_names = {"gpu": names.RESOURCE_GPU}
+    resources: dict[str, Any] = {"requests": {resource_names.get(key, key): value for key, value in requests.items()}}
     if "gpu" in requests:
         resources["limits"] = {names.RESOURCE_GPU: requests["gpu"]}
     return {"name": "main", "image": "registry.example/app:1", "resources": resources}
 
 
 @pytest.fixture
-def node(guarded: Live) -> str:
+def node(strict_pair: Live) -> str:
     """A node for this test only: 4 cpu, 8Gi, 2 GPUs, 4 pods."""
-    made = node_object(f"small-{uuid.uuid4().hex[:8]}", gpus=2)
+    body = node_object(f"small-{uuid.uuid4().hex[:8]}", gpus=2)
     room = {"cpu": "4", "memory": "8Gi", "pods": "4", names.RESOURCE_GPU: "2"}
-    made["status"] |= {"capacity": room, "allocatable": room}
-    guarded.cluster.api.post("/api/v1/nodes", made)
-    return str(made["metadata"]["name"])
+    body["status"] |= {"capacity": room, "allocatable": room}
+    strict_pair.cluster.api.post("/api/v1/nodes", body)
+    return str(body["metadata"]["name"])
 
 
 def bind(live: Live, name: str, node: str, *phases: str, **requests: str) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def bind(live: Live, name: str, node: str, *phases: str, **requests: str) -> dic
     return status
 
 
-def test_a_pod_that_fits_exactly_is_bound(guarded: Live, node: str) -> None:
-    bind(guarded, "first", node, "Succeeded", cpu="1500m", memory="8Gi", gpu="2")
-    bind(guarded, "second", node, "Succeeded", cpu="2500m")
+def test_a_pod_that_fits_exactly_is_bound(strict_pair: Live, node: str) -> None:
+    bind(strict_pair, "first", node, "Succeeded", cpu="1500m", memory="8Gi", gpu="2")
+    bind(strict_pair, "second", node, "Succeeded", cpu="2500m")
 
 
 @pytest.mark.parametrize(
@@ -55,23 +55,23 @@ def test_a_pod_that_fits_exactly_is_bound(guarded: Live, node: str) -> None:
     ],
 )
 def test_a_pod_that_does_not_fit_is_reported_and_not_bound(
-    guarded: Live, node: str, first: dict[str, str], second: dict[str, str], named: str
+    strict_pair: Live, node: str, first: dict[str, str], second: dict[str, str], named: str
 ) -> None:
-    bind(guarded, "first", node, "Succeeded", **first)
-    status = bind(guarded, "second", node, "Failed", **second)
+    bind(strict_pair, "first", node, "Succeeded", **first)
+    status = bind(strict_pair, "second", node, "Failed", **second)
     assert status["reason"].startswith(f"Rejected: node_fit: node {node} has too little left of {named}")
     assert status["suggestion"] == "RescheduleElsewhere"
-    assert guarded.event("second", "BindingFailed").endswith("(suggestion: RescheduleElsewhere)")
-    assert "nodeName" not in guarded.pod("second")["spec"]
+    assert strict_pair.event("second", "BindingFailed").endswith("(suggestion: RescheduleElsewhere)")
+    assert "nodeName" not in strict_pair.pod("second")["spec"]
 
 
-def test_ended_pods_free_their_resources(guarded: Live, node: str) -> None:
-    bind(guarded, "first", node, "Succeeded", cpu="3")
-    bind(guarded, "second", node, "Failed", cpu="2")
-    guarded.kubectl("delete", "pod", "first", "--grace-period=0", "--force")
-    guarded.kubectl("delete", "bindrequest", "second")
-    guarded.request_bind("second", node)
-    guarded.phase("second", "Succeeded")
+def test_ended_pods_free_their_resources(strict_pair: Live, node: str) -> None:
+    bind(strict_pair, "first", node, "Succeeded", cpu="3")
+    bind(strict_pair, "second", node, "Failed", cpu="2")
+    strict_pair.kubectl("delete", "pod", "first", "--grace-period=0", "--force")
+    strict_pair.kubectl("delete", "bindrequest", "second")
+    strict_pair.request_bind("second", node)
+    strict_pair.phase("second", "Succeeded")
 
 
 def bind_together(live: Live, node: str, count: int, **requests: str) -> list[dict[str, Any]]:
@@ -88,19 +88,19 @@ def bind_together(live: Live, node: str, count: int, **requests: str) -> list[di
     [pytest.param({"gpu": "1"}, 2, id="two GPUs"), pytest.param({}, 4, id="four places")],
 )
 def test_pods_bound_concurrently_never_exceed_a_nodes_capacity(
-    guarded: Live, node: str, requests: dict[str, str], room: int
+    strict_pair: Live, node: str, requests: dict[str, str], room: int
 ) -> None:
-    ends = bind_together(guarded, node, 10, **requests)
+    ends = bind_together(strict_pair, node, 10, **requests)
     assert Counter(end["phase"] for end in ends) == {"Succeeded": room, "Failed": 10 - room}
     assert {end["suggestion"] for end in ends if end["phase"] == "Failed"} == {"RescheduleElsewhere"}
-    found = guarded.cluster.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")["items"]
-    assert len(found) == room
+    pods = strict_pair.cluster.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")["items"]
+    assert len(pods) == room
 
 
-def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(guarded: Live, node: str) -> None:
-    bind(guarded, "pod", node, "Succeeded")
-    events = map(json.loads, guarded.cluster.audit_log.read_text().splitlines())
-    asked = [
+def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(strict_pair: Live, node: str) -> None:
+    bind(strict_pair, "pod", node, "Succeeded")
+    events = map(json.loads, strict_pair.cluster.audit_log.read_text().splitlines())
+    reads = [
         event["requestURI"].partition("&limit")[0]
         for event in events
         if event["stage"] == "ResponseComplete"
@@ -108,15 +108,15 @@ def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(guarded: Li
         and event["verb"] in ("get", "list")
         and node in event["requestURI"]
     ]
-    assert asked == [f"/api/v1/nodes/{node}", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"]
+    assert reads == [f"/api/v1/nodes/{node}", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"]
 
 
-def test_a_reservation_pod_uses_the_nodes_resources(guarded: Live, node: str) -> None:
-    series = Series(guarded)
-    shares = Shares(guarded)
+def test_a_reservation_pod_uses_the_nodes_resources(strict_pair: Live, node: str) -> None:
+    series = Series(strict_pair)
+    shares = Shares(strict_pair)
     for name in ("half", "other-half"):
         shares.share(name, "room", node=node)
-        guarded.phase(name, "Succeeded")
-    status = bind(guarded, "whole", node, "Failed", gpu="2")
+        strict_pair.phase(name, "Succeeded")
+    status = bind(strict_pair, "whole", node, "Failed", gpu="2")
     assert f"node {node} has too little left of nvidia.com/gpu (requests 2, free 1 of 2)" in status["reason"]
     assert series.increase("node_fit_misfits_total", resource="gpu") == 1

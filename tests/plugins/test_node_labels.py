@@ -24,13 +24,13 @@ class Counting(KubeClient):
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Counting]:
-    opened = Counting(await load_access(cluster.kubeconfig))
-    opened.read = []
-    async with opened:
-        yield opened
+    client = Counting(await load_access(cluster.kubeconfig))
+    client.read = []
+    async with client:
+        yield client
 
 
-def mirrored(name: str, version: str = "1") -> dict[str, Any]:
+def cached_node(name: str, version: str = "1") -> dict[str, Any]:
     """A node as the reconciler caches it."""
     return {"metadata": {"name": name, "resourceVersion": version}}
 
@@ -40,24 +40,24 @@ async def test_a_node_is_read_once_for_each_version(client: Counting) -> None:
     stored = await client.get(NODES, "", "gpu-node-0")
     client.read.clear()
     for version in ("1", "1", "2", "2"):
-        found = await labels.get(mirrored("gpu-node-0", version))
-        assert found is not None
-        assert found.labels == stored["metadata"]["labels"]
+        node = await labels.get(cached_node("gpu-node-0", version))
+        assert node is not None
+        assert node.labels == stored["metadata"]["labels"]
     assert client.read == ["gpu-node-0", "gpu-node-0"]
 
 
 async def test_the_node_that_was_not_used_for_longest_is_evicted(client: Counting) -> None:
     labels = NodeLabels(client, capacity=2)
     for name in ("gpu-node-0", "gpu-node-1", "gpu-node-0", "gpu-node-2"):
-        await labels.get(mirrored(name))
+        await labels.get(cached_node(name))
     assert len(labels) == 2
     client.read.clear()
     for name in ("gpu-node-0", "gpu-node-2", "gpu-node-1"):
-        await labels.get(mirrored(name))
+        await labels.get(cached_node(name))
     assert client.read == ["gpu-node-1"]
 
 
 async def test_a_node_that_does_not_exist_is_none_and_not_cached(client: Counting) -> None:
     labels = NodeLabels(client)
-    assert await labels.get(mirrored("no-such-node")) is None
+    assert await labels.get(cached_node("no-such-node")) is None
     assert len(labels) == 0

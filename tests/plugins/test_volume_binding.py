@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.api import names
-from tests.audit import PLAIN_BIND, Calls, counted, writes_about
+from tests.audit import PLAIN_BIND, Calls, count_calls, writes_about
 from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.storage import PROVISIONER, Storage
@@ -16,9 +16,9 @@ from tests.plugins.storage import PROVISIONER, Storage
 @pytest.fixture
 def storage(pair: Live) -> Iterator[Storage]:
     """The storage of this test."""
-    made = Storage(pair)
-    yield made
-    made.clean()
+    storage = Storage(pair)
+    yield storage
+    storage.clean()
 
 
 def failure(live: Live, name: str = "pod") -> dict[str, Any]:
@@ -103,14 +103,14 @@ def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storag
     expected: Calls = Counter({read: 8, ("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8})
     # If the controller's writes caused reconciles, it would be 16 to 32. On a slow machine a wait may be
     # reported, which takes one more.
-    assert 8 <= counted(pair, "bowline-reconciler", expected)[read] < 13
+    assert 8 <= count_calls(pair, "bowline-reconciler", expected)[read] < 13
 
 
 def test_a_volume_reserved_for_the_claim_by_hand_is_used_and_not_marked(pair: Live, storage: Storage) -> None:
     storage.make_class()
     storage.make_volume("any")
-    kept = {"namespace": pair.namespace, "name": "data"}
-    storage.make_volume("kept", size="9Gi", claimRef=kept)
+    claim_ref = {"namespace": pair.namespace, "name": "data"}
+    storage.make_volume("kept", size="9Gi", claimRef=claim_ref)
     storage.make_claim()
     storage.make_pod()
     pair.request_bind()
@@ -170,12 +170,12 @@ def test_a_volume_is_requested_and_awaited(pair: Live, storage: Storage) -> None
     assert storage.asked_for() == "gpu-node-0"
     assert "nodeName" not in pair.pod()["spec"]
     storage.provision()
-    done = pair.phase("pod", "Succeeded")
-    assert "failedAttempts" not in done["status"]
+    request = pair.phase("pod", "Succeeded")
+    assert "failedAttempts" not in request["status"]
     assert series.increase("volume_binding_claim_bound_seconds_count", how="dynamic") == 1
     assert storage.claim()["metadata"]["annotations"]["example.com/note"] == "kept"
-    writes = [what for verb, what in writes_about(pair, user="bowline-reconciler") if verb != "create"]
-    assert [what for what in writes if what != "bindrequests/status"] == ["persistentvolumeclaims"]
+    writes = [resource for verb, resource in writes_about(pair, user="bowline-reconciler") if verb != "create"]
+    assert [resource for resource in writes if resource != "bindrequests/status"] == ["persistentvolumeclaims"]
 
 
 def test_a_rejection_is_terminal_for_the_node(pair: Live, storage: Storage) -> None:

@@ -44,7 +44,7 @@ def local_kept_by_hand(storage: Storage, name: str) -> None:
     storage.make_claim(name)
 
 
-def made(storage: Storage, name: str) -> None:
+def create_volume(storage: Storage, name: str) -> None:
     storage.make_claim(name)
 
 
@@ -57,20 +57,20 @@ def left(storage: Storage, name: str) -> tuple[Mapping[str, Any], Mapping[str, A
     claim, volume = storage.claim(name), live.cluster.api.get(path)
     assert volume["spec"]["claimRef"].pop("uid") == claim["metadata"]["uid"]
     assert volume["spec"]["claimRef"].pop("resourceVersion")
-    for found in (claim, volume):
+    for obj in (claim, volume):
         for key in _OWN:
-            found["metadata"].pop(key, None)
+            obj["metadata"].pop(key, None)
     volume["status"].pop("lastPhaseTransitionTime", None)
     volume["spec"].pop("csi", None)
-    return _renamed(claim, name), _renamed(volume, name)
+    return _rename(claim, name), _rename(volume, name)
 
 
-def _renamed(value: Any, name: str) -> Any:
+def _rename(value: Any, name: str) -> Any:
     """The same object, called ``it``."""
     if isinstance(value, dict):
-        return {key: _renamed(inner, name) for key, inner in value.items()}
+        return {key: _rename(inner, name) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_renamed(inner, name) for inner in value]
+        return [_rename(inner, name) for inner in value]
     return value.replace(name, "it") if isinstance(value, str) else value
 
 
@@ -79,7 +79,7 @@ def _renamed(value: Any, name: str) -> Any:
     [
         pytest.param("kubernetes.io/no-provisioner", local, id="a free local volume"),
         pytest.param("kubernetes.io/no-provisioner", local_kept_by_hand, id="a volume kept for the claim by hand"),
-        pytest.param(PROVISIONER, made, id="a volume that is made"),
+        pytest.param(PROVISIONER, create_volume, id="a volume that is made"),
     ],
 )
 def test_both_schedulers_set_the_same_fields(

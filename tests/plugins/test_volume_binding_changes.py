@@ -31,29 +31,29 @@ ELSEWHERE = (Code.FATAL, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE
 
 @pytest.fixture
 def storage(bare_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Storage]:
-    made = Storage(LiveCluster(bare_cluster, f"test-{abs(hash(request.node.name)) % 10**8}"))
-    bare_cluster.make_namespace(made.live.namespace)
-    yield made
-    made.clean()
+    storage = Storage(LiveCluster(bare_cluster, f"test-{abs(hash(request.node.name)) % 10**8}"))
+    bare_cluster.make_namespace(storage.live.namespace)
+    yield storage
+    storage.clean()
 
 
 class Counting(KubeClient):
     """Records the lists."""
 
-    listed: list[str]
+    lists: list[str]
 
     async def list_all(self, resource: Resource, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        self.listed.append(resource.plural)
+        self.lists.append(resource.plural)
         return await super().list_all(resource, *args, **kwargs)
 
 
 @pytest.fixture
 async def client(bare_cluster: Cluster) -> AsyncIterator[Counting]:
     clock = SteppedClock()
-    opened = Counting(await load_access(bare_cluster.kubeconfig), ClientOptions(name="bowline-test", clock=clock))
-    opened.listed = []
-    async with opened:
-        yield opened
+    client = Counting(await load_access(bare_cluster.kubeconfig), ClientOptions(name="bowline-test", clock=clock))
+    client.lists = []
+    async with client:
+        yield client
 
 
 async def process(client: KubeClient, **args: Any) -> VolumeBinding:
@@ -66,10 +66,10 @@ async def context(storage: Storage, client: KubeClient, name: str, *claims: str)
     """A context for a pod that mounts the claims; neither pod nor request need be stored."""
     namespace = storage.live.namespace
     request = decode_bind_request(stored(bind_request(name, NODE, namespace, f"uid-{name}"), f"br-{name}"))
-    mounted = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
+    cached_pod = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
     node = await client.get(NODES.as_metadata(), "", NODE)
     log = logging.LoggerAdapter(logging.getLogger(__name__))
-    return BindContext(request, mounted, node, 1, "a", SystemClock().now(), client, log)
+    return BindContext(request, cached_pod, node, 1, "a", SystemClock().now(), client, log)
 
 
 def make_available(storage: Storage, short: str, node: str = NODE, **fields: Any) -> None:
@@ -81,8 +81,8 @@ def make_available(storage: Storage, short: str, node: str = NODE, **fields: Any
 def bind_by_hand(storage: Storage, claim: str, short: str) -> None:
     """Bind the two, as the volume controller would."""
     api, path = storage.live.cluster.api, storage.claim_path(claim)
-    done = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": storage.name(short)}}
-    api.patch(path, done)
+    change = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": storage.name(short)}}
+    api.patch(path, change)
 
 
 def verdict(status: Status) -> tuple[Code, Reason | None, Suggestion | None]:
@@ -178,5 +178,5 @@ async def test_waits_for_a_provisioner_share_one_list_of_capacities(storage: Sto
     clock.step(timedelta(seconds=5))
     for c in waits:
         assert "its driver reports no room" in (await plugin.pre_bind(c)).message
-    assert client.listed.count(CSISTORAGECAPACITIES.plural) == 1
+    assert client.lists.count(CSISTORAGECAPACITIES.plural) == 1
     api.delete(f"/apis/storage.k8s.io/v1/csidrivers/{PROVISIONER}")

@@ -41,19 +41,19 @@ SEEN_NODE = {"metadata": {"name": "gpu-node-0", "resourceVersion": "1"}}
 @pytest.fixture
 def storage(cluster: Cluster) -> Iterator[Storage]:
     """The storage of this test, in its own namespace."""
-    made = Storage(LiveCluster(cluster, f"test-{uuid.uuid4().hex[:8]}"))
-    cluster.make_namespace(made.live.namespace)
-    made.make_class()
-    yield made
-    made.clean()
-    cluster.kubectl("delete", "namespace", made.live.namespace, "--wait=false")
+    storage = Storage(LiveCluster(cluster, f"test-{uuid.uuid4().hex[:8]}"))
+    cluster.make_namespace(storage.live.namespace)
+    storage.make_class()
+    yield storage
+    storage.clean()
+    cluster.kubectl("delete", "namespace", storage.live.namespace, "--wait=false")
 
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
     """The administrator's client."""
-    async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as opened:
-        yield opened
+    async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as kube_client:
+        yield kube_client
 
 
 async def process(client: KubeClient) -> VolumeBinding:
@@ -67,10 +67,10 @@ def context(storage: Storage, name: str, *claims: str) -> BindContext:
     """Return a context for a pod that mounts the claims; neither pod nor request need be stored."""
     namespace = storage.live.namespace
     request = decode_bind_request(stored(bind_request(name, "gpu-node-0", namespace, f"uid-{name}"), f"br-{name}"))
-    mounted = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
+    cached_pod = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
     log = logging.LoggerAdapter(logging.getLogger(__name__))
     # An attempt's node is the reconciler's trimmed view: identity and GPU labels.
-    return BindContext(request, mounted, SEEN_NODE, 1, "a", SystemClock().now(), None, log)  # type: ignore[arg-type]
+    return BindContext(request, cached_pod, SEEN_NODE, 1, "a", SystemClock().now(), None, log)  # type: ignore[arg-type]
 
 
 async def bound_volume(storage: Storage, claim: str) -> str:
@@ -105,8 +105,8 @@ async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: 
     binds = [result_of(processes[number % 3], context(storage, name, name)) for number, name in enumerate(claims)]
     answers = await asyncio.gather(*binds)
     assert sorted(answer.code for answer in answers) == [Code.FATAL, *[Code.OK] * 5]
-    (refused,) = (answer for answer in answers if answer.code is Code.FATAL)
-    assert (refused.reason, refused.suggestion) == (Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    (failure,) = (answer for answer in answers if answer.code is Code.FATAL)
+    assert (failure.reason, failure.suggestion) == (Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
     took = [name for name, answer in zip(claims, answers, strict=True) if answer.code is Code.OK]
     assert {await bound_volume(storage, name) for name in took} == set(claims[:-1])
 
@@ -114,7 +114,7 @@ async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: 
 class Counting(KubeClient):
     """Records the volumes that it was to write, and the claims that it has read."""
 
-    written: list[str]
+    writes: list[str]
     read: list[str]
 
     async def get(self, resource: Resource, namespace: str, name: str, **kwargs: Any) -> dict[str, Any]:
@@ -124,16 +124,16 @@ class Counting(KubeClient):
 
     async def patch(self, resource: Resource, namespace: str, name: str, body: Any, **kwargs: Any) -> dict[str, Any]:
         if resource == PERSISTENTVOLUMES:
-            self.written.append(name)
+            self.writes.append(name)
         return await super().patch(resource, namespace, name, body, **kwargs)
 
 
 @asynccontextmanager
 async def counting(cluster: Cluster) -> AsyncIterator[Counting]:
     """The administrator's client, with a record."""
-    async with Counting(await load_access(cluster.kubeconfig)) as opened:
-        client = cast(Counting, opened)
-        client.written, client.read = [], []
+    async with Counting(await load_access(cluster.kubeconfig)) as kube_client:
+        client = cast(Counting, kube_client)
+        client.writes, client.read = [], []
         yield client
 
 
@@ -146,15 +146,19 @@ async def test_pods_of_one_process_never_write_the_same_volume(storage: Storage,
         plugin = await process(client)
         answers = await asyncio.gather(*(result_of(plugin, context(storage, name, name)) for name in claims))
     assert {answer.code for answer in answers} == {Code.OK}
-    assert sorted(client.written) == [storage.name(name) for name in claims]
+    assert sorted(client.writes) == [storage.name(name) for name in claims]
 
 
 async def test_pods_that_share_a_claim_agree_on_its_volume(storage: Storage, client: KubeClient) -> None:
     storage.make_claim()
     for short in ("a", "b", "c"):
         storage.make_volume(short)
-    here, there = await process(client), await process(client)
-    binds = [result_of(plugin, context(storage, f"p{n}", "data")) for n in range(4) for plugin in (here, there)]
+    first_process, second_process = await process(client), await process(client)
+    binds = [
+        result_of(plugin, context(storage, f"p{n}", "data"))
+        for n in range(4)
+        for plugin in (first_process, second_process)
+    ]
     assert {answer.code for answer in await asyncio.gather(*binds)} == {Code.OK}
     volume = await bound_volume(storage, "data")
     # All of them chose the same one: none of the others was written and had to be released.
@@ -169,9 +173,9 @@ async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflec
         events: list[tuple[EventType, str]] = []
 
         def on_event(
-            kind: EventType, key: ObjectKey, old: Any, new: Any, seen: Any = events, source: Any = source
+            kind: EventType, key: ObjectKey, old: Any, new: Any, event_log: Any = events, source: Any = source
         ) -> None:
-            seen.append((kind, key.name))
+            event_log.append((kind, key.name))
             if source.on_change is not None:
                 source.on_change(old, new)
 
@@ -190,12 +194,12 @@ async def test_a_lagging_cache_costs_one_read_and_nothing_else(storage: Storage,
     for name in ("first", "second", "third"):
         storage.make_claim(name)
     storage.make_volume("a")
-    plugin, other = await process(client), await process(client)
+    plugin, second_plugin = await process(client), await process(client)
     await mirror(plugin, client)
     # Bound by another process meanwhile: the cache still shows it free.
-    assert (await result_of(other, context(storage, "first", "first"))).code is Code.OK
-    refused = await result_of(plugin, context(storage, "second", "second"))
-    assert refused.code is Code.FATAL
+    assert (await result_of(second_plugin, context(storage, "first", "first"))).code is Code.OK
+    failure = await result_of(plugin, context(storage, "second", "second"))
+    assert failure.code is Code.FATAL
     # Created meanwhile: it is not in the cache, which proves nothing.
     storage.make_volume("b")
     assert (await result_of(plugin, context(storage, "third", "third"))).code is Code.OK
@@ -207,10 +211,10 @@ async def test_a_stale_cache_of_several_volumes_hides_no_free_one(storage: Stora
         storage.make_claim(name)
     for short in ("a", "b", "c"):
         storage.make_volume(short)
-    plugin, other = await process(client), await process(client)
+    plugin, second_plugin = await process(client), await process(client)
     await mirror(plugin, client)
     for name in ("first", "second"):
-        assert (await result_of(other, context(storage, name, name))).code is Code.OK
+        assert (await result_of(second_plugin, context(storage, name, name))).code is Code.OK
     status = await plugin.pre_bind(context(storage, "third", "third"))
     assert status.reasons == (f"claim third is being bound to volume {storage.name('c')}",)
 
@@ -240,26 +244,26 @@ async def test_a_volume_ends_a_wait_if_it_is_withdrawn(storage: Storage, client:
     storage.make_claim()
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")
-    other = context(storage, "other", "data").request.key
+    second_request = context(storage, "other", "data").request.key
     _, (volumes, _), _ = await mirror(plugin, client)
-    hinted: list[tuple[str, bool, bool]] = []
+    hints: list[tuple[str, bool, bool]] = []
     hint = next(source.queueing_hint for source in plugin.event_sources() if source.resource == PERSISTENTVOLUMES)
     assert hint is not None
 
     def on_event(_: EventType, key: ObjectKey, __: Any, new: Any) -> None:
         if key.name == storage.name("v"):
             state = f"{new['volume'].phase} {bool(new['volume'].claim_uid)}"
-            hinted.append((state, hint(c.request.key, new), hint(other, new)))
+            hints.append((state, hint(c.request.key, new), hint(second_request, new)))
 
     volumes.on_event = on_event
     watching = asyncio.create_task(volumes.run())
     try:
         assert (await result_of(plugin, c)).code is Code.OK
-        await until(lambda: hinted and hinted[-1][0] == "Bound True")
-        assert hinted == [("Available True", False, True), ("Bound True", False, True)]
+        await until(lambda: hints and hints[-1][0] == "Bound True")
+        assert hints == [("Available True", False, True), ("Bound True", False, True)]
         storage.live.cluster.api.patch(storage.volume_path("v"), {"spec": {"claimRef": None}})
-        await until(lambda: len(hinted) > 2)
-        assert hinted[2] == ("Bound False", True, True)
+        await until(lambda: len(hints) > 2)
+        assert hints[2] == ("Bound False", True, True)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -317,8 +321,8 @@ async def test_a_lost_reply_is_followed_by_a_read(storage: Storage, cluster: Clu
         storage.make_volume(short)
     for name in ("one", "two"):
         storage.make_claim(name)
-    async with Forgetful(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as opened:
-        client = cast(Forgetful, opened)
+    async with Forgetful(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as kube_client:
+        client = cast(Forgetful, kube_client)
         plugin, c = await process(client), context(storage, "pod", "one", "two")
         client.lose = nth
         with pytest.raises(NoResponse):
@@ -328,8 +332,8 @@ async def test_a_lost_reply_is_followed_by_a_read(storage: Storage, cluster: Clu
         assert await result_of(plugin, c) == Status.ok()
     assert await bound_volume(storage, "one") != await bound_volume(storage, "two")
     # One volume for each claim, and none that was kept in vain.
-    kept = [short for short in ("a", "b", "spare") if storage.volume(short)["spec"].get("claimRef")]
-    assert len(kept) == 2
+    reserved_volumes = [short for short in ("a", "b", "spare") if storage.volume(short)["spec"].get("claimRef")]
+    assert len(reserved_volumes) == 2
 
 
 async def test_a_missing_right_is_named(storage: Storage, cluster: Cluster) -> None:

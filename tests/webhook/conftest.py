@@ -25,7 +25,7 @@ def leaf() -> Leaf:
 
 
 @pytest.fixture
-async def served(leaf: Leaf) -> AsyncIterator[Served]:
+async def listener(leaf: Leaf) -> AsyncIterator[Served]:
     """A listener whose chain modifies pods and denies those that are marked for it."""
     registry = CollectorRegistry()
     metrics = WebhookMetrics(registry, ["marker"])

@@ -29,13 +29,13 @@ class Running:
         # The last line may be incomplete.
         return [json.loads(line) for line in self.log.read_text().split("\n")[:-1]]
 
-    def logged(self, message: str) -> dict[str, Any]:
+    def wait_for_line(self, message: str) -> dict[str, Any]:
         """Wait for a log line with this message."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
-            found = next((line for line in self.lines() if line["message"] == message), None)
-            if found is not None:
-                return found
+            entry = next((line for line in self.lines() if line["message"] == message), None)
+            if entry is not None:
+                return entry
             assert self.popen.poll() is None, self.log.read_text()
             time.sleep(_POLL_S)
         raise AssertionError(f"not logged: {message!r}:\n{self.log.read_text()}")
@@ -43,11 +43,11 @@ class Running:
     @property
     def port(self) -> int:
         """The port that serves reviews."""
-        return int(self.logged("answering reviews")["address"].rpartition(":")[2])
+        return int(self.wait_for_line("answering reviews")["address"].rpartition(":")[2])
 
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of a page of the metrics address."""
-        host, _, port = self.logged("serving probes and metrics")["address"].rpartition(":")
+        host, _, port = self.wait_for_line("serving probes and metrics")["address"].rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
         try:
             connection.request("GET", path)
@@ -63,7 +63,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "webhook", *listen, *arguments]
 
 
-def ended(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def run_failing(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a webhook that must fail to start; returns how it exited."""
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment()

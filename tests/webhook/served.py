@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
-from tests.unit.webhook.reviews import encoded
+from tests.unit.webhook.reviews import encode
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
 from webhook.tls.serving import ServingContext
@@ -32,7 +32,7 @@ class Served:
 
     async def review(self, path: str, document: Any) -> dict[str, Any]:
         """Send a review; returns its response."""
-        async with self.client.post(path, data=io.BytesIO(encoded(document)), headers=JSON) as answer:
+        async with self.client.post(path, data=io.BytesIO(encode(document)), headers=JSON) as answer:
             assert answer.status == 200
             assert answer.content_type == "application/json"
             response: dict[str, Any] = orjson.loads(await answer.read())["response"]
@@ -65,7 +65,7 @@ def with_head(*lines: str, method: str = "POST", target: str = "/", version: str
 
 def answers(out: bytes) -> list[tuple[int, bytes, bool]]:
     """Return status, body and whether it is the last, for each HTTP response. Fails on anything else."""
-    found = []
+    responses = []
     while out:
         first, _, out = out.partition(b"\r\n\r\n")
         status = re.fullmatch(rb"HTTP/1\.[01] (\d{3}) [ \w-]+", first.split(b"\r\n")[0])
@@ -73,6 +73,6 @@ def answers(out: bytes) -> list[tuple[int, bytes, bool]]:
         length = re.search(rb"\r\nContent-Length: (\d+)", first)
         size = int(length[1]) if length else 0
         assert len(out) >= size
-        found.append((int(status[1]), out[:size], b"\r\nConnection: close" in first))
+        responses.append((int(status[1]), out[:size], b"\r\nConnection: close" in first))
         out = out[size:]
-    return found
+    return responses

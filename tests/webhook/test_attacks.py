@@ -19,7 +19,7 @@ import yaml
 
 from localcluster.certs import Authority, Identity, write_pair
 from shared.api.quantity import parse_quantity
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, running
 from webhook.bodies import MAX_BODY, MAX_HELD
@@ -28,7 +28,7 @@ from webhook.tls.ca import Leaf, to_pem
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKER, CALLER = "127.0.0.66", "127.0.0.2"
 API_SERVER = "kube-apiserver"
-SHARE = encoded(review(pod({"gpu-fraction": "0.5"})))
+SHARE = encode(review(pod({"gpu-fraction": "0.5"})))
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
@@ -39,7 +39,7 @@ def memory_limit() -> int:
 
 
 @pytest.fixture(scope="module")
-def limited() -> Iterator[Callable[[int], None]]:
+def limit_process_memory() -> Iterator[Callable[[int], None]]:
     """Yield a function that limits a process as the chart does."""
     limit = memory_limit()
     for parent, file in ((_V1, "memory.limit_in_bytes"), (_V2, "memory.max")):
@@ -81,7 +81,7 @@ def process(
     request: pytest.FixtureRequest,
     leaf: Leaf,
     callers: Authority,
-    limited: Callable[[int], None],
+    limit_process_memory: Callable[[int], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("attacked")
@@ -91,10 +91,10 @@ def process(
     flags = [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
     if request.param:
         flags += [f"--client-ca-file={folder / 'callers.crt'}", f"--client-allowed-name={API_SERVER}"]
-    with running(folder, *flags) as found:
-        limited(found.popen.pid)
-        found.logged("answering reviews")
-        yield found
+    with running(folder, *flags) as webhook:
+        limit_process_memory(webhook.popen.pid)
+        webhook.wait_for_line("answering reviews")
+        yield webhook
 
 
 class Attack:
@@ -118,7 +118,7 @@ class Attack:
     async def send(self, *parts: bytes, times: int) -> None:
         """Send this on so many connections; errors are ignored."""
 
-        async def one() -> None:
+        async def send_once() -> None:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(LIMIT_S):
                     _, writer = await self.connect()
@@ -127,9 +127,9 @@ class Attack:
                         await writer.drain()
 
         for _ in range(0, times, 32):
-            await asyncio.gather(*(one() for _ in range(32)))
+            await asyncio.gather(*(send_once() for _ in range(32)))
 
-    async def reviewed(self, body: bytes = SHARE) -> int:
+    async def review_status(self, body: bytes = SHARE) -> int:
         """Send a review from the other address; returns the status."""
         async with asyncio.timeout(LIMIT_S):
             reader, writer = await self.connect(CALLER)
@@ -143,39 +143,39 @@ def head(length: int, query: str = "", path: str = "/mutate/pods") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def whole(body: bytes) -> bytes:
+def with_headers(body: bytes) -> bytes:
     return head(len(body)) + body
 
 
-def filled(filler: str, size: int) -> bytes:
+def filled_review(filler: str, size: int) -> bytes:
     """Return a review of a pod with a list of so many bytes."""
-    return encoded(review(pod(tolerations="HERE"))).replace(
+    return encode(review(pod(tolerations="HERE"))).replace(
         b'"HERE"', f"[{(filler + ',') * (size // (len(filler) + 1))}{filler}]".encode()
     )
 
 
 def wrong_containers(count: int) -> bytes:
-    return encoded(review(pod(containers=[1] * count)))
+    return encode(review(pod(containers=[1] * count)))
 
 
 def devices(count: int) -> bytes:
     limits = {f"nvidia.com/mig-{i}": "0.5" for i in range(count)}
-    return encoded(review(pod(containers=[{"name": "m", "resources": {"limits": limits}}])))
+    return encode(review(pod(containers=[{"name": "m", "resources": {"limits": limits}}])))
 
 
 def long_strings() -> bytes:
     """Return the largest body, in which each character takes four bytes of memory."""
-    return encoded(review(pod({"note": "\U0001f600" + "x" * (MAX_BODY - 2000)})))
+    return encode(review(pod({"note": "\U0001f600" + "x" * (MAX_BODY - 2000)})))
 
 
 @pytest.fixture
 async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Path) -> AsyncIterator[Attack]:
     trust, caller = (ssl.create_default_context(cadata=to_pem([leaf.signer]).decode()) for _ in range(2))
     caller.load_cert_chain(*write_pair(tmp_path, "caller", callers.client(Identity(API_SERVER))))
-    metrics = process.logged("serving probes and metrics")["address"].rpartition(":")[2]
-    made = Attack(process.port, int(metrics), trust, caller)
-    yield made
-    for writer in made.writers:
+    metrics = process.wait_for_line("serving probes and metrics")["address"].rpartition(":")[2]
+    attack = Attack(process.port, int(metrics), trust, caller)
+    yield attack
+    for writer in attack.writers:
         writer.transport.abort()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(1):
@@ -193,22 +193,22 @@ async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Pat
         pytest.param(
             (head(MAX_BODY), b"x" * (MAX_BODY - 1)), MAX_HELD // MAX_BODY * 8, id="bodies without the last byte"
         ),
-        pytest.param((whole(wrong_containers(500_000)),), 32, id="a value in the place of each container"),
-        pytest.param((whole(wrong_containers(70_000)) * 20,), 64, id="errors that are not read"),
-        pytest.param((whole(filled("{}", MAX_BODY - 2000)),), 32, id="empty objects"),
-        pytest.param((whole(filled('{"a":1}', 450_000)),), 64, id="as many values as are decoded"),
-        pytest.param((whole(long_strings()),), 64, id="wide characters"),
-        pytest.param((whole(devices(30_000)),), 32, id="thousands of resources"),
-        pytest.param((whole(encoded(review(pod(), name="n" * 3_000_000))),), 32, id="a name of 3 MB"),
-        pytest.param((whole(b"[" * 3_000_000),), 32, id="deep nesting"),
+        pytest.param((with_headers(wrong_containers(500_000)),), 32, id="a value in the place of each container"),
+        pytest.param((with_headers(wrong_containers(70_000)) * 20,), 64, id="errors that are not read"),
+        pytest.param((with_headers(filled_review("{}", MAX_BODY - 2000)),), 32, id="empty objects"),
+        pytest.param((with_headers(filled_review('{"a":1}', 450_000)),), 64, id="as many values as are decoded"),
+        pytest.param((with_headers(long_strings()),), 64, id="wide characters"),
+        pytest.param((with_headers(devices(30_000)),), 32, id="thousands of resources"),
+        pytest.param((with_headers(encode(review(pod(), name="n" * 3_000_000))),), 32, id="a name of 3 MB"),
+        pytest.param((with_headers(b"[" * 3_000_000),), 32, id="deep nesting"),
     ],
 )
 async def test_another_caller_is_answered_during(attack: Attack, parts: tuple[bytes, ...], times: int) -> None:
     sending = asyncio.create_task(attack.send(*parts, times=times))
-    assert await attack.reviewed() == 200
+    assert await attack.review_status() == 200
     await sending
-    assert await attack.reviewed() == 200
-    assert await attack.reviewed(encoded(review(pod({"note": "x" * 500_000})))) == 200
+    assert await attack.review_status() == 200
+    assert await attack.review_status(encode(review(pod({"note": "x" * 500_000})))) == 200
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ async def test_heads_without_bodies_displace_no_caller_that_completes_its_review
     async def review_until_sent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[int]:
         statuses: list[int] = []
         while not heads_sent.is_set() or len(statuses) < 40:
-            writer.write(whole(SHARE))
+            writer.write(with_headers(SHARE))
             answer = await reader.readuntil(b"\r\n\r\n")
             length = next(int(line[15:]) for line in answer.split(b"\r\n") if line.startswith(b"Content-Length:"))
             await reader.readexactly(length)
@@ -245,10 +245,10 @@ async def test_heads_without_bodies_displace_no_caller_that_completes_its_review
     limit = asyncio.Semaphore(32)
     await asyncio.gather(*(send_head(sources[number % len(sources)], limit) for number in range(620)))
     heads_sent.set()
-    statuses = [status for answered in await asyncio.gather(*reviewing) for status in answered]
+    statuses = [status for caller_statuses in await asyncio.gather(*reviewing) for status in caller_statuses]
     assert set(statuses) == {200}
     # Also of callers that connect now.
-    assert [await attack.reviewed() for _ in range(10)] == [200] * 10
+    assert [await attack.review_status() for _ in range(10)] == [200] * 10
 
 
 async def test_an_incomplete_body_is_rejected_soon_whatever_timeout_it_asks_for(attack: Attack) -> None:
@@ -272,46 +272,46 @@ async def test_invalid_http_is_rejected_without_the_name_of_the_software(attack:
 async def test_denials_are_logged_with_the_callers_address_and_at_a_limited_rate(
     attack: Attack, process: Running
 ) -> None:
-    denied = encoded(review(pod({"gpu-fraction": "two"}), name="forged"))
+    denial = encode(review(pod({"gpu-fraction": "two"}), name="forged"))
     for _ in range(2):  # the second one reports what the first has omitted
         reader, writer = await attack.connect(CALLER)
-        writer.write(whole(denied) * 2000)
+        writer.write(with_headers(denial) * 2000)
         for _ in range(2000):
             await reader.readuntil(b"HTTP/1.1 200")
         writer.close()
     lines = [line for line in process.lines() if line.get("object") == "forged"]
     assert 0 < len(lines) < 2000
     assert {line["peer"] for line in lines} == {CALLER}
-    omitted = [line["omitted"] for line in process.lines() if "omitted" in line]
-    assert omitted
+    omissions = [line["omitted"] for line in process.lines() if "omitted" in line]
+    assert omissions
 
 
 async def test_another_caller_is_answered_during_thousands_of_connections_without_a_byte(attack: Attack) -> None:
     for _ in range(0, 3000, 100):
         with contextlib.suppress(OSError):
-            opened = await asyncio.gather(
+            connections = await asyncio.gather(
                 *(asyncio.open_connection("127.0.0.1", attack.port, local_addr=(ATTACKER, 0)) for _ in range(100)),
                 return_exceptions=True,
             )
-            attack.writers += [one[1] for one in opened if isinstance(one, tuple)]
-    assert await attack.reviewed() == 200
+            attack.writers += [connection[1] for connection in connections if isinstance(connection, tuple)]
+    assert await attack.review_status() == 200
 
 
 async def test_another_caller_is_answered_while_metrics_are_scraped_without_end(attack: Attack) -> None:
-    done = asyncio.Event()
+    stop = asyncio.Event()
 
     async def scrape() -> None:
         with contextlib.suppress(OSError):
             reader, writer = await asyncio.open_connection("127.0.0.1", attack.metrics_port)
             attack.writers.append(writer)
-            while not done.is_set():
+            while not stop.is_set():
                 writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
                 await reader.read(2**16)
 
     scraping = [asyncio.create_task(scrape()) for _ in range(50)]
     for _ in range(20):
-        assert await attack.reviewed() == 200
-    done.set()
+        assert await attack.review_status() == 200
+    stop.set()
     for task in scraping:
         task.cancel()
     await asyncio.gather(*scraping, return_exceptions=True)

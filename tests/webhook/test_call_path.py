@@ -24,9 +24,9 @@ MAX_STOPS, MAX_RETURNS = 20, 8
         (Hook.MUTATE_BIND_REQUESTS, review(bind_request(), group=names.GROUP, kind=names.KIND)),
     ],
 )
-async def test_a_review_passes_few_modules(served: Served, hook: Hook, document: Any) -> None:
+async def test_a_review_passes_few_modules(listener: Served, hook: Hook, document: Any) -> None:
     with recorded_stops(AdmissionServer._respond.__code__, PATH, NOT_PATH) as stops:
-        await served.review(hook.value, document)
+        await listener.review(hook.value, document)
     assert stops[0] == "webhook/server._respond"
     assert len(stops) <= MAX_STOPS, stops
     assert returns_of(stops) <= MAX_RETURNS, stops

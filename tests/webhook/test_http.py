@@ -13,12 +13,12 @@ import pytest
 
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
-from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
+from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
 from tests.webhook.served import JSON, Served, head
 from webhook.bodies import MAX_BODY
 from webhook.hooks import Hook
 
-POD = encoded(review(pod()))
+POD = encode(review(pod()))
 
 
 class TestAnswers:
@@ -32,30 +32,30 @@ class TestAnswers:
             (Hook.VALIDATE_WORKLOADS, review(deployment(), group="apps", kind="Deployment")),
         ],
     )
-    async def test_every_path_answers(self, served: Served, hook: Hook, document: Any) -> None:
-        response = await served.review(f"{hook}?timeout=5s", document)
+    async def test_every_path_answers(self, listener: Served, hook: Hook, document: Any) -> None:
+        response = await listener.review(f"{hook}?timeout=5s", document)
         assert (response["uid"], response["allowed"]) == ("uid-1", True)
-        assert served.sample("bowline_admission_requests_total", hook=hook, allowed="true") == 1
-        assert served.sample("bowline_admission_duration_seconds_count", hook=hook) == 1
+        assert listener.sample("bowline_admission_requests_total", hook=hook, allowed="true") == 1
+        assert listener.sample("bowline_admission_duration_seconds_count", hook=hook) == 1
 
-    async def test_a_denial_is_counted(self, served: Served) -> None:
-        response = await served.review(Hook.VALIDATE_PODS, review(pod({"bad": "x"})))
+    async def test_a_denial_is_counted(self, listener: Served) -> None:
+        response = await listener.review(Hook.VALIDATE_PODS, review(pod({"bad": "x"})))
         assert not response["allowed"]
-        assert served.sample("bowline_admission_requests_total", hook=Hook.VALIDATE_PODS, allowed="false") == 1
+        assert listener.sample("bowline_admission_requests_total", hook=Hook.VALIDATE_PODS, allowed="false") == 1
 
-    async def test_a_failing_plugin_denies_with_the_uid_and_is_counted(self, served: Served) -> None:
-        response = await served.review(Hook.VALIDATE_PODS, review(pod({"crash": "yes"})))
+    async def test_a_failing_plugin_denies_with_the_uid_and_is_counted(self, listener: Served) -> None:
+        response = await listener.review(Hook.VALIDATE_PODS, review(pod({"crash": "yes"})))
         assert response["uid"] == "uid-1"
         assert response["status"]["code"] == 422
         assert "Traceback" not in orjson.dumps(response).decode()
-        assert served.sample("bowline_admission_plugin_errors_total", plugin="marker", point="validate_pod") == 1
+        assert listener.sample("bowline_admission_plugin_errors_total", plugin="marker", point="validate_pod") == 1
 
-    async def test_a_large_body_within_the_limit_is_reviewed(self, served: Served) -> None:
-        response = await served.review(Hook.VALIDATE_PODS, review(pod({"note": "x" * (MAX_BODY - 2000)})))
+    async def test_a_large_body_within_the_limit_is_reviewed(self, listener: Served) -> None:
+        response = await listener.review(Hook.VALIDATE_PODS, review(pod({"note": "x" * (MAX_BODY - 2000)})))
         assert response["allowed"]
 
-    async def test_a_connection_is_reused(self, served: Served) -> None:
-        reader, writer = await served.connect()
+    async def test_a_connection_is_reused(self, listener: Served) -> None:
+        reader, writer = await listener.connect()
         for _ in range(3):
             writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
             assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
@@ -82,48 +82,48 @@ class TestTurnedAway:
         ],
     )
     async def test_a_request_that_is_no_review_gets_a_status_and_a_message(
-        self, served: Served, method: str, path: str, headers: dict[str, str], body: bytes | None, code: int
+        self, listener: Served, method: str, path: str, headers: dict[str, str], body: bytes | None, code: int
     ) -> None:
-        async with served.client.request(method, path, data=body and io.BytesIO(body), headers=headers) as answer:
+        async with listener.client.request(method, path, data=body and io.BytesIO(body), headers=headers) as answer:
             text = await answer.text()
         assert answer.status == code
         assert answer.headers.get("Allow") == ("POST" if code == 405 else None)
         assert text.strip()
         assert "Traceback" not in text
-        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
-        assert served.sample("bowline_admission_bad_requests_total", code=str(code)) == 1
+        assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+        assert listener.sample("bowline_admission_bad_requests_total", code=str(code)) == 1
 
-    async def test_a_body_in_chunks_is_counted_too(self, served: Served) -> None:
+    async def test_a_body_in_chunks_is_counted_too(self, listener: Served) -> None:
         async def chunks() -> AsyncIterator[bytes]:
             for _ in range(8):
                 yield b"x" * 1024 * 1024
 
         with contextlib.suppress(ConnectionError):  # the rest may not be read
-            async with served.client.post(Hook.VALIDATE_PODS, data=chunks(), headers=JSON) as answer:
+            async with listener.client.post(Hook.VALIDATE_PODS, data=chunks(), headers=JSON) as answer:
                 assert answer.status == 413
-        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+        assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
     @pytest.mark.parametrize("body", [b"junk", zlib.compress(POD)], ids=["not compressed", "compressed"])
-    async def test_a_compressed_body_is_not_unpacked(self, served: Served, body: bytes) -> None:
+    async def test_a_compressed_body_is_not_unpacked(self, listener: Served, body: bytes) -> None:
         headers = {**JSON, "Content-Encoding": "deflate"}
-        async with served.client.post(Hook.VALIDATE_PODS, data=body, headers=headers) as answer:
+        async with listener.client.post(Hook.VALIDATE_PODS, data=body, headers=headers) as answer:
             assert answer.status == 415
             assert "Content-Encoding" in await answer.text()
 
-    async def test_a_body_that_is_not_sent_times_out(self, served: Served) -> None:
-        reader, writer = await served.connect()
+    async def test_a_body_that_is_not_sent_times_out(self, listener: Served) -> None:
+        reader, writer = await listener.connect()
         writer.write(head(f"{Hook.VALIDATE_PODS}?timeout=10ms", len(POD)) + POD[:10])
         assert b" 408 " in await reader.readline()
         writer.close()
         await writer.wait_closed()
 
-    async def test_garbage_instead_of_http_harms_no_other_caller(self, served: Served) -> None:
-        reader, writer = await served.connect()
+    async def test_garbage_instead_of_http_harms_no_other_caller(self, listener: Served) -> None:
+        reader, writer = await listener.connect()
         writer.write(b"\x00\x01 garbage\r\n\r\n")
         assert b" 400 " in await reader.readline()
         writer.close()
         await writer.wait_closed()
-        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+        assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
 
 class Broken(AdmissionChain):
@@ -133,49 +133,49 @@ class Broken(AdmissionChain):
         raise ZeroDivisionError(*arguments)
 
 
-async def test_a_bug_denies_with_the_uid_and_is_counted(served: Served) -> None:
-    served.server._chain = Broken([], Settings())  # the listener has no other seam
-    response = await served.review(Hook.VALIDATE_PODS, review(pod()))
+async def test_a_bug_denies_with_the_uid_and_is_counted(listener: Served) -> None:
+    listener.server._chain = Broken([], Settings())  # the listener has no other seam
+    response = await listener.review(Hook.VALIDATE_PODS, review(pod()))
     assert response["uid"] == "uid-1"
     assert response["status"]["message"].startswith("Bowline failed while reviewing this object")
-    assert served.sample("bowline_admission_crashes_total", hook=Hook.VALIDATE_PODS) == 1
+    assert listener.sample("bowline_admission_crashes_total", hook=Hook.VALIDATE_PODS) == 1
 
 
 async def test_a_failure_outside_of_a_review_is_a_500_counted_and_logged_once(
-    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    listener: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webhook.server.decode_review", Broken([], Settings()).validate_pod)
-    async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
+    async with listener.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
         assert answer.status == 500
         assert "ZeroDivisionError" not in await answer.text()
-    assert served.sample("bowline_admission_bad_requests_total", code="500") == 1
-    (logged,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert logged.exc_info is not None
-    assert logged.exc_info[0] is ZeroDivisionError
+    assert listener.sample("bowline_admission_bad_requests_total", code="500") == 1
+    (error_record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert error_record.exc_info is not None
+    assert error_record.exc_info[0] is ZeroDivisionError
 
 
 class TestStopping:
-    async def test_while_draining_it_answers_and_closes_each_connection(self, served: Served) -> None:
-        assert served.server.not_ready_reason() is None
-        async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
+    async def test_while_draining_it_answers_and_closes_each_connection(self, listener: Served) -> None:
+        assert listener.server.not_ready_reason() is None
+        async with listener.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
             assert (answer.status, "Connection" in answer.headers) == (200, False)
-        served.server.close_after_response()
-        assert served.server.not_ready_reason() == "stopping"
-        async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
+        listener.server.close_after_response()
+        assert listener.server.not_ready_reason() == "stopping"
+        async with listener.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
             assert answer.status == 200
             assert answer.headers["Connection"] == "close"
 
-    async def test_a_request_in_flight_gets_its_response_and_a_new_one_no_connection(self, served: Served) -> None:
-        reader, writer = await served.connect()
+    async def test_a_request_in_flight_gets_its_response_and_a_new_one_no_connection(self, listener: Served) -> None:
+        reader, writer = await listener.connect()
         # A complete request first: afterwards the server has accepted the connection.
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
         await reader.readuntil(b"}}")
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD[:10])
         await writer.drain()
-        while not served.sample("bowline_admission_under_way"):  # noqa: ASYNC110 - no event to wait for
+        while not listener.sample("bowline_admission_under_way"):  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
-        stopping = asyncio.create_task(served.server.stop())
-        await until_refused(served)
+        stopping = asyncio.create_task(listener.server.stop())
+        await until_refused(listener)
         writer.write(POD[10:])
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
         assert b'"allowed":true' in await reader.read()
@@ -184,46 +184,46 @@ class TestStopping:
         await writer.wait_closed()
 
     @pytest.mark.parametrize("turns", [pytest.param(0, id="not accepted"), pytest.param(10, id="in its handshake")])
-    async def test_a_client_that_is_connecting_gets_its_response(self, served: Served, turns: int) -> None:
-        address = served.server.address
+    async def test_a_client_that_is_connecting_gets_its_response(self, listener: Served, turns: int) -> None:
+        address = listener.server.address
         raw = socket.create_connection((address.host, address.port))
         for _ in range(turns):
             await asyncio.sleep(0)
-        stopping = asyncio.create_task(served.server.stop())
-        await until_refused(served)
-        reader, writer = await asyncio.open_connection(sock=raw, ssl=served.trust, server_hostname=address.host)
+        stopping = asyncio.create_task(listener.server.stop())
+        await until_refused(listener)
+        reader, writer = await asyncio.open_connection(sock=raw, ssl=listener.trust, server_hostname=address.host)
         await ask_last(reader, writer)
         await stopping
 
-    async def test_a_connection_without_a_request_gets_its_first_response(self, served: Served) -> None:
-        reader, writer = await served.connect()
-        stopping = asyncio.create_task(served.server.stop())
-        await until_refused(served)
+    async def test_a_connection_without_a_request_gets_its_first_response(self, listener: Served) -> None:
+        reader, writer = await listener.connect()
+        stopping = asyncio.create_task(listener.server.stop())
+        await until_refused(listener)
         await ask_last(reader, writer)
         await stopping
 
-    async def test_silent_peers_do_not_prevent_the_stop(self, served: Served) -> None:
-        address = served.server.address
-        reader, writer = await served.connect()
+    async def test_silent_peers_do_not_prevent_the_stop(self, listener: Served) -> None:
+        address = listener.server.address
+        reader, writer = await listener.connect()
         with socket.create_connection((address.host, address.port)):
-            await served.server.stop()
+            await listener.server.stop()
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
 
-    async def test_idle_connections_are_closed(self, served: Served) -> None:
-        reader, writer = await served.connect()
+    async def test_idle_connections_are_closed(self, listener: Served) -> None:
+        reader, writer = await listener.connect()
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
         await reader.readuntil(b"}}")
-        await served.server.stop()
+        await listener.server.stop()
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
 
-    async def test_stopping_twice_is_allowed(self, served: Served) -> None:
-        await served.server.stop()
-        await served.server.stop()
-        assert served.server.not_ready_reason() == "stopping"
+    async def test_stopping_twice_is_allowed(self, listener: Served) -> None:
+        await listener.server.stop()
+        await listener.server.stop()
+        assert listener.server.not_ready_reason() == "stopping"
 
 
 async def ask_last(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -235,9 +235,9 @@ async def ask_last(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     await writer.wait_closed()
 
 
-async def until_refused(served: Served) -> None:
+async def until_refused(listener: Served) -> None:
     """Wait until the port refuses connections."""
-    address = served.server.address
+    address = listener.server.address
     while True:
         try:
             _, writer = await asyncio.open_connection(address.host, address.port)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
-from tests.webhook.process import Running, ended, running
+from tests.webhook.process import Running, run_failing, running
 from webhook.hooks import Hook
 from webhook.tls.ca import Leaf, to_pem
 
-POD = encoded(review(pod({"gpu-fraction": "2"})))
-SHARE = encoded(review(pod({"gpu-fraction": "0.5"})))
+POD = encode(review(pod({"gpu-fraction": "2"})))
+SHARE = encode(review(pod({"gpu-fraction": "0.5"})))
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def trust(leaf: Leaf) -> ssl.SSLContext:
 
 @pytest.fixture(scope="module")
 def process(tls_flags: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("webhook"), *tls_flags) as found:
-        yield found
+    with running(tmp_path_factory.mktemp("webhook"), *tls_flags) as process:
+        yield process
 
 
 def connection(process: Running, trust: ssl.SSLContext) -> http.client.HTTPSConnection:
@@ -47,18 +47,18 @@ def connection(process: Running, trust: ssl.SSLContext) -> http.client.HTTPSConn
 def post(
     process: Running, trust: ssl.SSLContext, path: str, body: bytes, content_type: str = "application/json"
 ) -> tuple[int, bytes]:
-    opened = connection(process, trust)
+    client = connection(process, trust)
     try:
-        opened.request("POST", path, body=body, headers={"Content-Type": content_type})
-        answer = opened.getresponse()
+        client.request("POST", path, body=body, headers={"Content-Type": content_type})
+        answer = client.getresponse()
         return answer.status, answer.read()
     finally:
-        opened.close()
+        client.close()
 
 
 class TestServing:
     def test_with_certificate_files_it_is_ready_without_an_api_server(self, process: Running) -> None:
-        process.logged("answering reviews")
+        process.wait_for_line("answering reviews")
         assert process.get("/readyz") == (200, "ok\n")
         assert process.get("/healthz")[0] == 200
 
@@ -122,11 +122,11 @@ class TestNotStarting:
     def test_every_error_of_the_configuration_is_listed(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
         config.write_text("kind: Wrong\nschedulerNames: []\nnope: 1\n")
-        done = ended(f"--config={config}")
-        assert done.returncode == 2
+        result = run_failing(f"--config={config}")
+        assert result.returncode == 2
         for path in ("apiVersion", "kind", "schedulerNames", "nope"):
-            assert f"  - {path}: " in done.stderr
-        assert "Traceback" not in done.stderr
+            assert f"  - {path}: " in result.stderr
+        assert "Traceback" not in result.stderr
 
     def test_every_error_of_the_plugins_is_listed(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
@@ -134,24 +134,26 @@ class TestNotStarting:
             "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
             "plugins: [{name: nope}, {name: gpu_request}, {name: gpu_request}]\nfeatureGates: {Ghost: true}\n"
         )
-        done = ended(f"--config={config}", "--feature-gates=Other=true")
-        assert done.returncode == 2
+        result = run_failing(f"--config={config}", "--feature-gates=Other=true")
+        assert result.returncode == 2
         for path in ("plugins[0].name", "plugins[2].name", "featureGates.Ghost", "featureGates.Other"):
-            assert path in done.stderr
+            assert path in result.stderr
 
     def test_a_missing_certificate_is_named(self, tmp_path: Path) -> None:
-        done = ended(f"--tls-cert-file={tmp_path / 'no.crt'}", f"--tls-private-key-file={tmp_path / 'no.key'}")
-        assert done.returncode == 2
-        assert "no.crt: no such file" in done.stderr
-        assert "Traceback" not in done.stderr
+        result = run_failing(
+            f"--tls-cert-file={tmp_path / 'no.crt'}", f"--tls-private-key-file={tmp_path / 'no.key'}"
+        )
+        assert result.returncode == 2
+        assert "no.crt: no such file" in result.stderr
+        assert "Traceback" not in result.stderr
 
     @pytest.mark.parametrize("flag", ["--listen", "--metrics-listen"])
     def test_an_address_in_use_is_reported(self, tls_flags: tuple[str, str], flag: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            done = ended(*tls_flags, f"{flag}=127.0.0.1:{taken.getsockname()[1]}")
-        assert done.returncode == 2
-        assert "address already in use" in done.stderr.lower()
-        assert "Traceback" not in done.stderr
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            result = run_failing(*tls_flags, f"{flag}=127.0.0.1:{listener.getsockname()[1]}")
+        assert result.returncode == 2
+        assert "address already in use" in result.stderr.lower()
+        assert "Traceback" not in result.stderr
 
 
 class TestStopping:
@@ -159,9 +161,9 @@ class TestStopping:
         self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path
     ) -> None:
         with running(tmp_path, *tls_flags, "--drain=1h") as process:
-            process.logged("answering reviews")
+            process.wait_for_line("answering reviews")
             process.popen.terminate()
-            process.logged("stopping")
+            process.wait_for_line("stopping")
             assert process.get("/readyz") == (200, "ok\n")
             assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
             process.popen.terminate()  # a second signal stops it without draining
@@ -169,14 +171,14 @@ class TestStopping:
 
     def test_the_process_exits_after_the_drain(self, tls_flags: tuple[str, str], tmp_path: Path) -> None:
         with running(tmp_path, *tls_flags, "--drain=0s") as process:
-            process.logged("answering reviews")
+            process.wait_for_line("answering reviews")
             process.popen.terminate()
             assert process.popen.wait(LIMIT_S) == 0
 
     def test_the_process_can_be_stopped_while_it_waits_for_credentials(self, tmp_path: Path) -> None:
         with running(tmp_path, f"--kubeconfig={tmp_path / 'none'}", "--drain=0s") as process:
-            found = process.logged("no credentials yet")
-            assert str(tmp_path / "none") in found["error"]
+            line = process.wait_for_line("no credentials yet")
+            assert str(tmp_path / "none") in line["error"]
             status, text = process.get("/readyz")
             assert status == 503
             assert text.startswith("certificate: ")
@@ -207,19 +209,21 @@ class TestModes:
             assert orjson.loads(share)["response"]["patchType"] == "JSONPatch"
             _, text = process.get("/metrics")
             assert 'bowline_admission_not_enforced_total{hook="/validate/pods"} 1.0' in text
-            assert process.logged("not denied: admission.mode is Warn")["rules"] == ["gpu_request/fraction-range"]
+            assert process.wait_for_line("not denied: admission.mode is Warn")["rules"] == [
+                "gpu_request/fraction-range"
+            ]
 
-    @pytest.mark.parametrize("written", ["Off", '"Off"'])
+    @pytest.mark.parametrize("mode", ["Off", '"Off"'])
     def test_off_neither_denies_nor_mutates(
-        self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path, written: str
+        self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path, mode: str
     ) -> None:
-        with running(tmp_path, *tls_flags, configuration(tmp_path, f"admission: {{mode: {written}}}")) as process:
+        with running(tmp_path, *tls_flags, configuration(tmp_path, f"admission: {{mode: {mode}}}")) as process:
             for hook in (Hook.MUTATE_PODS, Hook.VALIDATE_PODS):
                 for pod_review in (POD, SHARE):
                     _, body = post(process, trust, hook, pod_review)
                     assert orjson.loads(body)["response"] == {"uid": "uid-1", "allowed": True}
 
     def test_an_unknown_mode_is_an_error_at_the_start(self, tmp_path: Path) -> None:
-        done = ended(configuration(tmp_path, "admission: {mode: Maybe}"))
-        assert done.returncode == 2
-        assert "admission.mode" in done.stderr
+        result = run_failing(configuration(tmp_path, "admission: {mode: Maybe}"))
+        assert result.returncode == 2
+        assert "admission.mode" in result.stderr

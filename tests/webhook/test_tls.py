@@ -10,18 +10,18 @@ import pytest
 
 from localcluster.certs import Authority, Identity, write_pair
 from tests.unit.webhook.chains import marking
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import JSON, Served
 from webhook.hooks import Hook
 from webhook.server import AdmissionServer
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
 from webhook.tls.serving import CertificateError, ServingContext
 
-POD = encoded(review(pod()))
+POD = encode(review(pod()))
 LIFE = timedelta(days=1)
 
 
-async def asked(url: str, trust: ssl.SSLContext) -> int:
+async def review_over_tls(url: str, trust: ssl.SSLContext) -> int:
     """Send a review on a new connection; returns the status."""
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
@@ -32,46 +32,46 @@ async def asked(url: str, trust: ssl.SSLContext) -> int:
 
 
 async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
-    served: Served,
+    listener: Served,
 ) -> None:
     now = datetime.now(UTC)
-    one, two = make_authority(now, LIFE), make_authority(now, LIFE)
-    trust = ssl.create_default_context(cadata=to_pem([one.certificate, two.certificate]).decode())
-    leaves = [sign_leaf(signer, ["127.0.0.1"], now, LIFE) for signer in (one, two) * 20]
+    first, second = make_authority(now, LIFE), make_authority(now, LIFE)
+    trust = ssl.create_default_context(cadata=to_pem([first.certificate, second.certificate]).decode())
+    leaves = [sign_leaf(signer, ["127.0.0.1"], now, LIFE) for signer in (first, second) * 20]
     # A connection that is open stays valid, whichever certificate it was opened under.
-    kept = await served.review(Hook.VALIDATE_PODS, review(pod()))
-    assert kept["allowed"]
-    served.serving.swap(leaves[0].pem())
-    url = f"https://{served.server.address}"
-    done = asyncio.Event()
+    answer = await listener.review(Hook.VALIDATE_PODS, review(pod()))
+    assert answer["allowed"]
+    listener.serving.swap(leaves[0].pem())
+    url = f"https://{listener.server.address}"
+    stop = asyncio.Event()
 
     async def ask() -> list[int]:
         statuses = []
-        while not done.is_set():
-            statuses.append(await asked(url, trust))
+        while not stop.is_set():
+            statuses.append(await review_over_tls(url, trust))
         return statuses
 
     asking = [asyncio.create_task(ask()) for _ in range(2)]
     for leaf in leaves:
-        served.serving.swap(leaf.pem())
+        listener.serving.swap(leaf.pem())
         with pytest.raises(CertificateError):
-            served.serving.swap(to_pem([leaf.certificate]) + leaves[0].private_key[:-50])
+            listener.serving.swap(to_pem([leaf.certificate]) + leaves[0].private_key[:-50])
         await asyncio.sleep(0.005)
-    done.set()
-    statuses = [status for found in await asyncio.gather(*asking) for status in found]
+    stop.set()
+    statuses = [status for caller_statuses in await asyncio.gather(*asking) for status in caller_statuses]
     assert set(statuses) == {200}
-    assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+    assert (await listener.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
 
-async def test_a_new_ca_is_trusted_only_with_a_bundle_of_both(served: Served) -> None:
+async def test_a_new_ca_is_trusted_only_with_a_bundle_of_both(listener: Served) -> None:
     """Without an overlap every call fails so: shows that the test above can fail."""
     now = datetime.now(UTC)
     new = make_authority(now, LIFE)
-    served.serving.swap(sign_leaf(new, ["127.0.0.1"], now, LIFE).pem())
+    listener.serving.swap(sign_leaf(new, ["127.0.0.1"], now, LIFE).pem())
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
-        await asked(f"https://{served.server.address}", served.trust)
-    both = ssl.create_default_context(cadata=to_pem([new.certificate]).decode())
-    assert await asked(f"https://{served.server.address}", both) == 200
+        await review_over_tls(f"https://{listener.server.address}", listener.trust)
+    new_trust = ssl.create_default_context(cadata=to_pem([new.certificate]).decode())
+    assert await review_over_tls(f"https://{listener.server.address}", new_trust) == 200
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ async def test_a_new_ca_is_trusted_only_with_a_bundle_of_both(served: Served) ->
     [pytest.param(ssl.TLSVersion.TLSv1_2, id="TLS 1.2"), pytest.param(ssl.TLSVersion.TLSv1_3, id="TLS 1.3")],
 )
 async def test_callers_need_a_certificate_if_a_client_ca_is_configured(
-    served: Served, tmp_path: Path, version: ssl.TLSVersion
+    listener: Served, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     ours, theirs = Authority(), Authority("other-ca")
     now = datetime.now(UTC)
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)
     serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())
-    server = AdmissionServer(served.server.address, serving.context, marking(), served.metrics)
-    await served.server.stop()
+    server = AdmissionServer(listener.server.address, serving.context, marking(), listener.metrics)
+    await listener.server.stop()
     await server.start()
     try:
         url = f"https://{server.address}"
@@ -99,37 +99,37 @@ async def test_callers_need_a_certificate_if_a_client_ca_is_configured(
                 trust.load_cert_chain(*write_pair(tmp_path, "caller", known_to.client(Identity("apiserver"))))
             return trust
 
-        assert await asked(url, caller(ours)) == 200
+        assert await review_over_tls(url, caller(ours)) == 200
         for stranger in (None, theirs):
             with pytest.raises(aiohttp.ClientError):
-                await asked(url, caller(stranger))
+                await review_over_tls(url, caller(stranger))
         serving.set_client_ca(theirs.pem)
-        assert await asked(url, caller(theirs)) == 200
+        assert await review_over_tls(url, caller(theirs)) == 200
         with pytest.raises(aiohttp.ClientError):
-            await asked(url, caller(ours))
+            await review_over_tls(url, caller(ours))
     finally:
         await server.stop()
 
 
-async def test_only_the_allowed_names_of_a_client_ca_are_accepted(served: Served, tmp_path: Path) -> None:
+async def test_only_the_allowed_names_of_a_client_ca_are_accepted(listener: Served, tmp_path: Path) -> None:
     ours, now = Authority(), datetime.now(UTC)
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)
     serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())
-    listen = served.server.address
-    await served.server.stop()
+    listen = listener.server.address
+    await listener.server.stop()
     server = AdmissionServer(
-        listen, serving.context, marking(), served.metrics, allowed_names=("kube-apiserver", "other")
+        listen, serving.context, marking(), listener.metrics, allowed_names=("kube-apiserver", "other")
     )
     await server.start()
     try:
-        for name, answered in (("kube-apiserver", True), ("system:node:n1", False)):
+        for name, is_accepted in (("kube-apiserver", True), ("system:node:n1", False)):
             trust = ssl.create_default_context(cadata=to_pem([signer.certificate]).decode())
             trust.load_cert_chain(*write_pair(tmp_path, "caller", ours.client(Identity(name))))
-            if answered:
-                assert await asked(f"https://{server.address}", trust) == 200
+            if is_accepted:
+                assert await review_over_tls(f"https://{server.address}", trust) == 200
             else:
                 with pytest.raises((aiohttp.ClientError, OSError)):
-                    await asked(f"https://{server.address}", trust)
+                    await review_over_tls(f"https://{server.address}", trust)
     finally:
         await server.stop()

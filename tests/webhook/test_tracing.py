@@ -12,7 +12,7 @@ from shared.api import names
 from shared.runtime.address import ListenAddress
 from tests.spans import SENT, Spans, parent_of, traceparent_of
 from tests.unit.webhook.chains import marking
-from tests.unit.webhook.reviews import bind_request, encoded, review
+from tests.unit.webhook.reviews import bind_request, encode, review
 from tests.webhook.served import JSON
 from webhook.hooks import Hook
 from webhook.metrics import WebhookMetrics
@@ -28,7 +28,7 @@ async def test_a_new_request_gets_the_trace_of_its_admission(leaf: Leaf) -> None
     metrics = WebhookMetrics(CollectorRegistry(), ())
     server = AdmissionServer(listen, serving.context, chain, metrics, tracer=spans.tracer)
     await server.start()
-    body = encoded(review(bind_request(), group=names.GROUP, kind=names.KIND))
+    body = encode(review(bind_request(), group=names.GROUP, kind=names.KIND))
     trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
     try:
         async with (

@@ -53,16 +53,16 @@ LIFE = timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
-def installed() -> Iterator[tuple[Cluster, Pair]]:
+def cluster_and_pair() -> Iterator[tuple[Cluster, Pair]]:
     """A cluster with the chart; no process runs."""
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         yield cluster, Pair.install(cluster, find_helm(), PairOptions())
 
 
 @pytest.fixture
-def live(installed: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
+def live(cluster_and_pair: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
     """The cluster without a CA and with empty CA bundles; processes that a test starts are stopped after it."""
-    cluster, pair = installed
+    cluster, pair = cluster_and_pair
     # Without data, as the chart renders it.
     cluster.kubectl("delete", "secret", "bowline-ca", f"--namespace={NAMESPACE}", "--ignore-not-found")
     pair.upgrade()
@@ -83,7 +83,7 @@ class StartFromFiles(Protocol):
 def from_files(live: LiveCluster) -> Iterator[StartFromFiles]:
     """Stops its processes after the test, also after a failure: the next test uses the same address."""
     cluster = live.cluster
-    with ExitStack() as started:
+    with ExitStack() as stack:
 
         def start(folder: Path, certificate: bytes, key: bytes, *flags: str, listen: str = "") -> LocalProcess:
             (folder / "tls.crt").write_bytes(certificate)
@@ -96,7 +96,7 @@ def from_files(live: LiveCluster) -> Iterator[StartFromFiles]:
             log = folder / "webhook.log"
             launch = Launch(f"webhook-from-files-{folder.name}", argv, log, CHECKOUT, dict(environment()))
             process = LocalProcess(cluster.run_process(launch), address, metrics, cluster.kubeconfig)
-            started.callback(process.stop)
+            stack.callback(process.stop)
             return process
 
         yield start
@@ -113,7 +113,7 @@ def trust(cluster: Cluster, bundle: bytes) -> None:
         cluster.api.patch(path, patch, "application/json-patch+json")
 
 
-def trusted(cluster: Cluster) -> set[bytes]:
+def trusted_bundles(cluster: Cluster) -> set[bytes]:
     """The distinct CA bundles of all entries."""
     entries = [entry for path in (MUTATING, VALIDATING) for entry in cluster.api.get(path)["webhooks"]]
     return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in entries}
@@ -121,7 +121,7 @@ def trusted(cluster: Cluster) -> set[bytes]:
 
 def authorities(cluster: Cluster) -> set[frozenset[x509.Certificate]]:
     """The certificates of these CA bundles, in any order."""
-    return {frozenset(from_pem(found)) for found in trusted(cluster)}
+    return {frozenset(from_pem(pem)) for pem in trusted_bundles(cluster)}
 
 
 def wait_for_bundles(live: LiveCluster, expected: frozenset[x509.Certificate]) -> None:
@@ -157,16 +157,18 @@ def answers(live: LiveCluster) -> bool:
     return True
 
 
-def test_replicas_that_start_together_agree_on_one_ca(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
+def test_replicas_that_start_together_agree_on_one_ca(
+    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
+) -> None:
     cluster = live.cluster
-    wanted = [WorkloadOptions(name=f"together-{n}", listen=f"127.0.0.1:{free_port()}") for n in range(3)]
-    replicas = [start_workload(cluster, NAMESPACE, WEBHOOK, options) for options in wanted]
+    replica_options = [WorkloadOptions(name=f"together-{n}", listen=f"127.0.0.1:{free_port()}") for n in range(3)]
+    replicas = [start_workload(cluster, NAMESPACE, WEBHOOK, options) for options in replica_options]
     for replica in replicas:
         replica.wait_ready(60)
     (certificate,) = from_pem(bundle(cluster))
-    assert trusted(cluster) == {to_pem([certificate])}
-    made = sum('step":"repair"' in replica.log.read_text() for replica in replicas)
-    assert made == 1, "one replica creates it, the others use it"
+    assert trusted_bundles(cluster) == {to_pem([certificate])}
+    repairs = sum('step":"repair"' in replica.log.read_text() for replica in replicas)
+    assert repairs == 1, "one replica creates it, the others use it"
     for path in (MUTATING, VALIDATING):
         managers = {
             m["manager"] for m in cluster.api.get(path)["metadata"]["managedFields"] if "caBundle" in json.dumps(m)
@@ -177,7 +179,7 @@ def test_replicas_that_start_together_agree_on_one_ca(installed: tuple[Cluster, 
 
 
 def test_a_webhook_is_not_ready_before_the_api_server_can_verify_it(
-    installed: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
+    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     """A certificate from files whose CA another component must publish: this process cannot make itself ready."""
     now = datetime.now(UTC)
@@ -218,7 +220,7 @@ def test_a_renewed_file_is_served_and_its_ca_published(
         tmp_path, to_pem([leaf.certificate]), leaf.private_key, f"--tls-ca-file={tmp_path / 'ca.crt'}"
     )
     process.wait_ready(60)
-    assert trusted(live.cluster) == {to_pem([old.certificate])}
+    assert trusted_bundles(live.cluster) == {to_pem([old.certificate])}
     (tmp_path / "ca.crt").write_bytes(to_pem([new.certificate, old.certificate]))
     trust_both = {frozenset({old.certificate, new.certificate})}
     live.until("both are trusted", lambda: authorities(live.cluster) == trust_both)
@@ -254,10 +256,10 @@ def test_replicas_with_different_files_keep_each_others_cas_published(
 
 
 def test_self_signed_and_file_replicas_keep_each_others_cas(
-    installed: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
+    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     """As in a rollout that changes webhook.tls.mode from secret to self."""
-    _, pair = installed
+    _, pair = cluster_and_pair
     theirs = Authority("theirs")
     (tmp_path / "ca.crt").write_bytes(theirs.pem)
     serving = theirs.server(("localhost",))
@@ -273,18 +275,18 @@ def test_self_signed_and_file_replicas_keep_each_others_cas(
 
 
 def test_the_ca_is_published_again_after_an_upgrade_or_a_manual_change(
-    installed: tuple[Cluster, Pair], live: LiveCluster
+    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
-    cluster, pair = installed
+    cluster, pair = cluster_and_pair
     process = pair.launch_webhook()
     process.wait_ready(60)
     live.until("it is called", lambda: answers(live))
-    before = trusted(cluster)
+    before = trusted_bundles(cluster)
     pair.upgrade({"config.binding": {"workers": 7}})
-    assert trusted(cluster) == before == {bundle(cluster)}
+    assert trusted_bundles(cluster) == before == {bundle(cluster)}
     assert answers(live)
     trust(cluster, b"")
-    live.until("it has written it again", lambda: trusted(cluster) == before)
+    live.until("it has written it again", lambda: trusted_bundles(cluster) == before)
     live.until("it is called again", lambda: answers(live))
     # The emergency procedure must not prevent the webhook from starting again.
     cluster.api.delete(VALIDATING)
@@ -294,34 +296,34 @@ def test_the_ca_is_published_again_after_an_upgrade_or_a_manual_change(
     live.until("it reports what is missing", lambda: not_ready(process, "there is no "))
     pair.upgrade()
     process.wait_ready(60)
-    assert trusted(cluster) == before
+    assert trusted_bundles(cluster) == before
 
 
-def test_a_missing_right_to_its_secret_is_reported(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
-    cluster, pair = installed
+def test_a_missing_right_to_its_secret_is_reported(cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster) -> None:
+    cluster, pair = cluster_and_pair
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings/{WEBHOOK}"
-    granted = cluster.api.get(path)
+    role_binding = cluster.api.get(path)
     cluster.api.delete(path)
     process = pair.launch_webhook()
     text = live.until("it reports the missing right", lambda: not_ready(process, "not granted"))
     assert "secrets in namespace bowline-system" in text
-    granted["metadata"] = {"name": WEBHOOK, "namespace": NAMESPACE}
-    cluster.api.post(path.rpartition("/")[0], granted)
+    role_binding["metadata"] = {"name": WEBHOOK, "namespace": NAMESPACE}
+    cluster.api.post(path.rpartition("/")[0], role_binding)
     process.wait_ready(60)
 
 
 def test_no_upgrade_changes_the_ca_that_the_webhook_has_written(
-    installed: tuple[Cluster, Pair], live: LiveCluster
+    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
-    cluster, pair = installed
+    cluster, pair = cluster_and_pair
     pair.launch_webhook().wait_ready(60)
     before = cluster.api.get(SECRET)
     pair.upgrade({"log.level": "debug"})
     after = cluster.api.get(SECRET)
     assert (after["data"], after["metadata"]["annotations"]) == (before["data"], before["metadata"]["annotations"])
     # As Helm 3 upgrades: a three-way merge with the previous manifest.
-    rendered = cluster.kubectl("get", "secret", "bowline-ca", f"-n={NAMESPACE}", "-o=json").stdout
-    shell = {key: value for key, value in json.loads(rendered).items() if key in ("apiVersion", "kind", "type")}
+    secret_json = cluster.kubectl("get", "secret", "bowline-ca", f"-n={NAMESPACE}", "-o=json").stdout
+    shell = {key: value for key, value in json.loads(secret_json).items() if key in ("apiVersion", "kind", "type")}
     shell["metadata"] = {"name": "bowline-ca", "namespace": NAMESPACE, "labels": {"helm.sh/chart": "bowline-9"}}
     for version in ("bowline-8", "bowline-9"):
         shell["metadata"]["labels"] = {"helm.sh/chart": version}
@@ -330,10 +332,10 @@ def test_no_upgrade_changes_the_ca_that_the_webhook_has_written(
 
 
 def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
-    installed: tuple[Cluster, Pair], live: LiveCluster
+    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
     """The webhook has no right to create one: with it, it could have the token of any account."""
-    cluster, pair = installed
+    cluster, pair = cluster_and_pair
     process = pair.launch_webhook()
     process.wait_ready(60)
     before = read_secret(cluster.api.get(SECRET)).active
@@ -350,12 +352,12 @@ async def test_a_failed_write_of_a_step_does_not_block_the_renewal(live: LiveClu
     """The Secret was made immutable, or a right removed; its signer is valid for months."""
     clock, holder = SteppedClock(datetime.now(UTC)), ServingContext()
     lives = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
-    wanted = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
+    config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
     access = await load_access(live.cluster.kubeconfig)
 
     async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(60):
         configurations = Configurations(client, [WEBHOOK], lambda: None)
-        keeper = CAController(client, configurations, holder, wanted, CertificateMetrics(CollectorRegistry()))
+        keeper = CAController(client, configurations, holder, config, CertificateMetrics(CollectorRegistry()))
 
         async def until(condition: Callable[[], bool]) -> None:
             while not condition():
@@ -376,7 +378,7 @@ async def test_a_failed_write_of_a_step_does_not_block_the_renewal(live: LiveClu
 
 
 def test_its_own_namespace_and_kube_system_need_no_webhook(
-    installed: tuple[Cluster, Pair], live: LiveCluster
+    cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
     """No webhook runs: covered objects are denied; those that a start of the webhook needs are not covered."""
     trust(live.cluster, to_pem([make_authority(datetime.now(UTC), LIFE).certificate]))
@@ -386,8 +388,8 @@ def test_its_own_namespace_and_kube_system_need_no_webhook(
         assert live.cluster.api.post(path, pod("own", namespace))["metadata"]["name"] == "own"
 
 
-def test_a_pod_beyond_a_mebibyte_is_validated(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
-    _, pair = installed
+def test_a_pod_beyond_a_mebibyte_is_validated(cluster_and_pair: tuple[Cluster, Pair], live: LiveCluster) -> None:
+    _, pair = cluster_and_pair
     process = pair.launch_webhook()
     process.wait_ready(60)
     live.until("it is called", lambda: answers(live))

@@ -83,8 +83,10 @@ def groups_of(pod: Object | None) -> frozenset[str]:
 def transform_user(pod: dict[str, Any]) -> Object:
     """Keep identity and labels of a sharing pod: its groups, and the label that the watch selects."""
     labels = pod["metadata"].get("labels") or {}
-    own = {key: labels[key] for key in labels if key == names.LABEL_GPU_SHARING or gpu_groups({key: labels[key]})}
-    return {"metadata": {**_identity(pod), "labels": own}}
+    sharing_labels = {
+        key: labels[key] for key in labels if key == names.LABEL_GPU_SHARING or gpu_groups({key: labels[key]})
+    }
+    return {"metadata": {**_identity(pod), "labels": sharing_labels}}
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object:

@@ -79,9 +79,9 @@ class NodeFit(Plugin):
         finally:
             self._assumed_pods.end(check)
         # No await from here on: no other check may run between the verdict and the entry.
-        occupied = {uid: amounts for uid, amounts in pods if uid != pod_uid}
-        assumed_requests = not_listed(check.assumed_requests, frozenset(occupied), pod_uid)
-        status, short = verdict(live_node, requests, total(occupied.values()), total(assumed_requests))
+        usage_by_pod = {uid: amounts for uid, amounts in pods if uid != pod_uid}
+        assumed_requests = not_listed(check.assumed_requests, frozenset(usage_by_pod), pod_uid)
+        status, short = verdict(live_node, requests, total(usage_by_pod.values()), total(assumed_requests))
         for kind in {kind_of(resource) for resource in short}:
             self._misfits.labels(kind).inc()
         if status.code is Code.OK:

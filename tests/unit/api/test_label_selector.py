@@ -36,9 +36,9 @@ def test_equal_selectors_have_one_text(texts: list[str], canonical: str) -> None
 SELECTORS = ["", "a=x", "a in (x,y)", "a!=x", "a notin (x,y)", "a", "!a", "a=x,b=y", "b", "!b", "a,a!=x", "a=,b!=z"]
 
 
-@pytest.mark.parametrize(("one", "two"), list(itertools.combinations_with_replacement(SELECTORS, 2)))
-def test_selectors_overlap_where_an_object_fits_both(one: str, two: str) -> None:
-    left, right = parse_label_selector(one), parse_label_selector(two)
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations_with_replacement(SELECTORS, 2)))
+def test_selectors_overlap_where_an_object_fits_both(first: str, second: str) -> None:
+    left, right = parse_label_selector(first), parse_label_selector(second)
     common = [labels for labels in LABELS if left.selects(labels) and right.selects(labels)]
     assert left.overlaps(right) is right.overlaps(left) is bool(common)
 
@@ -57,6 +57,6 @@ def test_selectors_overlap_where_an_object_fits_both(one: str, two: str) -> None
     ],
 )
 def test_unusable_selectors_are_rejected_with_the_reason(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match="label selector") as raised:
+    with pytest.raises(ValueError, match="label selector") as error_info:
         parse_label_selector(text)
-    assert why in str(raised.value)
+    assert why in str(error_info.value)

@@ -65,9 +65,9 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize(("written", "value"), ACCEPTED)
-def test_accepts_what_the_api_server_accepts(written: Any, value: Any) -> None:
-    assert parse_quantity(written) == Decimal(value)
+@pytest.mark.parametrize(("quantity", "value"), ACCEPTED)
+def test_accepts_what_the_api_server_accepts(quantity: Any, value: Any) -> None:
+    assert parse_quantity(quantity) == Decimal(value)
 
 
 REFUSED = [
@@ -103,14 +103,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("written", REFUSED)
-def test_rejects_what_the_api_server_rejects(written: Any) -> None:
+@pytest.mark.parametrize("quantity", REFUSED)
+def test_rejects_what_the_api_server_rejects(quantity: Any) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
-        parse_quantity(written)
+        parse_quantity(quantity)
 
 
 @pytest.mark.parametrize(
-    ("written", "stored"),
+    ("quantity", "stored"),
     [
         pytest.param("2", "2", id="a whole number is unchanged"),
         pytest.param("1.5", "1.5", id="thousandths are unchanged"),
@@ -120,8 +120,8 @@ def test_rejects_what_the_api_server_rejects(written: Any) -> None:
         pytest.param("1e2147483647", "1e2147483647", id="a giant is not spelled out"),
     ],
 )
-def test_stored_quantities_have_thousandths(written: str, stored: str) -> None:
-    assert as_stored(parse_quantity(written)) == Decimal(stored)
+def test_stored_quantities_have_thousandths(quantity: str, stored: str) -> None:
+    assert as_stored(parse_quantity(quantity)) == Decimal(stored)
 
 
 @given(st.text(alphabet="0123456789.eEinumkKMGTP+-_ ", max_size=12))

@@ -43,16 +43,16 @@ EXPRESSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("part", "admitted"), EXPRESSIONS)
-def test_expression(part: dict[str, Any], admitted: bool) -> None:
-    assert node_selector_admits({"nodeSelectorTerms": [{"matchExpressions": [part]}]}, NODE) is admitted
+@pytest.mark.parametrize(("part", "is_admitted"), EXPRESSIONS)
+def test_expression(part: dict[str, Any], is_admitted: bool) -> None:
+    assert node_selector_admits({"nodeSelectorTerms": [{"matchExpressions": [part]}]}, NODE) is is_admitted
 
 
 IS_A, IS_B = expression("In", "a"), expression("In", "b")
 
 
 @pytest.mark.parametrize(
-    ("required", "admitted"),
+    ("selector", "is_admitted"),
     [
         pytest.param(None, True, id="no affinity: every node"),
         pytest.param({"nodeSelectorTerms": []}, False, id="no term: no node"),
@@ -73,8 +73,8 @@ IS_A, IS_B = expression("In", "a"), expression("In", "b")
         ),
     ],
 )
-def test_affinity(required: Any, admitted: bool) -> None:
-    assert node_selector_admits(required, NODE) is admitted
+def test_affinity(selector: Any, is_admitted: bool) -> None:
+    assert node_selector_admits(selector, NODE) is is_admitted
 
 
 def test_a_node_without_labels_is_reached_by_name_only() -> None:
@@ -84,7 +84,7 @@ def test_a_node_without_labels_is_reached_by_name_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "admitted"),
+    ("selector", "is_admitted"),
     [
         pytest.param(None, True, id="no selector"),
         pytest.param({}, True, id="an empty one"),
@@ -93,8 +93,8 @@ def test_a_node_without_labels_is_reached_by_name_only() -> None:
         pytest.param({"matchLabels": {"zone": "a"}, "matchExpressions": [IS_B]}, False, id="both parts must fit"),
     ],
 )
-def test_label_selector(selector: Any, admitted: bool) -> None:
-    assert selector_admits(selector, NODE.labels) is admitted
+def test_label_selector(selector: Any, is_admitted: bool) -> None:
+    assert selector_admits(selector, NODE.labels) is is_admitted
 
 
 def term(*values: str, key: str = "zone") -> dict[str, Any]:
@@ -102,7 +102,7 @@ def term(*values: str, key: str = "zone") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("terms", "admitted"),
+    ("terms", "is_admitted"),
     [
         pytest.param([], True, id="none: everywhere"),
         pytest.param([{}], False, id="an empty one: nowhere"),
@@ -111,8 +111,8 @@ def term(*values: str, key: str = "zone") -> dict[str, Any]:
         pytest.param([term("a", key="absent")], False, id="a label that the node does not have"),
     ],
 )
-def test_allowed_topologies(terms: Any, admitted: bool) -> None:
-    assert topologies_admit(terms, NODE.labels) is admitted
+def test_allowed_topologies(terms: Any, is_admitted: bool) -> None:
+    assert topologies_admit(terms, NODE.labels) is is_admitted
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from cli.main import main
 from tests.unit.framework.test_strict_yaml import bomb
 from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import encoded, review
+from tests.unit.webhook.reviews import encode, review
 from webhook.hooks import Hook
 from webhook.review import decode_review, encode_answer, review_object
 
@@ -106,21 +106,21 @@ def test_every_error_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> Non
 
 def test_the_output_for_programs(lint: Any) -> None:
     status, out, _ = lint(BAD, FOREIGN, OTHER, options=("-o", "json"))
-    found = json.loads(out)
+    entries = json.loads(out)
     assert status == 1
-    assert [set(entry) for entry in found] == [
+    assert [set(entry) for entry in entries] == [
         {"file", "kind", "namespace", "name", "allowed", "errors", "warnings"}
     ] * 3
-    refused, warned, skipped = found
-    assert (refused["file"], refused["name"], refused["allowed"]) == ("0.yaml", "train-*", False)
-    assert {"rule", "path", "value", "message"} == set(refused["errors"][0])
-    assert (refused["errors"][0]["path"], refused["errors"][0]["value"]) == (
+    denial, warning, unknown_kind = entries
+    assert (denial["file"], denial["name"], denial["allowed"]) == ("0.yaml", "train-*", False)
+    assert {"rule", "path", "value", "message"} == set(denial["errors"][0])
+    assert (denial["errors"][0]["path"], denial["errors"][0]["value"]) == (
         "metadata.annotations[gpu-fraction]",
         "2",
     )
-    assert warned["allowed"]
-    assert [fault["rule"] for fault in warned["warnings"]] == ["scope/scheduler"]
-    assert skipped == {
+    assert warning["allowed"]
+    assert [fault["rule"] for fault in warning["warnings"]] == ["scope/scheduler"]
+    assert unknown_kind == {
         "file": "2.yaml",
         "kind": "ConfigMap",
         "namespace": "",
@@ -177,8 +177,8 @@ def test_the_configuration_decides(lint: Any) -> None:
 
 def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
     assert lint(OWN)[1].splitlines()[0] == "0.yaml: Own own: skipped"
-    own = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
-    Path("config.yaml").write_text(HEAD + f"workloads: [{own}, {{kind: JobSet, action: Warn}}]\n")
+    own_kind = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
+    Path("config.yaml").write_text(HEAD + f"workloads: [{own_kind}, {{kind: JobSet, action: Warn}}]\n")
     status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml"))
     lines = out.splitlines()
     assert status == 1
@@ -228,8 +228,8 @@ def test_lint_and_webhook_report_the_same(lint: Any) -> None:
         "metadata": {"annotations": {"gpu-fraction": "2", "gpu-fraction-num-devices": "none"}},
         "spec": {"schedulerName": "bowline", "containers": [{"name": "main", "image": "x"}]},
     }
-    decoded = decode_review(encoded(review(raw)))
-    answer = orjson.loads(encode_answer(decoded, review_object(Hook.MUTATE_PODS, decoded, built_in())))
+    incoming = decode_review(encode(review(raw)))
+    answer = orjson.loads(encode_answer(incoming, review_object(Hook.MUTATE_PODS, incoming, built_in())))
     for fault, cause in zip(out[0]["errors"], answer["response"]["status"]["details"]["causes"], strict=True):
         assert cause["field"] == fault["path"]
         assert cause["message"] == f'"{fault["value"]}": {fault["message"]}'
@@ -242,22 +242,22 @@ def run_module(*arguments: str, text: str = "") -> subprocess.CompletedProcess[b
 
 
 def test_the_module_reads_standard_input_and_ends_with_the_status() -> None:
-    done = run_module("lint", "-", text=BAD)
-    assert done.returncode == 1
-    assert done.stdout.startswith(b"-: Pod train-*: denied\n")
+    result = run_module("lint", "-", text=BAD)
+    assert result.returncode == 1
+    assert result.stdout.startswith(b"-: Pod train-*: denied\n")
 
 
 def test_the_version_is_shown() -> None:
-    done = run_module("--version")
-    assert done.returncode == 0
-    assert done.stdout.startswith(b"bowline ")
+    result = run_module("--version")
+    assert result.returncode == 0
+    assert result.stdout.startswith(b"bowline ")
 
 
 def test_what_the_terminal_cannot_show_is_escaped() -> None:
     text = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "\\ud800"}}'
-    done = run_module("lint", "-", text=text)
-    assert done.returncode == 0
-    assert b"\\ud800" in done.stdout
+    result = run_module("lint", "-", text=text)
+    assert result.returncode == 0
+    assert b"\\ud800" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -272,12 +272,12 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
 def test_a_hostile_file_ends_with_an_error_within_bounds_of_cpu_and_memory(tmp_path: Path, text: str) -> None:
     (tmp_path / "hostile.yaml").write_text(text)
 
-    def bounded() -> None:
+    def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 
     command = [sys.executable, "-m", "cli.main", "lint", str(tmp_path / "hostile.yaml")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=bounded)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit_memory)
     assert result.returncode == 2, result.stderr[-300:]
     assert "hostile.yaml" in result.stderr
     assert "Traceback" not in result.stderr

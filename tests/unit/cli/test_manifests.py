@@ -78,10 +78,10 @@ def test_unreadable_input_names_file_line_and_error(text: str, message: str) -> 
 
 
 def test_keys_are_strings_and_anchors_share_nothing() -> None:
-    found = objects(POD + "a: &a {x: 1}\nb: *a\n1: {true: z}\n")[0]
-    found["a"]["x"] = 2
-    assert found["b"] == {"x": 1}
-    assert found["1"] == {"true": "z"}
+    document = objects(POD + "a: &a {x: 1}\nb: *a\n1: {true: z}\n")[0]
+    document["a"]["x"] = 2
+    assert document["b"] == {"x": 1}
+    assert document["1"] == {"true": "z"}
 
 
 def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def review(
     }
 
 
-def encoded(document: Any) -> bytes:
+def encode(document: Any) -> bytes:
     """Return the document as a body."""
     return orjson.dumps(document)
 

@@ -13,7 +13,7 @@ from shared.framework.config import Settings, WorkloadEntry
 from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
 from shared.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
 from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import deployment, encoded, pod, review
+from tests.unit.webhook.reviews import deployment, encode, pod, review
 from webhook.hooks import Hook
 from webhook.review import (
     MAX_ANSWER,
@@ -29,9 +29,9 @@ from webhook.workloads import MAX_TEMPLATES
 MIG = {f"nvidia.com/mig-{i}": "0.5" for i in range(MAX_RESOURCES)}
 
 
-def answered(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
-    decoded = decode_review(encoded(document))
-    body = encode_answer(decoded, review_object(hook, decoded, chain or built_in()))
+def response_of(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
+    incoming = decode_review(encode(document))
+    body = encode_answer(incoming, review_object(hook, incoming, chain or built_in()))
     assert len(body) <= MAX_ANSWER
     response: dict[str, Any] = orjson.loads(body)["response"]
     return response
@@ -46,7 +46,7 @@ def answered(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
     ],
 )
 def test_a_denial_states_that_errors_beyond_the_limit_are_left_out(containers: Any) -> None:
-    status = answered(Hook.MUTATE_PODS, review(pod(containers=containers)))["status"]
+    status = response_of(Hook.MUTATE_PODS, review(pod(containers=containers)))["status"]
     causes = status["details"]["causes"]
     assert len(causes) == MAX_ERRORS + 1
     assert causes[-1]["message"].startswith("there may be more errors")
@@ -67,8 +67,8 @@ class Warns(Plugin):
 def test_an_error_behind_many_warnings_denies_and_warnings_alone_do_not() -> None:
     settings = Settings()
     chain = AdmissionChain([Warns(PluginConfig(), settings)], settings)
-    assert not answered(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), chain)["allowed"]
-    response = answered(Hook.VALIDATE_PODS, review(pod()), chain)
+    assert not response_of(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), chain)["allowed"]
+    response = response_of(Hook.VALIDATE_PODS, review(pod()), chain)
     assert response["allowed"]
     assert len(response["warnings"]) == MAX_WARNINGS
 
@@ -85,7 +85,7 @@ def test_an_error_behind_many_warnings_denies_and_warnings_alone_do_not() -> Non
     ],
 )
 def test_a_pod_with_too_many_values_is_denied_before_any_plugin(spec: Any, rule: str) -> None:
-    response = answered(Hook.VALIDATE_PODS, review(pod(**spec)))
+    response = response_of(Hook.VALIDATE_PODS, review(pod(**spec)))
     assert response["auditAnnotations"]["rules"] == rule
 
 
@@ -99,23 +99,23 @@ def test_a_workload_with_too_many_templates_is_denied() -> None:
         "spec": {"replicatedJobs": jobs},
     }
     chain = built_in(settings=Settings(workloads=(WorkloadEntry(kind="JobSet"),)))
-    response = answered(Hook.VALIDATE_WORKLOADS, review(raw, group="jobset.x-k8s.io", kind="JobSet"), chain)
+    response = response_of(Hook.VALIDATE_WORKLOADS, review(raw, group="jobset.x-k8s.io", kind="JobSet"), chain)
     assert response["auditAnnotations"]["rules"] == "structure/templates"
-    allowed = answered(Hook.VALIDATE_WORKLOADS, review(deployment(), group="apps", kind="Deployment"), chain)
-    assert allowed["allowed"]
+    response = response_of(Hook.VALIDATE_WORKLOADS, review(deployment(), group="apps", kind="Deployment"), chain)
+    assert response["allowed"]
 
 
 def test_a_patch_that_is_too_long_is_denied_with_a_remedy() -> None:
     env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     env += [{"name": f"A{i}", "value": "x" * 100} for i in range(3000)]
     document = review(pod({"gpu-fraction": "0.5"}, containers=[{"name": "m", "env": env * 2}]))
-    response = answered(Hook.MUTATE_PODS, document)
+    response = response_of(Hook.MUTATE_PODS, document)
     assert response["allowed"] or "make its lists shorter" in response["status"]["message"]
 
 
 @pytest.mark.parametrize("filler", ["{},", "[],", "1,", '{"a":1},', "[[[[]]]],"])
 def test_a_body_of_many_values_is_not_decoded(filler: str) -> None:
-    body = encoded(review(pod({"x": "HERE"}))).replace(b'"HERE"', f"[{filler * MAX_VALUES}1]".encode())
+    body = encode(review(pod({"x": "HERE"}))).replace(b'"HERE"', f"[{filler * MAX_VALUES}1]".encode())
     with pytest.raises(MalformedReviewError, match=str(MAX_VALUES)) as caught:
         decode_review(body)
     assert caught.value.code == 413
@@ -124,13 +124,13 @@ def test_a_body_of_many_values_is_not_decoded(filler: str) -> None:
 @pytest.mark.parametrize("uid", ["u" * 129, "u" * 2_000_000])
 def test_a_uid_is_bounded(uid: str) -> None:
     with pytest.raises(MalformedReviewError, match=r"request\.uid"):
-        decode_review(encoded(review(pod(), uid=uid)))
+        decode_review(encode(review(pod(), uid=uid)))
 
 
 def test_long_names_are_cut_and_keys_with_controls_are_escaped() -> None:
     key = "nvidia.com/mig-\x1b[31m\u202e" + "x" * 5000
     bad = pod(containers=[{"name": "m", "resources": {"limits": {key: "0.5"}}}])
-    response = answered(Hook.MUTATE_PODS, review(bad, name="o" * 2_000_000))
+    response = response_of(Hook.MUTATE_PODS, review(bad, name="o" * 2_000_000))
     text = orjson.dumps(response).decode()
     assert len(text) < 4096
     assert text.isprintable()

@@ -34,9 +34,9 @@ def configuration(*bundles: bytes | str | None) -> dict[str, Any]:
     ],
 )
 def test_an_existing_entry_is_replaced(before: Any) -> None:
-    found = configuration(before)
-    assert mismatches([found], B) == 1
-    after = jsonpatch.apply_patch(found, bundle_patch(found, B))
+    webhook_configuration = configuration(before)
+    assert mismatches([webhook_configuration], B) == 1
+    after = jsonpatch.apply_patch(webhook_configuration, bundle_patch(webhook_configuration, B))
     assert base64.b64decode(after["webhooks"][0]["clientConfig"]["caBundle"]) == B
     assert mismatches([after], B) == 0
 
@@ -51,11 +51,11 @@ def test_only_bundles_are_patched_and_only_where_needed() -> None:
     ]
 
 
-@pytest.mark.parametrize("found", [{"metadata": {}}, {"metadata": {}, "webhooks": []}])
-def test_a_configuration_without_webhooks_needs_nothing(found: dict[str, Any]) -> None:
-    assert bundle_patch(found, A) == []
-    assert trusted_by_all([found]) == frozenset()
-    assert calls([found]) == frozenset()
+@pytest.mark.parametrize("webhook_configuration", [{"metadata": {}}, {"metadata": {}, "webhooks": []}])
+def test_a_configuration_without_webhooks_needs_nothing(webhook_configuration: dict[str, Any]) -> None:
+    assert bundle_patch(webhook_configuration, A) == []
+    assert trusted_by_all([webhook_configuration]) == frozenset()
+    assert calls([webhook_configuration]) == frozenset()
 
 
 def test_trusted_is_what_every_entry_of_every_configuration_contains() -> None:
@@ -66,8 +66,8 @@ def test_trusted_is_what_every_entry_of_every_configuration_contains() -> None:
 
 def test_published_by_us_excludes_certificates_of_others() -> None:
     theirs = Authority().pem
-    found = published_by_us([configuration(A, theirs + B), configuration(A)])
-    assert sorted(map(hash, found)) == sorted(map(hash, (ONE, TWO)))
+    signers = published_by_us([configuration(A, theirs + B), configuration(A)])
+    assert sorted(map(hash, signers)) == sorted(map(hash, (ONE, TWO)))
 
 
 def test_a_call_is_checked_by_the_name_it_is_made_to() -> None:
@@ -80,9 +80,9 @@ def test_a_call_is_checked_by_the_name_it_is_made_to() -> None:
         {"url": "https://[broken/x"},
         {},
     ]
-    found = {"webhooks": [{"clientConfig": client} for client in clients]}
+    webhook_configuration = {"webhooks": [{"clientConfig": client} for client in clients]}
     names = ("127.0.0.1", "::1", "webhook.example", "")
-    assert calls([found]) == {Call("w.n.svc", A), *(Call(name, b"") for name in names)}
+    assert calls([webhook_configuration]) == {Call("w.n.svc", A), *(Call(name, b"") for name in names)}
 
 
 def test_the_ca_of_another_replicas_file_remains_published_for_a_time() -> None:

@@ -43,13 +43,13 @@ class TestSelfSigned:
         for name in ("bowline-webhook.bowline-system.svc", "localhost", "127.0.0.1", "::1"):
             shake_hands(serving.context, signer.certificate, name)
 
-    @pytest.mark.parametrize("other", ["other.bowline-system.svc", "127.0.0.2"])
-    def test_another_name_is_not_accepted(self, other: str) -> None:
+    @pytest.mark.parametrize("name", ["other.bowline-system.svc", "127.0.0.2"])
+    def test_another_name_is_not_accepted(self, name: str) -> None:
         signer = authority(TODAY)
         serving = ServingContext()
         serving.swap(leaf_of(signer, *NAMES, at=TODAY).pem())
         with pytest.raises(ssl.SSLCertVerificationError):
-            shake_hands(serving.context, signer.certificate, other)
+            shake_hands(serving.context, signer.certificate, name)
 
     def test_another_ca_does_not_verify_and_a_bundle_of_both_does(self) -> None:
         old, new = authority(TODAY), authority(TODAY)
@@ -91,17 +91,17 @@ class TestReading:
         assert read_authority(to_pem([signer.certificate]), signer.private_pem()) == signer
 
     def test_a_certificate_that_cannot_sign_is_none(self) -> None:
-        signer, other = authority(), authority()
+        signer, stranger = authority(), authority()
         leaf = leaf_of(signer)
         pem = to_pem([signer.certificate])
-        assert read_authority(pem, other.private_pem()) is None
+        assert read_authority(pem, stranger.private_pem()) is None
         assert read_authority(to_pem([leaf.certificate]), leaf.private_key) is None
         assert read_authority(b"", b"") is None
         assert read_authority(pem, b"junk") is None
         assert read_authority(pem[:-60], signer.private_pem()) is None
 
     @pytest.mark.parametrize(
-        ("key", "taken"),
+        ("key", "is_accepted"),
         [
             pytest.param(ec.generate_private_key(ec.SECP384R1()), True, id="another curve"),
             pytest.param(ed25519.Ed25519PrivateKey.generate(), True, id="Ed25519"),
@@ -110,7 +110,7 @@ class TestReading:
             pytest.param(dsa.generate_private_key(2048), False, id="DSA"),
         ],
     )
-    def test_a_foreign_ca_is_accepted_if_verifiers_accept_it(self, key: Any, taken: bool) -> None:
+    def test_a_foreign_ca_is_accepted_if_verifiers_accept_it(self, key: Any, is_accepted: bool) -> None:
         """From any source: no certificate may end the process, and an accepted one must serve."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "theirs")])
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -120,12 +120,12 @@ class TestReading:
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        found = read_authority(to_pem([builder.sign(key, algorithm)]), private)
-        assert (found is not None) is taken
-        if found is not None:
+        signing_authority = read_authority(to_pem([builder.sign(key, algorithm)]), private)
+        assert (signing_authority is not None) is is_accepted
+        if signing_authority is not None:
             serving = ServingContext()
-            serving.swap(leaf_of(found, at=TODAY).pem())
-            shake_hands(serving.context, found.certificate, "localhost")
+            serving.swap(leaf_of(signing_authority, at=TODAY).pem())
+            shake_hands(serving.context, signing_authority.certificate, "localhost")
 
     def test_an_authority_that_may_not_sign_certificates_is_none(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -135,13 +135,13 @@ class TestReading:
         builder = builder.issuer_name(signer.certificate.subject).public_key(key.public_key())
         builder = builder.not_valid_before(NOW).not_valid_after(NOW + DAY)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        made = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
-        assert not may_sign(made)
+        certificate = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+        assert not may_sign(certificate)
 
     def test_a_bundle_contains_each_complete_certificate_once(self) -> None:
-        one, two = authority().certificate, authority().certificate
+        first, second = authority().certificate, authority().certificate
         broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-        assert from_pem(b"# ours\n" + to_pem([one]) + broken + to_pem([two, one])) == (one, two)
+        assert from_pem(b"# ours\n" + to_pem([first]) + broken + to_pem([second, first])) == (first, second)
         assert from_pem(b"\xff junk") == from_pem(b"") == ()
 
 
@@ -163,7 +163,7 @@ class TestSecret:
         assert "managedFields" not in after["metadata"]
 
     @pytest.mark.parametrize(
-        "mangled",
+        "fields",
         [
             pytest.param({"data": None}, id="no data"),
             pytest.param({"data": {"tls.crt": "%%%", "tls.key": 1, "ca.crt": ""}}, id="no base64"),
@@ -172,27 +172,32 @@ class TestSecret:
             pytest.param({"metadata": {"annotations": {"bowline.dev/ca-switched-at": "2026-01-01"}}}, id="no zone"),
         ],
     )
-    def test_reading_never_fails(self, mangled: dict[str, Any]) -> None:
-        assert read_secret({"metadata": {}, **mangled}) == CaState(None)
+    def test_reading_never_fails(self, fields: dict[str, Any]) -> None:
+        assert read_secret({"metadata": {}, **fields}) == CaState(None)
 
 
 class TestExchange:
     def test_an_invalid_pair_does_not_replace_the_served_one(self) -> None:
         signer = authority(TODAY)
-        good, other = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
+        good, new_leaf = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
         serving = ServingContext()
         with pytest.raises(ssl.SSLError):
             shake_hands(serving.context, signer.certificate, "localhost")
         serving.swap(good.pem())
-        for bad in (b"", to_pem([good.certificate]) + other.private_key, good.pem()[:-70], other.private_key):
+        for bad in (
+            b"",
+            to_pem([good.certificate]) + new_leaf.private_key,
+            good.pem()[:-70],
+            new_leaf.private_key,
+        ):
             with pytest.raises(CertificateError):
                 serving.swap(bad)
-            shown = shake_hands(serving.context, signer.certificate, "localhost")
-            assert shown == good.certificate.public_bytes(serialization.Encoding.DER)
-        serving.swap(other.pem())
-        shown = shake_hands(serving.context, signer.certificate, None)
-        assert shown == other.certificate.public_bytes(serialization.Encoding.DER)
-        assert serving.not_after() == other.certificate.not_valid_after_utc
+            der = shake_hands(serving.context, signer.certificate, "localhost")
+            assert der == good.certificate.public_bytes(serialization.Encoding.DER)
+        serving.swap(new_leaf.pem())
+        der = shake_hands(serving.context, signer.certificate, None)
+        assert der == new_leaf.certificate.public_bytes(serialization.Encoding.DER)
+        assert serving.not_after() == new_leaf.certificate.not_valid_after_utc
 
     @pytest.mark.parametrize("comment", ["# Főtanúsítvány\n".encode(), b"\xff\xfe\n"])
     def test_text_around_certificates_is_ignored(self, comment: bytes) -> None:
@@ -211,16 +216,16 @@ class TestExchange:
     def test_an_authority_of_callers_need_not_be_a_root(self, tmp_path: Path) -> None:
         root, keys = authority(TODAY), [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
         names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, word)]) for word in ("between", "apiserver")]
-        made: list[x509.Certificate] = []
+        chain: list[x509.Certificate] = []
         for name, key, issuer, by in zip(
             names, keys, (root.certificate.subject, names[0]), (root.key, keys[0]), strict=True
         ):
             builder = x509.CertificateBuilder().subject_name(name).issuer_name(issuer).public_key(key.public_key())
             builder = builder.serial_number(1).not_valid_before(TODAY - DAY).not_valid_after(TODAY + DAY)
-            builder = builder.add_extension(x509.BasicConstraints(ca=not made, path_length=None), critical=True)
-            made.append(builder.sign(by, hashes.SHA256()))
-        between, caller = made[0], tmp_path / "caller.pem"
-        caller.write_bytes(to_pem(made[1:]) + Authority(made[1], keys[1]).private_pem())
+            builder = builder.add_extension(x509.BasicConstraints(ca=not chain, path_length=None), critical=True)
+            chain.append(builder.sign(by, hashes.SHA256()))
+        between, caller = chain[0], tmp_path / "caller.pem"
+        caller.write_bytes(to_pem(chain[1:]) + Authority(chain[1], keys[1]).private_pem())
         serving = ServingContext(to_pem([between]))
         serving.swap(leaf_of(root, at=TODAY).pem())
         shake_hands(serving.context, root.certificate, "localhost", caller)
@@ -229,13 +234,13 @@ class TestExchange:
             shake_hands(serving.context, root.certificate, "localhost", caller)
 
     def test_a_key_with_a_passphrase_is_rejected_without_a_prompt(self) -> None:
-        locked = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        encrypted_key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.BestAvailableEncryption(b"secret"),
         )
         with pytest.raises(CertificateError, match="encrypted"):
-            ServingContext().swap(to_pem([leaf_of(authority()).certificate]) + locked)
+            ServingContext().swap(to_pem([leaf_of(authority()).certificate]) + encrypted_key)
 
 
 class TestFiles:
@@ -287,16 +292,16 @@ class TestFiles:
 
     def test_an_invalid_certificate_replaces_only_an_invalid_one(self) -> None:
         signer = authority()
-        (valid,), (expired,), (coming,) = (
+        (valid,), (former,), (coming,) = (
             (leaf_of(signer, at=at, life=DAY).certificate,) for at in (NOW, NOW - 9 * DAY, NOW + 9 * DAY)
         )
-        assert rejection_reason((expired,), valid, NOW)
+        assert rejection_reason((former,), valid, NOW)
         assert rejection_reason((coming,), valid, NOW)
         assert rejection_reason((), valid, NOW)
-        assert not rejection_reason((valid,), expired, NOW)
+        assert not rejection_reason((valid,), former, NOW)
         assert not rejection_reason((valid,), valid, NOW)
-        assert not rejection_reason((coming,), expired, NOW)
-        assert not rejection_reason((expired,), None, NOW)
+        assert not rejection_reason((coming,), former, NOW)
+        assert not rejection_reason((former,), None, NOW)
 
     def test_callers_authorities_are_reloaded(self, paths: FilePaths, tmp_path: Path) -> None:
         leaf = leaf_of(authority(TODAY), at=TODAY)

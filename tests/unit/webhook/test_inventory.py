@@ -13,7 +13,7 @@ from shared.framework.config import Settings
 from shared.framework.mutable import MutablePod
 from shared.framework.plugin import AdmissionInfo, Inventory, Plugin, PluginConfig
 from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import encoded, pod, review
+from tests.unit.webhook.reviews import encode, pod, review
 from webhook.hooks import Hook
 from webhook.inventory import inventory_of, transform_node
 from webhook.review import decode_review, encode_answer, review_object
@@ -23,12 +23,12 @@ COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
 
 def node(**labels: str) -> dict[str, Any]:
     metadata = {"name": "n", "uid": "u", "resourceVersion": "1", "annotations": {"a": "b"}}
-    known = {"count": COUNT, "memory": MEMORY}
-    return {"metadata": metadata | {"labels": {known.get(key, key): value for key, value in labels.items()}}}
+    label_names = {"count": COUNT, "memory": MEMORY}
+    return {"metadata": metadata | {"labels": {label_names.get(key, key): value for key, value in labels.items()}}}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "most", "labelled"),
+    ("nodes", "most", "with_memory_label"),
     [
         pytest.param([], 0, 0, id="no nodes"),
         pytest.param([{"metadata": {}}, node(role="web")], 0, 0, id="nodes without GPUs"),
@@ -39,15 +39,15 @@ def node(**labels: str) -> dict[str, Any]:
         pytest.param([node(memory="")], 0, 0, id="an empty label means nothing"),
     ],
 )
-def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, labelled: int) -> None:
-    assert inventory_of(nodes) == Inventory(most, labelled)
+def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, with_memory_label: int) -> None:
+    assert inventory_of(nodes) == Inventory(most, with_memory_label)
 
 
 def test_only_a_nodes_identity_and_two_labels_are_cached() -> None:
     labels = {COUNT: "8", MEMORY: "1"}
-    kept = {"name": "n", "uid": "u", "resourceVersion": "1"}
-    assert transform_node(node(count="8", memory="1", role="web")) == {"metadata": kept | {"labels": labels}}
-    assert transform_node({"metadata": dict(kept)}) == {"metadata": kept | {"labels": {}}}
+    identity = {"name": "n", "uid": "u", "resourceVersion": "1"}
+    assert transform_node(node(count="8", memory="1", role="web")) == {"metadata": identity | {"labels": labels}}
+    assert transform_node({"metadata": dict(identity)}) == {"metadata": identity | {"labels": {}}}
 
 
 class Validates(Plugin):
@@ -71,10 +71,12 @@ class Validates(Plugin):
 # --- through the review ---
 
 
-def answered(hook: Hook, document: Any, chain: AdmissionChain, inventory: Inventory | None = None) -> dict[str, Any]:
-    decoded = decode_review(encoded(document))
-    verdict = review_object(hook, decoded, chain, inventory)
-    response: dict[str, Any] = orjson.loads(encode_answer(decoded, verdict))["response"]
+def response_of(
+    hook: Hook, document: Any, chain: AdmissionChain, inventory: Inventory | None = None
+) -> dict[str, Any]:
+    incoming = decode_review(encode(document))
+    verdict = review_object(hook, incoming, chain, inventory)
+    response: dict[str, Any] = orjson.loads(encode_answer(incoming, verdict))["response"]
     return response
 
 
@@ -93,7 +95,7 @@ def validating_chain() -> AdmissionChain:
     ],
 )
 def test_ephemeral_containers_have_hooks_of_their_own(hook: Hook, subresource: str, rule: str | None) -> None:
-    response = answered(hook, review(pod(), pod(), subResource=subresource), validating_chain())
+    response = response_of(hook, review(pod(), pod(), subResource=subresource), validating_chain())
     assert response["allowed"]
     assert (response.get("auditAnnotations") or {}).get("rules") == rule
     assert ("patch" in response) is (rule == "validates/first")
@@ -117,8 +119,8 @@ def test_a_plugins_bug_leaves_no_change_and_denies() -> None:
     settings = Settings()
     fails = Fails(PluginConfig(), settings)
     chain = AdmissionChain([fails], settings, on_error=lambda plugin, point, _: errors.append((plugin, point)))
-    debugged = review(pod(), pod(), subResource="ephemeralcontainers")
-    response = answered(Hook.MUTATE_EPHEMERAL_CONTAINERS, debugged, chain)
+    document = review(pod(), pod(), subResource="ephemeralcontainers")
+    response = response_of(Hook.MUTATE_EPHEMERAL_CONTAINERS, document, chain)
     assert not response["allowed"]
     assert "patch" not in response
     assert errors == [("fails", "mutate_ephemeral_containers"), ("fails", "validate_ephemeral_containers")]
@@ -130,12 +132,12 @@ class Reads(Plugin):
     name = "reads"
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        known = (old["spec"].get("ephemeralContainers") or [{}])[0].get("name", "none")
-        yield FieldError("reads/known", known, None, "is known", is_warning=True)
+        name = (old["spec"].get("ephemeralContainers") or [{}])[0].get("name", "none")
+        yield FieldError("reads/known", name, None, "is known", is_warning=True)
 
 
 @pytest.mark.parametrize(
-    ("old", "known"),
+    ("old", "name"),
     [
         pytest.param({"metadata": {}, "spec": {"ephemeralContainers": [{"name": "one"}]}}, "one", id="a stored pod"),
         pytest.param({"metadata": {}, "spec": [1]}, "none", id="a spec that is a list"),
@@ -145,22 +147,22 @@ class Reads(Plugin):
         pytest.param({}, "none", id="nothing at all"),
     ],
 )
-def test_plugins_never_get_a_malformed_old_pod(old: dict[str, Any], known: str) -> None:
+def test_plugins_never_get_a_malformed_old_pod(old: dict[str, Any], name: str) -> None:
     bugs: list[Exception] = []
     chain = AdmissionChain(
         [Reads(PluginConfig(), Settings())], Settings(), on_error=lambda *error: bugs.append(error[2])
     )
-    debugged = review(pod(), old, subResource="ephemeralcontainers")
-    (warning,) = answered(Hook.VALIDATE_EPHEMERAL_CONTAINERS, debugged, chain)["warnings"]
-    assert known in warning
+    document = review(pod(), old, subResource="ephemeralcontainers")
+    (warning,) = response_of(Hook.VALIDATE_EPHEMERAL_CONTAINERS, document, chain)["warnings"]
+    assert name in warning
     assert bugs == []
 
 
 def test_a_request_that_no_node_can_serve_gets_a_warning() -> None:
     limits = {"limits": {"nvidia.com/gpu": "9"}}
-    asked = pod(containers=[{"name": "main", "image": "x", "resources": limits}])
-    document = review(asked)
-    known = answered(Hook.VALIDATE_PODS, document, built_in(), Inventory(8, 0))
-    assert known["allowed"]
-    assert known["auditAnnotations"]["rules"] == "gpu_request/whole-inventory"
-    assert "warnings" not in answered(Hook.VALIDATE_PODS, document, built_in())
+    gpu_pod = pod(containers=[{"name": "main", "image": "x", "resources": limits}])
+    document = review(gpu_pod)
+    response = response_of(Hook.VALIDATE_PODS, document, built_in(), Inventory(8, 0))
+    assert response["allowed"]
+    assert response["auditAnnotations"]["rules"] == "gpu_request/whole-inventory"
+    assert "warnings" not in response_of(Hook.VALIDATE_PODS, document, built_in())

@@ -26,7 +26,7 @@ from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
 from tests.generated_pods import generated_pod
 from tests.unit.json_values import json_values
 from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
+from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
 from webhook.hooks import Hook
 from webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 
@@ -49,31 +49,31 @@ class Chains:
 
     def __init__(self) -> None:
         self.bugs: list[str] = []
-        self._made: dict[str, AdmissionChain] = {}
+        self._chains: dict[str, AdmissionChain] = {}
 
-    def of(self, wanted: Settings) -> AdmissionChain:
+    def of(self, config: Settings) -> AdmissionChain:
         """Return the chain for the settings."""
-        key = wanted.model_dump_json()
-        if key not in self._made:
-            self._made[key] = built_in(lambda plugin, _, error: self.bugs.append(f"{plugin}: {error!r}"), wanted)
-        return self._made[key]
+        key = config.model_dump_json()
+        if key not in self._chains:
+            self._chains[key] = built_in(lambda plugin, _, error: self.bugs.append(f"{plugin}: {error!r}"), config)
+        return self._chains[key]
 
 
 @pytest.fixture(scope="module")
 def chains() -> Iterator[Chains]:
-    found = Chains()
-    yield found
-    assert not found.bugs
+    chains = Chains()
+    yield chains
+    assert not chains.bugs
 
 
 def answer(chain: AdmissionChain, hook: Hook, document: Any) -> dict[str, Any]:
     """Return the response that the listener would send."""
-    decoded = decode_review(encoded(document))
-    response: dict[str, Any] = orjson.loads(encode_answer(decoded, review_object(hook, decoded, chain)))["response"]
+    incoming = decode_review(encode(document))
+    response: dict[str, Any] = orjson.loads(encode_answer(incoming, review_object(hook, incoming, chain)))["response"]
     return response
 
 
-def applied(raw: Any, response: dict[str, Any]) -> Any:
+def apply(raw: Any, response: dict[str, Any]) -> Any:
     """Return the object after the response's patch."""
     patch = orjson.loads(base64.b64decode(response.get("patch", "W10=")))
     return jsonpatch.apply_patch(raw, patch)
@@ -83,50 +83,50 @@ def new_pod(seed: int) -> Any:
     return generated_pod(random.Random(seed))  # noqa: S311 - no secret
 
 
-def admitted(chain: AdmissionChain, raw: Any) -> tuple[dict[str, Any], Any]:
+def admit(chain: AdmissionChain, raw: Any) -> tuple[dict[str, Any], Any]:
     """Return the mutating hook's response to a new pod, and the pod after it."""
     response = answer(chain, Hook.MUTATE_PODS, review(raw, name=raw["metadata"].get("name", "")))
-    return response, applied(raw, response)
+    return response, apply(raw, response)
 
 
-@pytest.mark.parametrize("configured", CONFIGURED)
+@pytest.mark.parametrize("config", CONFIGURED)
 @many
 @given(seed=SEEDS)
-def test_mutating_twice_is_mutating_once(chains: Chains, configured: Settings, seed: int) -> None:
-    chain = chains.of(configured)
-    _, once = admitted(chain, new_pod(seed))
-    again, twice = admitted(chain, once)
+def test_mutating_twice_is_mutating_once(chains: Chains, config: Settings, seed: int) -> None:
+    chain = chains.of(config)
+    _, once = admit(chain, new_pod(seed))
+    again, twice = admit(chain, once)
     assert twice == once
     assert "patch" not in again
 
 
-@pytest.mark.parametrize("configured", CONFIGURED)
+@pytest.mark.parametrize("config", CONFIGURED)
 @many
 @given(seed=SEEDS)
-def test_validation_agrees_with_admission(chains: Chains, configured: Settings, seed: int) -> None:
-    chain = chains.of(configured)
-    response, mutated = admitted(chain, new_pod(seed))
-    final = answer(chain, Hook.VALIDATE_PODS, review(mutated))
+def test_validation_agrees_with_admission(chains: Chains, config: Settings, seed: int) -> None:
+    chain = chains.of(config)
+    response, mutated_pod = admit(chain, new_pod(seed))
+    final = answer(chain, Hook.VALIDATE_PODS, review(mutated_pod))
     assert final["allowed"] is response["allowed"]
     # Once stored, its other fields can be changed, and it can be deleted, whatever its errors.
-    touched = {**mutated, "metadata": {**mutated["metadata"], "finalizers": []}}
-    assert answer(chain, Hook.VALIDATE_PODS, review(touched, mutated))["allowed"]
+    touched_pod = {**mutated_pod, "metadata": {**mutated_pod["metadata"], "finalizers": []}}
+    assert answer(chain, Hook.VALIDATE_PODS, review(touched_pod, mutated_pod))["allowed"]
 
 
-@pytest.mark.parametrize("configured", CONFIGURED)
+@pytest.mark.parametrize("config", CONFIGURED)
 @many
 @given(seed=SEEDS, first=st.booleans())
 def test_reinvocation_sees_the_changes_of_another_webhook(
-    chains: Chains, configured: Settings, seed: int, first: bool
+    chains: Chains, config: Settings, seed: int, first: bool
 ) -> None:
-    chain = chains.of(configured)
-    response, mutated = admitted(chain, new_pod(seed))
-    added = {"name": "injected", "image": "example.com/proxy", "env": [{"name": "MODE", "value": "x"}]}
-    mutated["spec"]["containers"].insert(0 if first else len(mutated["spec"]["containers"]), added)
-    again, completed = admitted(chain, mutated)
-    assert "patch" not in admitted(chain, completed)[0]
+    chain = chains.of(config)
+    response, mutated_pod = admit(chain, new_pod(seed))
+    sidecar = {"name": "injected", "image": "example.com/proxy", "env": [{"name": "MODE", "value": "x"}]}
+    mutated_pod["spec"]["containers"].insert(0 if first else len(mutated_pod["spec"]["containers"]), sidecar)
+    again, complete_pod = admit(chain, mutated_pod)
+    assert "patch" not in admit(chain, complete_pod)[0]
     if again["allowed"]:
-        assert answer(chain, Hook.VALIDATE_PODS, review(completed))["allowed"]
+        assert answer(chain, Hook.VALIDATE_PODS, review(complete_pod))["allowed"]
     if not first:  # the first one is the share's container
         assert again["allowed"] is response["allowed"]
 
@@ -154,29 +154,29 @@ METADATA = (
 FREE = {"annotations", "labels", "limits", "requests"}
 
 
-@pytest.mark.parametrize("configured", CONFIGURED)
+@pytest.mark.parametrize("config", CONFIGURED)
 @many
 @given(seed=SEEDS, unknown=st.dictionaries(st.text(max_size=4), JSON, min_size=1, max_size=3))
 def test_unknown_fields_survive_byte_for_byte(
-    chains: Chains, configured: Settings, seed: int, unknown: dict[str, Any]
+    chains: Chains, config: Settings, seed: int, unknown: dict[str, Any]
 ) -> None:
-    chain, raw = chains.of(configured), new_pod(seed)
+    chain, raw = chains.of(config), new_pod(seed)
     open_to_new = [path for path in places(raw) if isinstance(at(raw, path), dict) and not FREE & set(map(str, path))]
     where = random.Random(seed).sample(open_to_new, min(3, len(open_to_new)))  # noqa: S311 - no secret
     fields = {f"future-{key}": value for key, value in unknown.items()}
-    extended = copy.deepcopy(raw)
+    extended_pod = copy.deepcopy(raw)
     for path in where:
-        at(extended, path).update(copy.deepcopy(fields))
-    response, after = admitted(chain, extended)
-    plain, expected = admitted(chain, raw)
+        at(extended_pod, path).update(copy.deepcopy(fields))
+    response, after = admit(chain, extended_pod)
+    plain, expected = admit(chain, raw)
     assert response["allowed"] is plain["allowed"]
     for path in where:
         # Variables are replaced where the share's own have their names; all else is unchanged.
         if "env" in path:
             continue
         target = at(after, path)
-        kept = {key: target.pop(key) for key in fields}
-        assert orjson.dumps(kept) == orjson.dumps(fields)
+        unknown_fields = {key: target.pop(key) for key in fields}
+        assert orjson.dumps(unknown_fields) == orjson.dumps(fields)
     if not any("env" in path for path in where):
         assert after == expected
 
@@ -202,13 +202,13 @@ def test_lint_and_webhook_agree_on_a_pod_and_its_workloads(chains: Chains, seed:
     errors = errors_in(answer(chain, Hook.MUTATE_PODS, review(raw)))
     assert lint(chain, raw) == errors
     template = template_of(raw)
-    made = {
+    workloads = {
         "spec.template": {**deployment(), "spec": {"template": template}},
         "spec.replicatedJobs[0].template.spec.template": job_set("w", template),
         "spec.headGroupSpec.template": ray_cluster("w", template),
         "spec.pytorchReplicaSpecs[Worker].template": pytorch_job("w", Worker=template),
     }
-    for path, workload in made.items():
+    for path, workload in workloads.items():
         group = workload["apiVersion"].partition("/")[0]
         document = review(copy.deepcopy(workload), group=group, kind=workload["kind"])
         response = answer(chain, Hook.VALIDATE_WORKLOADS, document)
@@ -266,28 +266,28 @@ def mutated_reviews(draw: st.DrawFn) -> tuple[Hook, dict[str, Any]]:
     return draw(st.sampled_from((hook,) * 4 + tuple(Hook))), document
 
 
-@pytest.mark.parametrize("configured", CONFIGURED)
+@pytest.mark.parametrize("config", CONFIGURED)
 @many
-@given(mutated=mutated_reviews())
+@given(hook_and_review=mutated_reviews())
 def test_any_review_with_a_uid_gets_a_response_with_it(
-    chains: Chains, configured: Settings, mutated: tuple[Hook, dict[str, Any]]
+    chains: Chains, config: Settings, hook_and_review: tuple[Hook, dict[str, Any]]
 ) -> None:
-    response = answer(chains.of(configured), *mutated)
+    response = answer(chains.of(config), *hook_and_review)
     assert response["uid"] == "uid-1"
     assert response["allowed"] or response["status"]["code"] == 422
     assert not chains.bugs
 
 
-@pytest.mark.parametrize("configured", CONFIGURED)
+@pytest.mark.parametrize("config", CONFIGURED)
 @pytest.mark.parametrize("field", METADATA)
-def test_a_null_in_the_metadata_gets_a_response(chains: Chains, configured: Settings, field: str) -> None:
+def test_a_null_in_the_metadata_gets_a_response(chains: Chains, config: Settings, field: str) -> None:
     for hook, sample in SAMPLES:
         document = copy.deepcopy(sample)
         for name in ("object", "oldObject"):
-            reviewed = document["request"].get(name)
-            if reviewed is not None:
-                reviewed["metadata"][field] = None
-        response = answer(chains.of(configured), hook, document)
+            reviewed_object = document["request"].get(name)
+            if reviewed_object is not None:
+                reviewed_object["metadata"][field] = None
+        response = answer(chains.of(config), hook, document)
         assert response["allowed"] or response["status"]["code"] == 422
     assert not chains.bugs
 

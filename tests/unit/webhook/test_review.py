@@ -9,7 +9,7 @@ import pytest
 
 from shared.framework.admission import AdmissionChain
 from tests.unit.webhook.chains import built_in, marking
-from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
+from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
 from webhook.hooks import Hook
 from webhook.review import (
     MAX_WARNING,
@@ -22,11 +22,11 @@ from webhook.review import (
 
 
 def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> dict[str, Any]:
-    decoded = decode_review(encoded(document))
-    found = orjson.loads(encode_answer(decoded, review_object(hook, decoded, chain or marking())))
-    assert found["kind"] == "AdmissionReview"
-    assert found["apiVersion"] == document["apiVersion"]
-    response: dict[str, Any] = found["response"]
+    incoming = decode_review(encode(document))
+    answer = orjson.loads(encode_answer(incoming, review_object(hook, incoming, chain or marking())))
+    assert answer["kind"] == "AdmissionReview"
+    assert answer["apiVersion"] == document["apiVersion"]
+    response: dict[str, Any] = answer["response"]
     return response
 
 
@@ -190,10 +190,10 @@ class TestMalformed:
                 '"admission.k8s.io/v2"',
                 id="another",
             ),
-            pytest.param(encoded({**review(pod()), "request": None}), "request must be", id="no request"),
-            pytest.param(encoded({**review(pod()), "request": []}), "request must be", id="a request that is a list"),
-            pytest.param(encoded(review(pod(), uid="")), "request.uid", id="an empty uid"),
-            pytest.param(encoded(review(pod(), uid=7)), "request.uid", id="a uid that is a number"),
+            pytest.param(encode({**review(pod()), "request": None}), "request must be", id="no request"),
+            pytest.param(encode({**review(pod()), "request": []}), "request must be", id="a request that is a list"),
+            pytest.param(encode(review(pod(), uid="")), "request.uid", id="an empty uid"),
+            pytest.param(encode(review(pod(), uid=7)), "request.uid", id="a uid that is a number"),
         ],
     )
     def test_a_review_that_cannot_be_answered_states_the_reason(self, body: bytes, part: str) -> None:
@@ -229,11 +229,11 @@ class TestMalformed:
             (Hook.MUTATE_BIND_REQUESTS, Hook.VALIDATE_BIND_REQUESTS), ("scheduling.run.ai", "BindRequest")
         )
         group, kind = kinds.get(hook, ("", "Pod"))
-        whole = encoded(review({"metadata": {}, "spec": {}, place: "DEEP"}, {}, group=group, kind=kind))
-        nested = b'{"template":' * 1000 + b"1" + b"}" * 1000
-        decoded = decode_review(whole.replace(b'"DEEP"', nested))
+        document_bytes = encode(review({"metadata": {}, "spec": {}, place: "DEEP"}, {}, group=group, kind=kind))
+        deep_json = b'{"template":' * 1000 + b"1" + b"}" * 1000
+        incoming = decode_review(document_bytes.replace(b'"DEEP"', deep_json))
         assert (
-            orjson.loads(encode_answer(decoded, review_object(hook, decoded, built_in())))["response"]["uid"]
+            orjson.loads(encode_answer(incoming, review_object(hook, incoming, built_in())))["response"]["uid"]
             == "uid-1"
         )
 

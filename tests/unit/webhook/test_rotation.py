@@ -97,62 +97,62 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("seen", "action"), ROWS)
-def test_the_step_that_is_due(seen: Observed, action: Action | None) -> None:
-    step = rotate(seen, NOW, LIVES)
+@pytest.mark.parametrize(("observation", "action"), ROWS)
+def test_the_step_that_is_due(observation: Observed, action: Action | None) -> None:
+    step = rotate(observation, NOW, LIVES)
     assert step.action == action
     assert step.why
 
 
-@pytest.mark.parametrize("seen", [row.values[0] for row in ROWS])
-def test_a_step_taken_is_not_due_again(seen: Observed) -> None:
+@pytest.mark.parametrize("observation", [row.values[0] for row in ROWS])
+def test_a_step_taken_is_not_due_again(observation: Observed) -> None:
     """Otherwise replicas would write indefinitely, and each would wait for the others."""
-    action = rotate(seen, NOW, LIVES).action
+    action = rotate(observation, NOW, LIVES).action
     if action is None:
         return
     fresh = authority(NOW)
-    made = after(action, seen, fresh, NOW)
-    again = rotate(replace(seen, secret=made, trusted_for=None), NOW, LIVES).action
+    new_state = after(action, observation, fresh, NOW)
+    again = rotate(replace(observation, secret=new_state, trusted_for=None), NOW, LIVES).action
     assert again in (None, Action.INTRODUCE)
     assert again is None or action is Action.FIX
-    assert made.active is not None
-    assert is_valid_at(made.active.certificate, NOW)
-    assert made.active.certificate in made.bundle
-    if seen.serving is not None and is_valid_at(seen.serving, NOW):
-        assert seen.serving in made.bundle, "a certificate in use remains trusted"
+    assert new_state.active is not None
+    assert is_valid_at(new_state.active.certificate, NOW)
+    assert new_state.active.certificate in new_state.bundle
+    if observation.serving is not None and is_valid_at(observation.serving, NOW):
+        assert observation.serving in new_state.bundle, "a certificate in use remains trusted"
 
 
 class TestWhatIsWritten:
     def test_renewal_keeps_each_signer_until_its_leaves_are_replaced(
         self,
     ) -> None:
-        introduced = after(Action.INTRODUCE, Observed(state(DUE)), NEXT, NOW)
-        assert introduced == CaState(DUE, NEXT, (DUE.certificate, NEXT.certificate), NOW)
-        switched = after(Action.SWITCH, Observed(introduced), STRANGER, NOW + HOUR)
-        assert switched == CaState(NEXT, None, (NEXT.certificate, DUE.certificate), NOW + HOUR)
-        retired = after(Action.RETIRE, Observed(switched), STRANGER, NOW + LIVES.leaf)
-        assert retired == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
+        after_introduction = after(Action.INTRODUCE, Observed(state(DUE)), NEXT, NOW)
+        assert after_introduction == CaState(DUE, NEXT, (DUE.certificate, NEXT.certificate), NOW)
+        after_switch = after(Action.SWITCH, Observed(after_introduction), STRANGER, NOW + HOUR)
+        assert after_switch == CaState(NEXT, None, (NEXT.certificate, DUE.certificate), NOW + HOUR)
+        after_retirement = after(Action.RETIRE, Observed(after_switch), STRANGER, NOW + LIVES.leaf)
+        assert after_retirement == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
 
     def test_a_deleted_secret_is_recreated_and_its_new_authority_introduced(self) -> None:
-        seen = Observed(None, last_good=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
-        made = after(Action.CREATE, seen, STRANGER, NOW)
-        assert (made.active, made.upcoming) == (YOUNG, STRANGER)
-        assert set(made.bundle) == {c.certificate for c in (YOUNG, STRANGER, NEXT, FORMER)}
+        observation = Observed(None, last_good=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
+        new_state = after(Action.CREATE, observation, STRANGER, NOW)
+        assert (new_state.active, new_state.upcoming) == (YOUNG, STRANGER)
+        assert set(new_state.bundle) == {c.certificate for c in (YOUNG, STRANGER, NEXT, FORMER)}
 
     def test_a_new_replica_keeps_the_published_certificates_trusted(self) -> None:
-        made = after(
+        new_state = after(
             Action.CREATE, Observed(None, published_cas=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW
         )
-        assert made == CaState(STRANGER, None, (STRANGER.certificate, FORMER.certificate), NOW)
+        assert new_state == CaState(STRANGER, None, (STRANGER.certificate, FORMER.certificate), NOW)
 
     def test_an_expired_signer_is_not_used(self) -> None:
-        made = after(Action.REPAIR, Observed(CaState(None), last_good=state(ENDED)), STRANGER, NOW)
-        assert made == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
+        new_state = after(Action.REPAIR, Observed(CaState(None), last_good=state(ENDED)), STRANGER, NOW)
+        assert new_state == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
 
     def test_the_bundle_is_bounded(self) -> None:
         many = tuple(authority(NOW - timedelta(days=days)).certificate for days in range(MAX_BUNDLE + 5))
-        made = after(Action.FIX, Observed(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
-        assert made.bundle == (YOUNG.certificate, *many[: MAX_BUNDLE - 1])
+        new_state = after(Action.FIX, Observed(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
+        assert new_state.bundle == (YOUNG.certificate, *many[: MAX_BUNDLE - 1])
 
 
 LEAF = leaf_of(YOUNG, at=NOW)
@@ -173,11 +173,16 @@ LEAVES = [
 ]
 
 
-@pytest.mark.parametrize(("leaf", "signer", "trusted", "now", "due"), LEAVES)
+@pytest.mark.parametrize(("leaf", "signer", "trusted_authorities", "now", "due"), LEAVES)
 def test_when_a_leaf_is_signed(
-    leaf: Leaf | None, signer: Authority, trusted: list[Authority], now: datetime, due: bool
+    leaf: Leaf | None, signer: Authority, trusted_authorities: list[Authority], now: datetime, due: bool
 ) -> None:
-    assert leaf_due(leaf, signer, [known.certificate for known in trusted], now, LIVES) is due
+    assert (
+        leaf_due(
+            leaf, signer, [signing_authority.certificate for signing_authority in trusted_authorities], now, LIVES
+        )
+        is due
+    )
 
 
 def test_without_the_secret_a_certificate_is_renewed_only_before_it_expires() -> None:
@@ -196,7 +201,7 @@ class Replica:
     """One replica without a cluster: what it serves and what it has cached."""
 
     leaf: Leaf | None = None
-    known: CaState | None = None
+    cached_secret: CaState | None = None
     trusted_since: dict[x509.Certificate, datetime] = field(default_factory=dict)
 
 
@@ -206,71 +211,71 @@ class World:
 
     now: datetime = NOW
     secret: CaState | None = None
-    published: tuple[x509.Certificate, ...] = ()
-    taken: list[Action] = field(default_factory=list)
+    bundle: tuple[x509.Certificate, ...] = ()
+    actions: list[Action] = field(default_factory=list)
 
     def turn(self, replica: Replica) -> None:
-        held = set(self.published)
-        replica.trusted_since = {c: replica.trusted_since.get(c, self.now) for c in held}
+        certificates = set(self.bundle)
+        replica.trusted_since = {c: replica.trusted_since.get(c, self.now) for c in certificates}
         upcoming = self.secret.upcoming if self.secret else None
         since = replica.trusted_since.get(upcoming.certificate) if upcoming else None
-        seen = Observed(
+        observation = Observed(
             self.secret,
-            replica.known,
+            replica.cached_secret,
             replica.leaf.signer if replica.leaf else None,
-            self.published,
+            self.bundle,
             None if since is None else self.now - since,
         )
-        action = rotate(seen, self.now, LIVES).action
+        action = rotate(observation, self.now, LIVES).action
         if action is not None:
-            self.secret = after(action, seen, authority(self.now, LIVES.authority), self.now)
-            self.taken.append(action)
+            self.secret = after(action, observation, authority(self.now, LIVES.authority), self.now)
+            self.actions.append(action)
         assert self.secret is not None
         assert self.secret.active is not None
-        replica.known = self.secret
-        self.published = self.secret.bundle
-        trusted = [c for c, since in replica.trusted_since.items() if since + LIVES.grace <= self.now]
-        if leaf_due(replica.leaf, self.secret.active, trusted, self.now, LIVES):
+        replica.cached_secret = self.secret
+        self.bundle = self.secret.bundle
+        signers = [c for c, since in replica.trusted_since.items() if since + LIVES.grace <= self.now]
+        if leaf_due(replica.leaf, self.secret.active, signers, self.now, LIVES):
             replica.leaf = sign_leaf(self.secret.active, ["localhost"], self.now, LIVES.leaf)
 
     def verifies(self, replica: Replica) -> bool:
         leaf = replica.leaf
-        return leaf is not None and is_valid_at(leaf.certificate, self.now) and leaf.signer in self.published
+        return leaf is not None and is_valid_at(leaf.certificate, self.now) and leaf.signer in self.bundle
 
 
-def lived(world: World, replicas: list[Replica], span: timedelta, pause: timedelta) -> None:
+def live_through(world: World, replicas: list[Replica], span: timedelta, pause: timedelta) -> None:
     """Let the replicas take turns; after each turn all of them are verified."""
     end = world.now + span
     while world.now < end:
         for replica in replicas:
             world.turn(replica)
-            assert all(world.verifies(other) for other in replicas if other.leaf is not None)
+            assert all(world.verifies(peer) for peer in replicas if peer.leaf is not None)
         world.now += pause
 
 
 def test_three_replicas_are_trusted_throughout_three_years() -> None:
     world, replicas = World(), [Replica() for _ in range(3)]
-    lived(world, replicas, 3 * YEAR, DAY / 2)
-    assert world.taken.count(Action.SWITCH) == 4
-    assert set(world.taken) == {Action.CREATE, Action.INTRODUCE, Action.SWITCH, Action.RETIRE}
+    live_through(world, replicas, 3 * YEAR, DAY / 2)
+    assert world.actions.count(Action.SWITCH) == 4
+    assert set(world.actions) == {Action.CREATE, Action.INTRODUCE, Action.SWITCH, Action.RETIRE}
     assert world.secret is not None
     assert len(world.secret.bundle) <= 2
 
 
 @pytest.mark.parametrize("rest", range(4))
 def test_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -> None:
-    world, old = World(secret=state(DUE), published=(DUE.certificate,)), Replica()
+    world, old = World(secret=state(DUE), bundle=(DUE.certificate,)), Replica()
     for _ in range(rest):
         world.turn(old)
         world.now += LIVES.grace
-    lived(world, [Replica(), Replica()], YEAR / 2, DAY / 2)
-    assert world.taken.count(Action.SWITCH) == 1
+    live_through(world, [Replica(), Replica()], YEAR / 2, DAY / 2)
+    assert world.actions.count(Action.SWITCH) == 1
     assert world.secret is not None
     assert len(world.secret.bundle) == 1
 
 
 @pytest.mark.parametrize(
-    "done",
+    "new_secret",
     [
         pytest.param(None, id="deleted"),
         pytest.param(CaState(None), id="emptied"),
@@ -280,12 +285,12 @@ def test_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -
         pytest.param(state(None, STRANGER), id="left with another one to come"),
     ],
 )
-def test_no_change_of_the_secret_costs_a_call(done: CaState | None) -> None:
+def test_no_change_of_the_secret_costs_a_call(new_secret: CaState | None) -> None:
     world, replicas = World(), [Replica(), Replica()]
-    lived(world, replicas, 3 * DAY, HOUR)
+    live_through(world, replicas, 3 * DAY, HOUR)
     for _ in range(3):
-        world.secret = done
-        lived(world, replicas, 30 * DAY, HOUR)
+        world.secret = new_secret
+        live_through(world, replicas, 30 * DAY, HOUR)
     assert world.secret is not None
     assert len(world.secret.bundle) == 1, "temporary entries are removed at the end"
 
@@ -293,10 +298,10 @@ def test_no_change_of_the_secret_costs_a_call(done: CaState | None) -> None:
 @pytest.mark.parametrize("jump", [2 * HOUR, 10 * DAY, 2 * YEAR, -2 * HOUR, -10 * DAY, -2 * YEAR])
 def test_after_a_jump_of_the_clock_one_pass_restores_trust(jump: timedelta) -> None:
     world, replicas = World(), [Replica(), Replica()]
-    lived(world, replicas, 3 * DAY, HOUR)
+    live_through(world, replicas, 3 * DAY, HOUR)
     world.now += jump
     for _ in range(2):
         for replica in replicas:
             world.turn(replica)
         world.now += LIVES.grace
-    lived(world, replicas, 3 * DAY, HOUR)
+    live_through(world, replicas, 3 * DAY, HOUR)

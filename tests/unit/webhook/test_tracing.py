@@ -42,10 +42,10 @@ def test_the_patch_of_a_new_request_has_the_trace(annotations: dict[str, str] | 
     before = deepcopy(raw)
     verdict = review_object(Hook.MUTATE_BIND_REQUESTS, review(raw), built_in(), traceparent=SENT)
     assert verdict.allowed
-    patched = jsonpatch.apply_patch(before, list(verdict.patch))
-    assert patched["metadata"]["annotations"] == {**(annotations or {}), names.TRACEPARENT: SENT}
-    assert patched == raw
-    assert traceparent(decode_bind_request(stored(patched))) == SENT
+    patched_request = jsonpatch.apply_patch(before, list(verdict.patch))
+    assert patched_request["metadata"]["annotations"] == {**(annotations or {}), names.TRACEPARENT: SENT}
+    assert patched_request == raw
+    assert traceparent(decode_bind_request(stored(patched_request))) == SENT
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_without_tracing_no_request_is_annotated() -> None:
     "verdict", [Verdict(), Verdict((FieldError("x/y", "a", 1, "b"),))], ids=["allowed", "denied"]
 )
 def test_a_span_has_the_verdict(verdict: Verdict) -> None:
-    spans, reviewed = Spans(), review(bind_request())
-    end_span(start_span(spans.tracer, reviewed, ""), Hook.MUTATE_BIND_REQUESTS, reviewed, verdict)
+    spans, bind_review = Spans(), review(bind_request())
+    end_span(start_span(spans.tracer, bind_review, ""), Hook.MUTATE_BIND_REQUESTS, bind_review, verdict)
     (span,) = spans.ended()
     assert span.attributes == {
         "bowline.hook": Hook.MUTATE_BIND_REQUESTS.value,
         "bowline.allowed": verdict.allowed,
-        "k8s.namespace.name": reviewed.namespace,
+        "k8s.namespace.name": bind_review.namespace,
         "bowline.kind": names.KIND,
         "bowline.object": "pod",
     }
@@ -88,11 +88,11 @@ def test_a_trace_of_the_creator_or_the_api_server_is_continued() -> None:
     spans, raw = Spans(), bind_request()
     from_api_server = SENT.replace("b7ad", "a000")
 
-    def reviewed(found: Review) -> None:
-        end_span(start_span(spans.tracer, found, from_api_server), Hook.VALIDATE_PODS, found, Verdict())
+    def record_span(pod_review: Review) -> None:
+        end_span(start_span(spans.tracer, pod_review, from_api_server), Hook.VALIDATE_PODS, pod_review, Verdict())
 
-    reviewed(review(raw))
+    record_span(review(raw))
     raw["metadata"]["annotations"] = {names.TRACEPARENT: SENT}
-    reviewed(review(raw))
-    reviewed(review({"metadata": {"annotations": {names.TRACEPARENT: 7}}}))
+    record_span(review(raw))
+    record_span(review({"metadata": {"annotations": {names.TRACEPARENT: 7}}}))
     assert [parent_of(span) for span in spans.ended()] == [from_api_server, SENT, from_api_server]

@@ -24,17 +24,17 @@ def template(annotations: Any = None, **spec: Any) -> dict[str, Any]:
 def workload(kind: str, **metadata: Any) -> dict[str, Any]:
     """Return a workload with an invalid template in each of its kind's places."""
     raw: dict[str, Any] = {"metadata": {"name": "w", **metadata}}
-    for path in next(known for known in (*BUILT_IN, *READY) if known.kind == kind).templates:
+    for path in next(workload_kind for workload_kind in (*BUILT_IN, *READY) if workload_kind.kind == kind).templates:
         below: Any = template({"bad": "x"})
         for step in reversed(path.steps):
             below = [below] if step == "[*]" else {"Worker" if step == "*" else step: below}
-        raw = merged(raw, below)
+        raw = merge(raw, below)
     return raw
 
 
-def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    both = {key: merged(one[key], other[key]) for key in one.keys() & other.keys()}
-    return {**one, **other, **both}
+def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
+    common = {key: merge(base[key], overlay[key]) for key in base.keys() & overlay.keys()}
+    return {**base, **overlay, **common}
 
 
 def verdict(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Verdict:
@@ -90,23 +90,23 @@ def test_every_kind_is_tested_above() -> None:
 
 
 def test_a_kind_that_is_not_configured_is_not_known() -> None:
-    assert set(marking().workloads) == {known.key for known in BUILT_IN}
+    assert set(marking().workloads) == {workload_kind.key for workload_kind in BUILT_IN}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "JobSet"])
 def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> None:
-    refused = verdict(workload(kind), None, kind)
+    denial = verdict(workload(kind), None, kind)
     warn = Settings(workloads=(WorkloadEntry(kind=kind, action="Warn"),))
-    warned = verdict(workload(kind), None, kind, warn)
-    assert (warned.allowed, warned.patch) == (True, ())
-    assert [str(fault) for fault in warned.warnings] == [str(fault) for fault in refused.errors]
-    assert all(fault.is_warning for fault in warned.warnings)
-    malformed = verdict({"metadata": [], "spec": {}}, None, kind, warn)
-    assert [fault.path for fault in malformed.warnings] == ["metadata"]
+    warning_verdict = verdict(workload(kind), None, kind, warn)
+    assert (warning_verdict.allowed, warning_verdict.patch) == (True, ())
+    assert [str(fault) for fault in warning_verdict.warnings] == [str(fault) for fault in denial.errors]
+    assert all(fault.is_warning for fault in warning_verdict.warnings)
+    malformed_verdict = verdict({"metadata": [], "spec": {}}, None, kind, warn)
+    assert [fault.path for fault in malformed_verdict.warnings] == ["metadata"]
 
 
 @pytest.mark.parametrize(
-    ("owners", "refused"),
+    ("owners", "is_denied"),
     [
         pytest.param(owned_by("Deployment", "apps/v1"), False, id="a ReplicaSet of a Deployment passes"),
         pytest.param(owned_by("CronJob", "batch/v1"), False, id="a Job of a CronJob"),
@@ -124,8 +124,8 @@ def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> Non
         pytest.param(None, True, id="no owner"),
     ],
 )
-def test_objects_of_a_validated_controller_are_allowed(owners: Any, refused: bool) -> None:
-    assert bool(error_paths(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is refused
+def test_objects_of_a_validated_controller_are_allowed(owners: Any, is_denied: bool) -> None:
+    assert bool(error_paths(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is is_denied
 
 
 def test_objects_of_a_kind_that_is_not_configured_are_validated() -> None:
@@ -249,8 +249,8 @@ def test_malformed_workloads(raw: Any, paths: list[str]) -> None:
     ],
 )
 def test_the_shape_of_a_foreign_kind_is_left_to_its_own_schema(spec: Any) -> None:
-    own = WorkloadEntry(kind="Own", group="example.com", resource="owns", templates=("spec.groups[*].template",))
-    chain: AdmissionChain = marking(settings=Settings(workloads=(own,)))
+    own_kind = WorkloadEntry(kind="Own", group="example.com", resource="owns", templates=("spec.groups[*].template",))
+    chain: AdmissionChain = marking(settings=Settings(workloads=(own_kind,)))
     raw = {"metadata": {"name": "w"}, "spec": spec, "status": "ready"}
     info = AdmissionInfo(namespace="team", kind="Own")
     assert review_workload(chain, chain.workloads["example.com", "Own"], raw, None, info) == ALLOWED

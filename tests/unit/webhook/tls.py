@@ -25,20 +25,23 @@ def leaf_of(signer: Authority, *names: str, at: datetime = NOW, life: timedelta 
 
 
 def shake_hands(
-    server: ssl.SSLContext, trusted: x509.Certificate | bytes, name: str | None, caller: Path | None = None
+    server: ssl.SSLContext,
+    authority: x509.Certificate | bytes,
+    name: str | None,
+    caller: Path | None = None,
 ) -> bytes:
     """Make a handshake in memory; returns the server's certificate (DER). Raises ssl.SSLError if it is not trusted.
 
     ``caller`` is a file with the certificate and key of the client.
     """
-    bundle = trusted if isinstance(trusted, bytes) else to_pem([trusted])
+    bundle = authority if isinstance(authority, bytes) else to_pem([authority])
     client = client_context(bundle)
     if caller is not None:
         client.load_cert_chain(caller)
     client.check_hostname = name is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    there = client.wrap_bio(to_client, to_server, server_hostname=name)
-    pending = [there, server.wrap_bio(to_server, to_client, server_side=True)]
+    client_side = client.wrap_bio(to_client, to_server, server_hostname=name)
+    pending = [client_side, server.wrap_bio(to_server, to_client, server_side=True)]
     for _ in range(10):
         for side in list(pending):
             try:
@@ -47,4 +50,4 @@ def shake_hands(
             except ssl.SSLWantReadError:
                 continue
     assert not pending
-    return there.getpeercert(binary_form=True) or b""
+    return client_side.getpeercert(binary_form=True) or b""

@@ -37,18 +37,18 @@ def user(uid: str = POD_UID) -> dict[str, Any]:
 def claim(status: dict[str, Any] | None = None, *finalizers: str, **metadata: Any) -> dict[str, Any]:
     """A claim for one device, as stored."""
     requests = [{"name": "dev", "exactly": {"deviceClassName": "gpu.example.com"}}]
-    found: dict[str, Any] = {
+    stored: dict[str, Any] = {
         "metadata": {"namespace": "ns", "name": "one", "uid": "claim-uid", "resourceVersion": "5", **metadata},
         "spec": {"devices": {"requests": requests}},
     }
     if finalizers:
-        found["metadata"]["finalizers"] = list(finalizers)
+        stored["metadata"]["finalizers"] = list(finalizers)
     if status is not None:
-        found["status"] = status
-    return found
+        stored["status"] = status
+    return stored
 
 
-def protected(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+def protected_claim(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
     """A claim with the finalizer."""
     return claim(status, names.RESOURCE_CLAIM_PROTECTION, **metadata)
 
@@ -58,25 +58,25 @@ def without_requests(stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored, "spec": {"devices": {}}}
 
 
-def owned(by: str = POD_UID, controller: bool = True) -> dict[str, Any]:
+def owner_meta(by: str = POD_UID, controller: bool = True) -> dict[str, Any]:
     """Metadata of a claim that was created for a pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": by, "controller": controller}
     return {"ownerReferences": [owner]}
 
 
-def wanted(of: dict[str, Any] | None, *, of_pod: bool = False) -> RequiredClaim:
+def required_claim(of: dict[str, Any] | None, *, of_pod: bool = False) -> RequiredClaim:
     """The request's entry for the claim."""
     return RequiredClaim("claim dev of the pod (one)", ObjectKey("ns", "one"), of, of_pod)
 
 
-def spec(*given: tuple[str, dict[str, Any] | None]) -> BindRequestSpec:
+def spec(*decisions: tuple[str, dict[str, Any] | None]) -> BindRequestSpec:
     """A request's spec with these allocations; None leaves the field out."""
     return BindRequestSpec.model_validate(
         {
             "podName": "pod",
             "selectedNode": "node",
             "resourceClaimAllocations": [
-                {"name": name} if of is None else {"name": name, "allocation": of} for name, of in given
+                {"name": name} if of is None else {"name": name, "allocation": of} for name, of in decisions
             ],
         }
     )

@@ -91,11 +91,11 @@ def test_a_block_for_extended_resources_without_allocation_is_no_demand(empty: d
     block = {**EXTENDED["extendedResourceClaimAllocation"], **empty}
     if not empty:
         del block["allocation"]
-    asked = request(extendedResourceClaimAllocation=block)
-    assert asked.errors == ()
-    assert asked.spec is not None
-    assert asked.spec.demands == {AllocationKind.REGULAR}
-    assert not PLUGIN.has_side_effects(asked)
+    regular_request = request(extendedResourceClaimAllocation=block)
+    assert regular_request.errors == ()
+    assert regular_request.spec is not None
+    assert regular_request.spec.demands == {AllocationKind.REGULAR}
+    assert not PLUGIN.has_side_effects(regular_request)
 
 
 def without_allocation(**fields: Any) -> ExtendedResourceClaimAllocation:
@@ -116,9 +116,9 @@ def without_allocation(**fields: Any) -> ExtendedResourceClaimAllocation:
 def test_without_a_claim_the_node_must_offer_the_resources(
     allocatable: dict[str, str], mappings: list[Any] | None, words: str
 ) -> None:
-    extended = without_allocation() if mappings is None else without_allocation(containerMappings=mappings)
+    block = without_allocation() if mappings is None else without_allocation(containerMappings=mappings)
     node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
-    against = resources_not_offered(node, extended)
+    against = resources_not_offered(node, block)
     if not words:
         assert against is None
     else:
@@ -139,12 +139,12 @@ def test_only_the_identity_of_awaited_claims_is_cached() -> None:
     (source,) = plugin.event_sources()
     assert source.resource == RESOURCECLAIMS.as_metadata()
     assert source.transform is not None
-    seen = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
-    assert source.transform({"metadata": seen}) is None
+    metadata = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
+    assert source.transform({"metadata": metadata}) is None
     plugin._awaited_claims.expect(ObjectKey("ns", "request"), [ObjectKey("ns", "one")])
-    kept = source.transform({"metadata": seen})
-    assert kept == {"metadata": {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1"}}
-    assert not list(source.keys(kept))
+    cached = source.transform({"metadata": metadata})
+    assert cached == {"metadata": {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1"}}
+    assert not list(source.keys(cached))
 
 
 # --- the claim of extended resources ---
@@ -164,11 +164,11 @@ ASKED = ExtendedResourceClaimAllocation.model_validate(EXTENDED["extendedResourc
     ],
 )
 def test_the_claims_name_is_valid_and_contains_its_pods(name: str, visible: str, base: str) -> None:
-    made = claim_of(pod(name=name), ASKED)["metadata"]
-    assert made["name"].startswith(visible)
-    assert len(made["name"]) == len(visible) + 10
-    assert len(made["name"]) <= 63
-    assert made["generateName"] == base
+    metadata = claim_of(pod(name=name), ASKED)["metadata"]
+    assert metadata["name"].startswith(visible)
+    assert len(metadata["name"]) == len(visible) + 10
+    assert len(metadata["name"]) <= 63
+    assert metadata["generateName"] == base
 
 
 def test_the_claims_name_is_unique_to_the_pod() -> None:
@@ -179,7 +179,7 @@ def test_the_claims_name_is_unique_to_the_pod() -> None:
 
 
 def test_the_claim_that_the_pods_status_names_is_the_claim() -> None:
-    scheduled = pod({"extendedResourceClaimStatus": {"resourceClaimName": "made-by-a-scheduler"}})
-    assert required_extended(scheduled, ASKED).key.name == "made-by-a-scheduler"
+    pod_with_claim = pod({"extendedResourceClaimStatus": {"resourceClaimName": "made-by-a-scheduler"}})
+    assert required_extended(pod_with_claim, ASKED).key.name == "made-by-a-scheduler"
     assert required_extended(pod(), ASKED).key.name == claim_name(pod())
-    assert new_extended(scheduled, ASKED).key.name == claim_name(pod())
+    assert new_extended(pod_with_claim, ASKED).key.name == claim_name(pod())

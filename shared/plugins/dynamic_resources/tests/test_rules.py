@@ -28,13 +28,13 @@ from shared.plugins.dynamic_resources.tests.builders import (
     POD_UID,
     allocation,
     claim,
-    owned,
+    owner_meta,
     pod,
-    protected,
+    protected_claim,
+    required_claim,
     result,
     spec,
     user,
-    wanted,
     without_requests,
 )
 
@@ -57,27 +57,27 @@ TAKE = [
         id="also on a claim that another binder allocated without it",
     ),
     pytest.param(
-        protected(),
+        protected_claim(),
         ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
         id="then allocation and reservation in one write",
     ),
     pytest.param(
-        protected({}),
+        protected_claim({}),
         ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
         id="a claim that was freed is as good as new",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [{"driver": "x"}]}),
         id="an allocation of these devices is shared and unchanged",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
         Status.ok(),
         id="what is there is not written again",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}),
+        protected_claim({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}),
         Status.ok(),
         id="the 256th consumer has its place",
     ),
@@ -89,7 +89,7 @@ ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator"
 
 
 @pytest.mark.parametrize(
-    ("selector", "node", "reached"),
+    ("selector", "node", "is_usable"),
     [
         pytest.param(None, Node("node"), True, id="devices that can be used everywhere"),
         pytest.param(HERE, Node("node"), True, id="devices of the node"),
@@ -98,9 +98,9 @@ ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator"
         pytest.param(ZONE_A, Node("node", {"zone": "b"}), False, id="devices that other nodes reach"),
     ],
 )
-def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, reached: bool) -> None:
+def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, is_usable: bool) -> None:
     against = unreachable("claim dev of the pod (one)", {**allocation(), "nodeSelector": selector}, node)
-    if reached:
+    if is_usable:
         assert against is None
     else:
         assert against == Status.fatal(
@@ -113,7 +113,7 @@ def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, reac
 
 @pytest.mark.parametrize(("stored", "expected"), TAKE)
 def test_the_next_write_of_a_reservation(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, wanted(allocation()), pod(), NOW) == expected
+    assert next_reservation(stored, required_claim(allocation()), pod(), NOW) == expected
 
 
 CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
@@ -122,36 +122,36 @@ UNDECIDED = (Code.FATAL, Reason.INVALID, None)
 EMPTY: tuple[dict[str, Any], ...] = ({}, {"devices": {}}, {"devices": {"results": []}}, {"nodeSelector": {}})
 AGAINST = [
     pytest.param(
-        protected({"allocation": allocation(result("d1"))}),
-        wanted(allocation()),
+        protected_claim({"allocation": allocation(result("d1"))}),
+        required_claim(allocation()),
         ELSEWHERE,
         "is already allocated to dra.example/node/d1; the request requires dra.example/node/d0",
         id="another device",
     ),
     pytest.param(
-        without_requests(protected({"allocation": {"devices": {}}})),
-        wanted(allocation()),
+        without_requests(protected_claim({"allocation": {"devices": {}}})),
+        required_claim(allocation()),
         ELSEWHERE,
         "is already allocated to no device",
         id="an allocation of nothing",
     ),
     pytest.param(
-        protected({"allocation": {"devices": {}}, "reservedFor": [user("a")]}),
-        wanted({}),
+        protected_claim({"allocation": {"devices": {}}, "reservedFor": [user("a")]}),
+        required_claim({}),
         CONFLICT,
         "is allocated to no device although it requests some; delete the claim",
         id="an allocation of nothing is not adopted",
     ),
     pytest.param(
-        protected({"allocation": {"devices": {}}, "reservedFor": [user()]}),
-        wanted(None),
+        protected_claim({"allocation": {"devices": {}}, "reservedFor": [user()]}),
+        required_claim(None),
         CONFLICT,
         "is allocated to no device",
         id="an allocation of nothing is not used although it is reserved for the pod",
     ),
     pytest.param(
-        protected({"allocation": allocation(), "reservedFor": OTHERS}),
-        wanted({}),
+        protected_claim({"allocation": allocation(), "reservedFor": OTHERS}),
+        required_claim({}),
         CONFLICT,
         "has 256 consumers",
         id="no place left beside an adopted allocation",
@@ -159,7 +159,7 @@ AGAINST = [
     *(
         pytest.param(
             claim(),
-            wanted(decision),
+            required_claim(decision),
             UNDECIDED,
             "is not allocated, and its entry in spec.resourceClaimAllocations decides no device; create a request",
             id=f"the entry is {decision}",
@@ -167,37 +167,37 @@ AGAINST = [
         for decision in EMPTY
     ),
     pytest.param(
-        protected({"allocation": allocation(), "reservedFor": OTHERS}),
-        wanted(allocation()),
+        protected_claim({"allocation": allocation(), "reservedFor": OTHERS}),
+        required_claim(allocation()),
         CONFLICT,
         "has 256 consumers, and Kubernetes allows 256",
         id="no place left",
     ),
     pytest.param(
-        protected(deletionTimestamp="2026-01-01T00:00:00Z"),
-        wanted(allocation()),
+        protected_claim(deletionTimestamp="2026-01-01T00:00:00Z"),
+        required_claim(allocation()),
         CONFLICT,
         "is being deleted",
         id="a claim that is going",
     ),
     pytest.param(
-        protected(**owned("another")),
-        wanted(allocation(), of_pod=True),
+        protected_claim(**owner_meta("another")),
+        required_claim(allocation(), of_pod=True),
         CONFLICT,
         "belongs to another owner",
         id="a claim made for another pod",
     ),
     pytest.param(
-        protected(**owned(controller=False)),
-        wanted(allocation(), of_pod=True),
+        protected_claim(**owner_meta(controller=False)),
+        required_claim(allocation(), of_pod=True),
         CONFLICT,
         "belongs to another owner",
         id="a claim the pod owns without having it made",
     ),
-    pytest.param(claim(), wanted(None), UNDECIDED, "is not allocated, and spec.resource", id="no decision"),
+    pytest.param(claim(), required_claim(None), UNDECIDED, "is not allocated, and spec.resource", id="no decision"),
     pytest.param(
-        protected({"allocation": allocation(), "reservedFor": [user("a")]}),
-        wanted(None),
+        protected_claim({"allocation": allocation(), "reservedFor": [user("a")]}),
+        required_claim(None),
         UNDECIDED,
         "is not reserved for the pod, and spec.resourceClaimAllocations has no entry for it; add one",
         id="decided for another pod only",
@@ -205,11 +205,11 @@ AGAINST = [
 ]
 
 
-@pytest.mark.parametrize(("stored", "one", "verdict", "words"), AGAINST)
+@pytest.mark.parametrize(("stored", "requirement", "verdict", "words"), AGAINST)
 def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
-    stored: dict[str, Any], one: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
+    stored: dict[str, Any], requirement: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
 ) -> None:
-    answer = next_reservation(stored, one, pod(), NOW)
+    answer = next_reservation(stored, requirement, pod(), NOW)
     assert isinstance(answer, Status)
     assert (answer.code, answer.reason, answer.suggestion) == verdict
     assert words in answer.message
@@ -223,15 +223,17 @@ UNDECIDED_TAKE = [
         id="an allocated claim is protected",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user("a")]}),
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
         id="an allocated claim is reserved as it is",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user()]}), Status.ok(), id="a reserved claim is not written"
+        protected_claim({"allocation": TIMED, "reservedFor": [user()]}),
+        Status.ok(),
+        id="a reserved claim is not written",
     ),
     pytest.param(
-        without_requests(protected()),
+        without_requests(protected_claim()),
         ClaimStatus({"allocation": STAMP, "reservedFor": [user()]}),
         id="a claim that requests no device needs no decision",
     ),
@@ -240,42 +242,46 @@ UNDECIDED_TAKE = [
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
 def test_an_entry_without_devices_reserves_an_allocated_claim(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, wanted({}), pod(), NOW) == expected
+    assert next_reservation(stored, required_claim({}), pod(), NOW) == expected
 
 
 UNDECIDED_RELEASE = [
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")]}),
         id="the reservation",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user()]}), ClaimStatus({}), id="the devices, as the last user"
+        protected_claim({"allocation": TIMED, "reservedFor": [user()]}),
+        ClaimStatus({}),
+        id="the devices, as the last user",
     ),
-    pytest.param(protected({"allocation": TIMED, "reservedFor": [user("a")]}), None, id="nothing of another pod"),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}), None, id="nothing of another pod"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_RELEASE)
 def test_the_release_of_an_entry_without_devices(stored: dict[str, Any], expected: Any) -> None:
-    assert next_release(stored, wanted({}), ObjectUID(POD_UID)) == expected
+    assert next_release(stored, required_claim({}), ObjectUID(POD_UID)) == expected
 
 
 def test_entries_are_distinguished_from_claims_without_one() -> None:
     asking = pod(resourceClaims=[entry("a", resourceClaimName="one"), entry("b", resourceClaimName="two")])
-    found = required_claims(asking, spec(("a", None)))
-    assert [w.allocation for w in found if isinstance(w, RequiredClaim)] == [{}, None]
+    claims = required_claims(asking, spec(("a", None)))
+    assert [w.allocation for w in claims if isinstance(w, RequiredClaim)] == [{}, None]
 
 
 def test_an_entry_without_devices_is_valid_for_a_claim_not_needed() -> None:
-    asking = pod(made(("a", None)), resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
+    asking = pod(pod_statuses(("a", None)), resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
     assert required_claims(asking, spec(("a", None))) == ()
 
 
 def test_a_claim_that_the_request_does_not_name_is_only_read() -> None:
-    held = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
-    assert next_reservation(held, wanted(None), pod(), NOW) == Status.ok()
-    assert next_release(held, wanted(None), ObjectUID(POD_UID)) is None
+    stored_claim = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
+    assert next_reservation(stored_claim, required_claim(None), pod(), NOW) == Status.ok()
+    assert next_release(stored_claim, required_claim(None), ObjectUID(POD_UID)) is None
 
 
 SAME = [
@@ -296,16 +302,16 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("stored", "asked"), SAME)
-def test_equal_devices_in_another_form_are_equal(stored: list[Any], asked: list[Any]) -> None:
-    held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
-    assert next_reservation(held, wanted(allocation(*asked)), pod(), NOW) == Status.ok()
+@pytest.mark.parametrize(("stored", "decision"), SAME)
+def test_equal_devices_in_another_form_are_equal(stored: list[Any], decision: list[Any]) -> None:
+    stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
+    assert next_reservation(stored_claim, required_claim(allocation(*decision)), pod(), NOW) == Status.ok()
 
 
-@pytest.mark.parametrize(("stored", "asked"), DIFFERENT)
-def test_other_devices_are_not_equal(stored: list[Any], asked: list[Any]) -> None:
-    held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
-    answer = next_reservation(held, wanted(allocation(*asked)), pod(), NOW)
+@pytest.mark.parametrize(("stored", "decision"), DIFFERENT)
+def test_other_devices_are_not_equal(stored: list[Any], decision: list[Any]) -> None:
+    stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
+    answer = next_reservation(stored_claim, required_claim(allocation(*decision)), pod(), NOW)
     assert isinstance(answer, Status)
     assert answer.reason is Reason.DEVICE_CONFLICT
 
@@ -337,8 +343,8 @@ READINESS = [
 
 @pytest.mark.parametrize(("devices", "expected"), READINESS)
 def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[Code, str]) -> None:
-    held = protected({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
-    answer = next_reservation(held, wanted(allocation(WAITING)), pod(), NOW)
+    stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), pod(), NOW)
     assert isinstance(answer, Status)
     assert answer.code is expected[0]
     assert expected[1] in answer.message
@@ -352,8 +358,8 @@ def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple
 
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
 def test_a_device_that_never_gets_ready_suggests_another_node(timeout: timedelta | None) -> None:
-    held = protected({"allocation": allocation(WAITING), "reservedFor": [user()]})
-    answer = next_reservation(held, wanted(allocation(WAITING)), pod(), NOW, timeout)
+    stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()]})
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), pod(), NOW, timeout)
     assert isinstance(answer, Status)
     assert (answer.code, answer.timeout, answer.suggestion) == (
         Code.WAIT,
@@ -366,27 +372,29 @@ def test_a_device_that_never_gets_ready_suggests_another_node(timeout: timedelta
 
 RELEASE = [
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")], "devices": [1]}),
         id="one of several removes only itself",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
+        protected_claim({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
         ClaimStatus({"newer": 1}),
         id="the last one takes the allocation along",
     ),
-    pytest.param(protected({}), Finalizers(()), id="and then the finalizer"),
+    pytest.param(protected_claim({}), Finalizers(()), id="and then the finalizer"),
     pytest.param(
         claim(None, KEEP, names.RESOURCE_CLAIM_PROTECTION), Finalizers((KEEP,)), id="but no other finalizer"
     ),
     pytest.param(claim(), None, id="nothing was taken"),
     pytest.param(claim(None, KEEP), None, id="nothing is left of ours"),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user("a")]}), None, id="another pod's claim is not touched"
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        None,
+        id="another pod's claim is not touched",
     ),
-    pytest.param(protected({"allocation": TIMED}), None, id="nor an allocation that is not for the pod"),
+    pytest.param(protected_claim({"allocation": TIMED}), None, id="nor an allocation that is not for the pod"),
     pytest.param(
-        protected({"allocation": allocation(result("d1")), "reservedFor": [user()]}),
+        protected_claim({"allocation": allocation(result("d1")), "reservedFor": [user()]}),
         None,
         id="another decision for the pod",
     ),
@@ -395,17 +403,17 @@ RELEASE = [
 
 @pytest.mark.parametrize(("stored", "expected"), RELEASE)
 def test_the_next_write_of_a_release(stored: dict[str, Any], expected: Any) -> None:
-    assert next_release(stored, wanted(allocation()), ObjectUID(POD_UID)) == expected
+    assert next_release(stored, required_claim(allocation()), ObjectUID(POD_UID)) == expected
 
 
 EXTENDED: dict[str, Any] = {"annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"}}
 GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 REMOVE = [
-    pytest.param(protected(**EXTENDED, **owned()), Delete(), id="it is deleted"),
-    pytest.param(protected(**EXTENDED, **owned(), **GOING), Finalizers(()), id="and let go"),
-    pytest.param(claim(None, KEEP, **EXTENDED, **owned(), **GOING), None, id="the rest is others' to do"),
-    pytest.param(protected(**owned()), None, id="a claim from a template remains"),
-    pytest.param(protected(**EXTENDED, **owned("b")), None, id="another pod's claim remains"),
+    pytest.param(protected_claim(**EXTENDED, **owner_meta()), Delete(), id="it is deleted"),
+    pytest.param(protected_claim(**EXTENDED, **owner_meta(), **GOING), Finalizers(()), id="and let go"),
+    pytest.param(claim(None, KEEP, **EXTENDED, **owner_meta(), **GOING), None, id="the rest is others' to do"),
+    pytest.param(protected_claim(**owner_meta()), None, id="a claim from a template remains"),
+    pytest.param(protected_claim(**EXTENDED, **owner_meta("b")), None, id="another pod's claim remains"),
 ]
 
 
@@ -421,25 +429,25 @@ def entry(name: str, **source: str) -> dict[str, str]:
     return {"name": name, **source}
 
 
-def made(*names_and_claims: tuple[str, str | None]) -> dict[str, Any]:
+def pod_statuses(*names_and_claims: tuple[str, str | None]) -> dict[str, Any]:
     return {"resourceClaimStatuses": [{"name": n, "resourceClaimName": c} for n, c in names_and_claims]}
 
 
 def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
     asking = pod(
-        made(("b", "pod-b-x7"), ("none", None)),
+        pod_statuses(("b", "pod-b-x7"), ("none", None)),
         resourceClaims=[
             entry("a", resourceClaimName="shared"),
             entry("b", resourceClaimTemplateName="tpl"),
             entry("none", resourceClaimTemplateName="tpl"),
         ],
     )
-    found = required_claims(asking, spec(("b", allocation())))
-    assert [(w.key.name, w.allocation, w.of_pod) for w in found if isinstance(w, RequiredClaim)] == [
+    claims = required_claims(asking, spec(("b", allocation())))
+    assert [(w.key.name, w.allocation, w.of_pod) for w in claims if isinstance(w, RequiredClaim)] == [
         ("shared", None, False),
         ("pod-b-x7", allocation(), True),
     ]
-    assert len(found) == 2
+    assert len(claims) == 2
 
 
 def test_a_claim_that_does_not_exist_yet_is_awaited_and_others_are_named() -> None:
@@ -460,7 +468,9 @@ def test_a_claim_that_does_not_exist_yet_is_awaited_and_others_are_named() -> No
             {}, [("b", allocation())], "b: is no entry of the pod's spec.resourceClaims", id="of no claim of the pod"
         ),
         pytest.param({}, [("a", {}), ("a", {})], "spec.resourceClaimAllocations[1].name", id="twice"),
-        pytest.param(made(("a", None)), [("a", allocation())], "it needs no such claim", id="of a claim not needed"),
+        pytest.param(
+            pod_statuses(("a", None)), [("a", allocation())], "it needs no such claim", id="of a claim not needed"
+        ),
     ],
 )
 def test_an_allocation_that_fits_no_claim_is_invalid(
@@ -482,13 +492,13 @@ def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None
 
 
 def test_a_missing_claim_is_awaited_by_name() -> None:
-    answer = missing_claim(wanted(allocation()))
+    answer = missing_claim(required_claim(allocation()))
     assert (answer.code, answer.message) == (Code.WAIT, "claim dev of the pod (one) does not exist yet")
     assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
     assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
 
 
-WAIT_A, WAIT_B = Status.wait("a"), missing_claim(wanted(None))
+WAIT_A, WAIT_B = Status.wait("a"), missing_claim(required_claim(None))
 BAD = Status.fatal("no")
 
 

@@ -19,19 +19,19 @@ def test_a_volume_is_unavailable_to_other_claims_until_its_request_is_done() -> 
 
 
 def test_a_claim_of_two_requests_keeps_its_volume_until_both_are_done() -> None:
-    released: list[str] = []
-    table = AssumeCache(released.append)
+    releases: list[str] = []
+    table = AssumeCache(releases.append)
     table.assume(A, ONE, "v")
     table.assume(B, ONE, "v")
     table.forget(A)
     assert table.is_taken("v", TWO)
     assert (table.holds(A, ONE, "v"), table.holds(B, ONE, "v"), table.holds(B, ONE, "w")) == (False, True, False)
     assert "v" in table
-    assert not released
+    assert not releases
     table.forget(B)
     assert len(table) == 0
     assert "v" not in table
-    assert released == ["v"]
+    assert releases == ["v"]
 
 
 def test_another_choice_for_a_claim_releases_the_first() -> None:
@@ -43,8 +43,8 @@ def test_another_choice_for_a_claim_releases_the_first() -> None:
 
 
 def test_withdrawing_a_choice_is_idempotent() -> None:
-    released: list[str] = []
-    table = AssumeCache(released.append)
+    releases: list[str] = []
+    table = AssumeCache(releases.append)
     table.assume(A, ONE, "v")
     table.assume(B, ONE, "v")
     table.withdraw(ONE)
@@ -56,4 +56,4 @@ def test_withdrawing_a_choice_is_idempotent() -> None:
     assert table.is_taken("v", ONE)
     table.clear()
     assert len(table) == 0
-    assert released == ["v", "v"]
+    assert releases == ["v", "v"]

@@ -45,7 +45,7 @@ def test_objects_without_a_waiter_are_not_cached() -> None:
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "unusable_claim",
     [
         pytest.param(UNBOUND, id="not bound"),
         pytest.param(claim(volumeName="v"), id="bound by hand, and not by the controller yet"),
@@ -53,13 +53,13 @@ def test_objects_without_a_waiter_are_not_cached() -> None:
         pytest.param(replace(BOUND, deleting=True), id="being deleted"),
     ],
 )
-def test_only_a_bound_claim_is_returned(shown: PersistentVolumeClaim) -> None:
+def test_only_a_bound_claim_is_returned(unusable_claim: PersistentVolumeClaim) -> None:
     cache = BoundClaimCache(Time())
     cache.expect(A, [UNBOUND])
-    cache.record(shown)
+    cache.record(unusable_claim)
     assert cache.pop(UNBOUND.key) is None
     cache.record(BOUND)
-    cache.record(shown)
+    cache.record(unusable_claim)
     assert cache.pop(UNBOUND.key) is None, "the last event counts"
 
 
@@ -83,11 +83,11 @@ def test_a_restarted_wait_uses_nothing_of_the_former() -> None:
 
 def test_completed_requests_await_nothing() -> None:
     cache = BoundClaimCache(Time())
-    other = claim("other")
+    second_claim = claim("other")
     cache.expect(A, [UNBOUND])
-    cache.expect(B, [other])
+    cache.expect(B, [second_claim])
     cache.forget(A)
     cache.forget(A)
-    assert (UNBOUND.key in cache, other.key in cache) == (False, True)
+    assert (UNBOUND.key in cache, second_claim.key in cache) == (False, True)
     cache.clear()
     assert len(cache) == 0

@@ -9,9 +9,9 @@ from shared.plugins.volume_binding.tests.builders import NODE, claim, reference,
 from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
 
 
-def found(wanted: PersistentVolumeClaim, *volumes: Volume, taken: str = "") -> tuple[str, str]:
+def match_names(claim_fields: PersistentVolumeClaim, *volumes: Volume, unavailable_name: str = "") -> tuple[str, str]:
     """Return the names of the volume to use and of those that may fit soon."""
-    result = find_volume(wanted, NODE, volumes, lambda v: v.name == taken)
+    result = find_volume(claim_fields, NODE, volumes, lambda v: v.name == unavailable_name)
     return (result.volume.name if result.volume else "", result.soon.name if result.soon else "")
 
 
@@ -22,7 +22,7 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "offered", "name"),
+    ("claim_fields", "volume_fields", "name"),
     [
         pytest.param({}, [{}], "v0", id="one that fits"),
         pytest.param({}, [], "", id="nothing there"),
@@ -72,19 +72,19 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         ),
     ],
 )
-def test_the_volume_of_a_claim(wanted: dict[str, Any], offered: list[dict[str, Any]], name: str) -> None:
-    volumes = [volume(f"v{number}", **fields) for number, fields in enumerate(offered)]
-    assert found(claim(**wanted), *volumes)[0] == name
+def test_the_volume_of_a_claim(claim_fields: dict[str, Any], volume_fields: list[dict[str, Any]], name: str) -> None:
+    volumes = [volume(f"v{number}", **fields) for number, fields in enumerate(volume_fields)]
+    assert match_names(claim(**claim_fields), *volumes)[0] == name
     # Their order in the cache makes no difference.
-    assert found(claim(**wanted), *reversed(volumes))[0] == name
+    assert match_names(claim(**claim_fields), *reversed(volumes))[0] == name
 
 
 def test_a_volume_chosen_for_another_claim_is_skipped() -> None:
-    assert found(claim(), volume("a"), volume("b"), taken="a") == ("b", "")
-    assert found(claim(), volume("a"), taken="a") == ("", "")
+    assert match_names(claim(), volume("a"), volume("b"), unavailable_name="a") == ("b", "")
+    assert match_names(claim(), volume("a"), unavailable_name="a") == ("", "")
 
 
 def test_a_new_volume_is_awaited_unless_another_is_available() -> None:
-    assert found(claim(), volume("new", phase="Pending")) == ("", "new")
-    assert found(claim(), volume("new", phase=""), volume("old", size="2Gi")) == ("old", "")
-    assert found(claim(), volume("new", phase="Pending", node="node-1")) == ("", "")
+    assert match_names(claim(), volume("new", phase="Pending")) == ("", "new")
+    assert match_names(claim(), volume("new", phase=""), volume("old", size="2Gi")) == ("old", "")
+    assert match_names(claim(), volume("new", phase="Pending", node="node-1")) == ("", "")

@@ -64,8 +64,8 @@ def pod_with(*volumes: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("ephemeral_first", [False, True])
 def test_a_claim_mounted_in_both_ways_must_be_the_pods_own(ephemeral_first: bool) -> None:
     by_name = {"name": "named", "persistentVolumeClaim": {"claimName": "pod-scratch"}}
-    made = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
-    pod = pod_with(made, by_name) if ephemeral_first else pod_with(by_name, made)
+    ephemeral_volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
+    pod = pod_with(ephemeral_volume, by_name) if ephemeral_first else pod_with(by_name, ephemeral_volume)
     assert pod_volumes(pod) == [SCRATCH]
 
 
@@ -94,7 +94,9 @@ def test_a_pod_without_volumes_has_no_claims(pod: dict[str, Any]) -> None:
 # --- a single claim ---
 
 
-def owned(kind: str = "Pod", name: str = "pod", uid: str = "pod-uid", *, controller: bool = True) -> dict[str, Any]:
+def owner_meta(
+    kind: str = "Pod", name: str = "pod", uid: str = "pod-uid", *, controller: bool = True
+) -> dict[str, Any]:
     return {"ownerReferences": [{"kind": kind, "name": name, "uid": uid, "controller": controller}]}
 
 
@@ -105,7 +107,7 @@ FOREIGN = (
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "expected"),
+    ("pod_volume", "existing_claim", "expected"),
     [
         pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
         pytest.param(
@@ -131,35 +133,37 @@ FOREIGN = (
         ),
         pytest.param(
             SCRATCH,
-            claim("pod-scratch", meta=owned("StatefulSet", "pod", "x")),
+            claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")),
             final(FOREIGN, Suggestion.DELETE_POD),
             id="a claim of something else of the name",
         ),
         pytest.param(
             SCRATCH,
-            claim("pod-scratch", meta=owned(controller=False)),
+            claim("pod-scratch", meta=owner_meta(controller=False)),
             final(FOREIGN, Suggestion.DELETE_POD),
             id="a claim that the pod owns but does not control",
         ),
         pytest.param(
             SCRATCH,
-            claim("pod-scratch", meta=owned(uid="earlier") | DELETING),
+            claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
             waiting("claim pod-scratch still belongs to an earlier pod of this name"),
             id="a claim of the pod's predecessor",
         ),
     ],
 )
-def test_a_claim_that_ends_the_check(wanted: PodVolume, found: PersistentVolumeClaim | None, expected: Any) -> None:
-    status = check_claim(wanted, found, POD)
+def test_a_claim_that_ends_the_check(
+    pod_volume: PodVolume, existing_claim: PersistentVolumeClaim | None, expected: Any
+) -> None:
+    status = check_claim(pod_volume, existing_claim, POD)
     assert parts_of(status) == expected
     if isinstance(status, Status) and status.code is Code.WAIT:
-        assert [ref.key for ref in status.wake_on] == [wanted.claim]
+        assert [ref.key for ref in status.wake_on] == [pod_volume.claim]
 
 
 def test_a_bound_claim_and_one_to_check() -> None:
     bound = claim(volumeName="v", annotations=DONE)
     assert check_claim(WANTED, bound, POD) == Bound(bound)
-    mine = claim("pod-scratch", meta=owned())
+    mine = claim("pod-scratch", meta=owner_meta())
     assert check_claim(SCRATCH, mine, POD) == mine
     # The annotation counts, whatever its value; without it the controller is not done.
     half = claim(volumeName="v")
@@ -170,7 +174,7 @@ def test_a_bound_claim_and_one_to_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "its_class", "requested_before", "expected"),
+    ("existing_claim", "its_class", "requested_before", "expected"),
     [
         pytest.param(
             claim(volumeName="v"),
@@ -221,11 +225,11 @@ def test_a_bound_claim_and_one_to_check() -> None:
     ],
 )
 def test_an_unbound_claim_that_ends_the_check(
-    found: PersistentVolumeClaim, its_class: Any, requested_before: bool, expected: Any
+    existing_claim: PersistentVolumeClaim, its_class: Any, requested_before: bool, expected: Any
 ) -> None:
-    checked = check_unbound(found, its_class, NODE, requested_before)
-    assert isinstance(checked, ProvisioningRejected) == (requested_before and not found.selected_node)
-    assert parts_of(checked.status if isinstance(checked, ProvisioningRejected) else checked) == expected
+    result = check_unbound(existing_claim, its_class, NODE, requested_before)
+    assert isinstance(result, ProvisioningRejected) == (requested_before and not existing_claim.selected_node)
+    assert parts_of(result.status if isinstance(result, ProvisioningRejected) else result) == expected
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -251,8 +255,8 @@ def test_an_unbound_claim_that_ends_the_check(
     ],
 )
 def test_a_volume_that_cannot_be_provisioned_is_not_awaited(its_class: Any, expected: Any, before: bool) -> None:
-    asked = claim(annotations={SELECTED: "node-0"})
-    assert parts_of(check_unbound(asked, its_class, NODE, requested_before=before)) == expected
+    selected_claim = claim(annotations={SELECTED: "node-0"})
+    assert parts_of(check_unbound(selected_claim, its_class, NODE, requested_before=before)) == expected
 
 
 @pytest.mark.parametrize(
@@ -270,9 +274,11 @@ def test_objects_that_the_scheduler_could_have_awaited_are_awaited_briefly(statu
 
 
 def test_an_unbound_claim_to_continue_with() -> None:
-    asked = claim(annotations={SELECTED: "node-0"})
-    assert check_unbound(asked, cls(CSI), NODE, requested_before=False) == ProvisioningStarted(asked)
-    assert check_unbound(asked, cls(CSI), NODE, requested_before=True) == ProvisioningStarted(asked)
+    selected_claim = claim(annotations={SELECTED: "node-0"})
+    assert check_unbound(selected_claim, cls(CSI), NODE, requested_before=False) == ProvisioningStarted(
+        selected_claim
+    )
+    assert check_unbound(selected_claim, cls(CSI), NODE, requested_before=True) == ProvisioningStarted(selected_claim)
     assert check_unbound(claim(), cls(), NODE, requested_before=False) == Unbound(claim(), cls())
 
 
@@ -289,7 +295,7 @@ def test_a_missing_class_is_awaited_with_the_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("bound_volume", "expected"),
     [
         pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
         pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
@@ -305,15 +311,15 @@ def test_a_missing_class_is_awaited_with_the_claim() -> None:
         ),
     ],
 )
-def test_the_volume_of_a_bound_claim(found: Volume | None, expected: Any) -> None:
-    assert parts_of(check_volume(claim(volumeName="v"), found, NODE)) == expected
+def test_the_volume_of_a_bound_claim(bound_volume: Volume | None, expected: Any) -> None:
+    assert parts_of(check_volume(claim(volumeName="v"), bound_volume, NODE)) == expected
 
 
 # --- the choice ---
 
 
-def chosen(*unbound: Unbound, volumes: tuple[Volume, ...] = (), taken: str = "") -> Any:
-    result = choose(unbound, NODE, volumes, lambda volume, _: volume.name == taken)
+def choose_names(*unbound: Unbound, volumes: tuple[Volume, ...] = (), unavailable_name: str = "") -> Any:
+    result = choose(unbound, NODE, volumes, lambda volume, _: volume.name == unavailable_name)
     if isinstance(result, Status):
         return parts_of(result)
     return [
@@ -324,12 +330,12 @@ def chosen(*unbound: Unbound, volumes: tuple[Volume, ...] = (), taken: str = "")
 
 def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
     a, b = Unbound(claim("a"), cls()), Unbound(claim("b"), cls())
-    assert chosen(a, b, volumes=(volume("v"), volume("w"))) == [("a", "v"), ("b", "w")]
+    assert choose_names(a, b, volumes=(volume("v"), volume("w"))) == [("a", "v"), ("b", "w")]
 
 
 def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> None:
     large, small = Unbound(claim("a", size="2Gi"), cls()), Unbound(claim("b", size="1Gi"), cls())
-    assert chosen(large, small, volumes=(volume("v2", size="2Gi"), volume("v1", size="1Gi"))) == [
+    assert choose_names(large, small, volumes=(volume("v2", size="2Gi"), volume("v1", size="1Gi"))) == [
         ("b", "v1"),
         ("a", "v2"),
     ]
@@ -337,7 +343,7 @@ def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> 
 
 def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
     a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
-    assert chosen(a, b, volumes=(volume(),)) == final(
+    assert choose_names(a, b, volumes=(volume(),)) == final(
         "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can be used "
         "on node node-0",
         ELSEWHERE,
@@ -346,19 +352,19 @@ def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
 
 def test_a_free_volume_is_preferred_to_provisioning() -> None:
     wants = Unbound(claim(), cls(CSI))
-    assert chosen(wants, volumes=(volume(),)) == [("data", "v")]
-    assert chosen(wants) == [("data", "asked")]
-    assert chosen(wants, volumes=(volume(),), taken="v") == [("data", "asked")]
-    assert chosen(wants, volumes=(volume(phase="Pending"),)) == [("data", "asked")]
+    assert choose_names(wants, volumes=(volume(),)) == [("data", "v")]
+    assert choose_names(wants) == [("data", "asked")]
+    assert choose_names(wants, volumes=(volume(),), unavailable_name="v") == [("data", "asked")]
+    assert choose_names(wants, volumes=(volume(phase="Pending"),)) == [("data", "asked")]
 
 
 def test_a_class_for_other_topologies_is_not_used() -> None:
     only = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
-    assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
+    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
         "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only", ELSEWHERE
     )
     # An existing volume may have been created under other rules; its own affinity decides.
-    assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
+    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
 
 
 def test_a_new_volume_is_awaited() -> None:
@@ -373,9 +379,9 @@ def test_a_new_volume_is_awaited() -> None:
 
 
 def test_claims_of_different_kinds_are_chosen_together() -> None:
-    late, made = Unbound(claim("a"), cls()), Unbound(claim("b", storageClassName="other"), cls(CSI))
-    assert chosen(late, made, volumes=(volume(),)) == [("a", "v"), ("b", "asked")]
-    assert chosen() == []
+    late, provisioning = Unbound(claim("a"), cls()), Unbound(claim("b", storageClassName="other"), cls(CSI))
+    assert choose_names(late, provisioning, volumes=(volume(),)) == [("a", "v"), ("b", "asked")]
+    assert choose_names() == []
 
 
 # --- writes ---
@@ -444,7 +450,7 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
 
 
 @pytest.mark.parametrize(
-    ("found", "withdrawn"),
+    ("bound_volume", "withdrawn"),
     [
         pytest.param(volume(claimRef=reference(uid="uid-data")), False, id="still the claim's"),
         pytest.param(volume(claimRef=reference(uid="uid-data"), phase="Bound"), False, id="bound to the claim"),
@@ -454,8 +460,8 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
         pytest.param(volume(claimRef=reference("other", uid="u")), True, id="another claim's"),
     ],
 )
-def test_a_bound_volume_must_remain_the_claims(found: Volume, withdrawn: bool) -> None:
-    status = check_reserved(claim(), found)
+def test_a_bound_volume_must_remain_the_claims(bound_volume: Volume, withdrawn: bool) -> None:
+    status = check_reserved(claim(), bound_volume)
     if withdrawn:
         assert parts_of(status) == final(
             "volume v was reserved for claim data, and its claimRef has been changed since; the volume controller or "
@@ -474,7 +480,7 @@ NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
 
 
 @pytest.mark.parametrize(
-    ("published", "hint"),
+    ("capacities", "hint"),
     [
         pytest.param([capacity("2Gi")], "", id="enough"),
         pytest.param([capacity("1Gi", "capacity")], "", id="just enough, by the total"),
@@ -490,8 +496,8 @@ NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
         pytest.param([capacity("9Gi", nodeTopology=None)], NO_ROOM, id="reachable from no node"),
     ],
 )
-def test_the_drivers_reported_capacity(published: list[dict[str, Any]], hint: str) -> None:
-    assert capacity_hint(claim(), NODE, published) == hint
+def test_the_drivers_reported_capacity(capacities: list[dict[str, Any]], hint: str) -> None:
+    assert capacity_hint(claim(), NODE, capacities) == hint
 
 
 def test_a_volume_of_another_node_does_not_prevent_provisioning() -> None:
