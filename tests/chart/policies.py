@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 DRY = "?dryRun=All"
 RESERVATIONS = "/api/v1/namespaces/kai-resource-reservation/pods"
 RECONCILER = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
-AGENT = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
+AGENT = "system:serviceaccount:kai-resource-reservation:bowline-gpu-agent"
 POLICY = "ValidatingAdmissionPolicy"
 KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", POLICY, f"{POLICY}Binding")
 

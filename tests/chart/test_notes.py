@@ -35,7 +35,14 @@ CASES = [
         id="a certificate of its own",
     ),
     pytest.param(
-        {}, NAMESPACE, {f"finalizer {names.FINALIZER}", '{"metadata":{"finalizers":null}}'}, set(), id="an uninstall"
+        {"hooks": {"uninstall": True}}, NAMESPACE, {"Job bowline-uninstall"}, {names.FINALIZER}, id="an uninstall"
+    ),
+    pytest.param(
+        {"hooks": {"uninstall": False}},
+        NAMESPACE,
+        {f"finalizer {names.FINALIZER}", "hooks.uninstall=true"},
+        {"Job bowline-uninstall"},
+        id="an uninstall without its Job",
     ),
     pytest.param(
         GIVEN,

@@ -1,5 +1,6 @@
 """When the policies are rendered, for which accounts and with which settings."""
 
+import json
 import re
 from typing import Any
 
@@ -12,6 +13,8 @@ from tests.chart.rendering import NAMESPACE, Chart, Rendered
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 PODS = "bowline-pods"
 GUARDS = {"bowline-devices", "bowline-share-configmaps"}
+TOPOLOGIES = "bowline-topologies"
+AGENT = names.RESERVATION_SERVICE_ACCOUNT
 OF_SHARES = {"bowline-reconciler-pods", "bowline-reconciler-configmaps", "bowline-agent"}
 OF_VOLUMES = {"bowline-reconciler-volumes", "bowline-reconciler-volume-claims"}
 OF_BINDS = {"bowline-reconciler-bindings", "bowline-reconciler-pod-status"}
@@ -64,18 +67,18 @@ def test_settings_reach_the_policy_as_variables(chart: Chart, config: Any, shari
 
 SHARING_OFF = {"config": {"gpuSharing": {"enabled": False}}}
 SWITCHED = [
-    pytest.param({}, {PODS} | GUARDS | ACCOUNTS, id="the chart's own values"),
-    pytest.param({"policy": {"devices": False}}, {PODS} | ACCOUNTS, id="no guards of devices"),
-    pytest.param({"policy": {"accounts": False}}, {PODS} | GUARDS, id="no limits of accounts"),
-    pytest.param(SHARING_OFF, {PODS} | ACCOUNTS - OF_SHARES, id="without shares"),
+    pytest.param({}, {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS, id="the chart's own values"),
+    pytest.param({"policy": {"devices": False}}, {PODS, TOPOLOGIES} | ACCOUNTS, id="no guards of devices"),
+    pytest.param({"policy": {"accounts": False}}, {PODS, TOPOLOGIES} | GUARDS, id="no limits of accounts"),
+    pytest.param(SHARING_OFF, {PODS, TOPOLOGIES} | ACCOUNTS - OF_SHARES, id="without shares"),
     pytest.param(
         {"config": {"plugins": [{"name": "volume_binding", "enabled": False}]}},
-        {PODS} | GUARDS | ACCOUNTS - OF_VOLUMES,
+        {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS - OF_VOLUMES,
         id="without volumes",
     ),
     pytest.param(
         {"config": {"plugins": [{"name": "dynamic_resources", "enabled": False}]}},
-        {PODS} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
+        {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
         id="without resource claims",
     ),
 ]
@@ -98,7 +101,7 @@ def test_the_reconciler_recognizes_the_policies_that_may_deny_its_writes(chart: 
     names_by_release = [policies(chart.render({"fullnameOverride": name})) for name in ("bowline", "gpu-team")]
     for names_of_release, release in zip(names_by_release, ("bowline", "gpu-team"), strict=True):
         roles = {name.removeprefix(f"{release}-") for name in names_of_release}
-        assert roles - {"pods", "agent"} == set(names.POLICIES)
+        assert roles - {"pods", "agent", "topologies"} == set(names.POLICIES)
 
 
 def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(rendered: Rendered) -> None:
@@ -117,11 +120,18 @@ def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(rendered: Rendered
 
 
 def test_an_accounts_policy_applies_only_to_that_account(rendered: Rendered) -> None:
-    accounts = {"reconciler": f"{NAMESPACE}:bowline-reconciler", "agent": "kai-resource-reservation:" * 2}
+    reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
+    # The second is that of KAI-Scheduler's agents, and of earlier versions.
+    agents = [
+        f"system:serviceaccount:kai-resource-reservation:{name}" for name in (AGENT, "kai-resource-reservation")
+    ]
+    conditions = {
+        "reconciler": f"request.userInfo.username == '{reconciler}'",
+        "agent": f"request.userInfo.username in {json.dumps(agents, separators=(',', ':'))}",
+    }
     for name in ACCOUNTS:
         (condition,) = rendered.get(POLICY, name)["spec"]["matchConditions"]
-        account = accounts[name.split("-")[1]].rstrip(":")
-        assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:{account}'"
+        assert condition["expression"] == conditions[name.split("-")[1]]
 
 
 def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Rendered) -> None:

@@ -44,11 +44,11 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     rendered = chart.render(values, release=release)
     names = {kind: sorted(o["metadata"]["name"] for o in rendered.of_kind(kind)) for kind, _ in rendered.by_kind}
     assert names["Deployment"] == [f"{base}-reconciler", f"{base}-webhook"]
-    # The account of reservation pods has the name that other schedulers expect.
-    assert names["ServiceAccount"] == sorted([*names["Deployment"], "kai-resource-reservation"])
+    # The account of reservation pods does not depend on the release: pods of several releases have it.
+    assert names["ServiceAccount"] == sorted([*names["Deployment"], "bowline-gpu-agent"])
     assert names["Service"] == names["MutatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["ValidatingWebhookConfiguration"] == names["PodDisruptionBudget"] == [f"{base}-webhook"]
-    parts = ("agent", "reconciler", "shares", "webhook")
+    parts = ("agent", "reconciler", "shares", "uninstall", "webhook")
     assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
     # Names of policies and ConfigMaps may be longer: neither is a label, nor the name of a Service or of a pod.
     long = ("ValidatingAdmissionPolicy", "ConfigMap")
@@ -85,9 +85,12 @@ def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> No
         ("ConfigMap", rendered.configuration()),
         ("ConfigMap", "bowline-check"),
         ("Job", "bowline-check"),
+        ("Job", "bowline-uninstall"),
+        ("Role", "bowline-uninstall"),
+        ("RoleBinding", "bowline-uninstall"),
         ("ServiceAccount", "bowline-webhook"),
         ("ServiceAccount", "bowline-reconciler"),
-        ("ServiceAccount", "kai-resource-reservation"),
+        ("ServiceAccount", "bowline-gpu-agent"),
         ("Namespace", "kai-resource-reservation"),
         ("Role", "bowline-agent"),
         ("RoleBinding", "bowline-agent"),
@@ -115,7 +118,7 @@ def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> No
         for name in (
             *("pods", "devices", "share-configmaps", "agent", "reconciler-pods", "reconciler-pod-status"),
             *("reconciler-configmaps", "reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
-            "reconciler-bindings",
+            *("reconciler-bindings", "topologies"),
         )
     }
 

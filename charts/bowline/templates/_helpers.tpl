@@ -85,7 +85,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 
 {{- define "bowline.reservationAccount" -}}
-{{- include "bowline.sharingArgument" (dict "root" . "name" "reservationServiceAccount" "default" "kai-resource-reservation") }}
+{{- include "bowline.sharingArgument" (dict "root" . "name" "reservationServiceAccount" "default" "bowline-gpu-agent") }}
+{{- end }}
+
+{{/*
+The accounts of agents, a JSON array: also that of pods which an earlier version or KAI-Scheduler's binder has created, and
+which an earlier version's reconciler creates until the upgrade has replaced it.
+*/}}
+{{- define "bowline.reservationAccounts" -}}
+{{ list (include "bowline.reservationAccount" .) "kai-resource-reservation" | uniq | toJson }}
 {{- end }}
 
 {{- define "bowline.reservationNamespace" -}}

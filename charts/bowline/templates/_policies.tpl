@@ -41,8 +41,13 @@ often, since each release trusts its own reconciler.
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "bowline.reconciler.name" . }}
 {{- end }}
 
-{{- define "bowline.agent.username" -}}
-system:serviceaccount:{{ include "bowline.reservationNamespace" . }}:{{ include "bowline.reservationAccount" . }}
+{{/* The users of the agents, a JSON array. */}}
+{{- define "bowline.agent.usernames" -}}
+{{- $users := list }}
+{{- range include "bowline.reservationAccounts" . | fromJsonArray }}
+{{- $users = append $users (printf "system:serviceaccount:%s:%s" (include "bowline.reservationNamespace" $) .) }}
+{{- end }}
+{{- toJson $users }}
 {{- end }}
 
 {{/* Metadata of a policy or of its binding. Takes dict "root" and "name". */}}

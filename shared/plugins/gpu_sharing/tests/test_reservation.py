@@ -239,7 +239,7 @@ def test_the_reservation_pod_has_the_form_that_schedulers_expect() -> None:
         "annotations": {"karpenter.sh/do-not-disrupt": "true"},
     }
     assert pod["spec"]["nodeName"] == "n1"
-    assert pod["spec"]["serviceAccountName"] == "kai-resource-reservation"
+    assert pod["spec"]["serviceAccountName"] == "bowline-gpu-agent"
     assert pod["spec"]["tolerations"] == [{"key": "gpu"}]
     assert "runtimeClassName" not in pod["spec"]
     (container,) = pod["spec"]["containers"]
