@@ -11,6 +11,9 @@ from tests.chart.presets import EVERYTHING
 from tests.chart.rendering import CHART, Chart, Rendered
 
 
+UNINSTALL = (("Job", "bowline-uninstall"), ("Deployment", "bowline-reconciler"))
+
+
 def job_pod(rendered: Rendered) -> Any:
     return rendered.get("Job", "bowline-check")["spec"]["template"]["spec"]
 
@@ -55,13 +58,15 @@ def test_the_job_is_part_of_no_release(rendered: Rendered) -> None:
         annotations = rendered.get(kind, "bowline-check")["metadata"]["annotations"]
         assert annotations["helm.sh/hook"] == "pre-install,pre-upgrade"
         assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
-    labels = rendered.get("Job", "bowline-check")["spec"]["template"]["metadata"]["labels"]
-    for deployment in rendered.of_kind("Deployment"):
-        assert not deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    for job in rendered.of_kind("Job"):
+        labels = job["spec"]["template"]["metadata"]["labels"]
+        for deployment in rendered.of_kind("Deployment"):
+            assert not deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
 def test_the_job_checks_the_processes_that_the_release_has(chart: Chart) -> None:
-    assert not chart.render({"hooks": {"check": False}}).of_kind("Job")
+    jobs = chart.render({"hooks": {"check": False}}).of_kind("Job")
+    assert [job["metadata"]["name"] for job in jobs] == ["bowline-uninstall"]
     (only,) = job_pod(chart.render({"webhook": {"enabled": False}}))["containers"]
     assert only["name"] == "reconciler"
 
@@ -88,3 +93,20 @@ def test_annotations_of_pods_are_those_of_the_values(helm_command: HelmCli) -> N
     given = ["--set=image.registry=r.example", '--set-json=webhook.podAnnotations={"checksum/config":"mine"}']
     text = helm_command.run(["template", "bowline", str(CHART), *given])
     assert text.count("checksum/config") == 1
+
+
+def test_the_uninstall_is_the_reconciler_with_one_more_argument(chart: Chart) -> None:
+    rendered = chart.render({"reconciler": {"shardLabelSelector": "pool=a", "extraArgs": ["--x"]}})
+    job, deployment = (rendered.get(kind, name) for kind, name in UNINSTALL)
+    pod, template = job["spec"]["template"]["spec"], deployment["spec"]["template"]["spec"]
+    (container,), (reconciler,) = pod["containers"], template["containers"]
+    assert container["args"] == [*reconciler["args"], "--uninstall=bowline-reconciler"]
+    assert pod["serviceAccountName"] == template["serviceAccountName"]
+    (rule,) = rendered.get("Role", "bowline-uninstall")["rules"]
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (
+        ["deployments/scale"],
+        ["bowline-reconciler"],
+        ["patch"],
+    )
+    for kind in ("Job", "Role", "RoleBinding"):
+        assert rendered.get(kind, "bowline-uninstall")["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
