@@ -17,6 +17,7 @@ from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
 from reconciler.observe.watchdog import Watchdog
 from reconciler.options import Options, parse_options
+from reconciler.uninstall import Uninstall
 from reconciler.wiring import Components, build, new_watchdog
 from shared.api import names
 from shared.api.meta import ObjectKey
@@ -77,12 +78,15 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
             )
             async with KubeClient(access, chosen) as client:
                 observation = Observation(metrics, client.clock, tracing.tracer)
-                parts = await build(client, plugins, settings, observation, options.shard)
+                parts = await build(
+                    client, plugins, settings, observation, options.shard, uninstalling=bool(options.uninstall)
+                )
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
                 debug.add(*WorkPages(parts, client.clock).pages())
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 watchdog = new_watchdog(parts, access, lease, settings.binding)
-                await _work(parts, lease, settings.leader_election, checks, watchdog, stop)
+                uninstall = _uninstall(options, settings, client)
+                await _work(parts, lease, settings.leader_election, checks, watchdog, uninstall, stop)
     finally:
         await debug.stop()
         await probes.stop()
@@ -95,6 +99,7 @@ async def _work(
     election: LeaderElection,
     checks: dict[str, Check],
     watchdog: Watchdog,
+    uninstall: Uninstall | None,
     stop: ShutdownSignal,
 ) -> None:
     timings = LeaseTimings(election.lease_duration, election.renew_deadline, election.retry_period)
@@ -111,6 +116,8 @@ async def _work(
         leading = tasks.start(
             "leading", run_while_leader(lease, timings, parts, stop, freeze_startup_objects, watchdog.holding)
         )
+        if uninstall is not None:
+            tasks.start("uninstall", uninstall.run())
         await stop.wait()
         log.info("stopping", extra={"reason": stop.reason})
         _set_not_ready(checks, "stopping")
@@ -124,6 +131,13 @@ async def _work(
                 ShutdownStep("plugins", "nothing calls them now", parts.plugins.teardown, MOMENT),
             ]
         )
+
+
+def _uninstall(options: Options, settings: Settings, client: KubeClient) -> Uninstall | None:
+    """Return what ends the release, if that is what this process is for."""
+    deployment = ObjectKey(options.lease_namespace, options.uninstall)
+    namespace = settings.gpu_sharing.reservation_namespace
+    return Uninstall(client, deployment, options.shard, namespace) if options.uninstall else None
 
 
 def _set_not_ready(checks: dict[str, Check], why: str) -> None:

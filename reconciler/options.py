@@ -19,6 +19,7 @@ class Options:
     lease_name: str
     lease_namespace: str
     debug_listen: ListenAddress
+    uninstall: str = ""  # Deployment of the reconcilers of a release that ends
     shard: str = ""  # label selector of this process's requests, in canonical form; empty selects all
 
 
@@ -49,11 +50,17 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         help="process only the BindRequests with these labels; reconcilers with different selectors share a "
         "cluster, each with a Lease of its own, <lease-name>-<hash of the selector>",
     )
+    parser.add_argument(
+        "--uninstall",
+        metavar="DEPLOYMENT",
+        default="",
+        help="end a release: stop this Deployment of reconcilers, roll back every request, print what remains, exit",
+    )
     given = parser.parse_args(arguments)
     common = common_options(given)
     shard = str(given.shard_label_selector)
     lease = shard_lease(given.lease_name, shard)
-    return Options(common, lease, common.namespace or DEFAULT_NAMESPACE, given.debug_listen, shard)
+    return Options(common, lease, common.namespace or DEFAULT_NAMESPACE, given.debug_listen, given.uninstall, shard)
 
 
 def shard_lease(lease: str, selector: str) -> str:

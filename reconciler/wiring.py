@@ -6,7 +6,7 @@ Nothing runs here yet: ``app`` starts and stops the components in order; tests r
 import asyncio
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.binding.attempt import AttemptRunner
@@ -30,7 +30,7 @@ from reconciler.shards import CLUSTER, Shards
 from reconciler.ttl import TTLController
 from shared.api import names
 from shared.api.meta import ObjectKey
-from shared.framework.binding.lifecycle import PluginLifecycle
+from shared.framework.binding.lifecycle import PluginLifecycle, Watch
 from shared.framework.binding.runner import PluginCall, Runner
 from shared.framework.config import Binding, Settings
 from shared.framework.plugin import Plugin
@@ -87,8 +87,13 @@ async def build(
     observation: Observation,
     shard: str = "",
     registry: str = CLUSTER,
+    *,
+    uninstalling: bool = False,
 ) -> Components:
-    """Set up the plugins and build all components. Raises PluginError, after tearing the plugins down."""
+    """Set up the plugins and build all components. Raises PluginError, after tearing the plugins down.
+
+    ``uninstalling``: every request is rolled back instead of attempted.
+    """
     clock, binding = client.clock, settings.binding
     lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry)
 
@@ -108,14 +113,13 @@ async def build(
     recorder = EventRecorder(client, socket.gethostname())
     runner = Runner(plugins, observation)
     informers = Informers(client, shard)
-    sources = {resource: [WaitSource(store)] for resource, store in informers.stores.items()}
-    for watch in watches.values():
-        source = WaitSource(watch.reflector.store, watch.may_end_wait)
-        sources.setdefault(watch.reflector.selection.resource, []).append(source)
-    wait_index = WaitIndex(sources)
+    wait_index = _wait_index(informers, watches.values())
     queue = new_queue(binding.workers)
     deferred = DeferredCompletions(lambda: queue.normal_depth, binding.workers)
-    reconciler = _reconciler(client, informers, wait_index, deferred, runner, recorder, observation, settings)
+    states = RequestStates(clock.monotonic)
+    timing = Timing(states, clock, informers.in_contact, binding, random.random)
+    reader = StateReader(client, informers, runner, timing, settings, clock, uninstalling)
+    reconciler = _reconciler(reader, states, wait_index, deferred, recorder, observation)
     controller = informers.handler = Controller(
         queue, binding.workers, reconciler, informers, wait_index, observation, client.availability, clock
     )
@@ -146,24 +150,28 @@ def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, lim
     return Watchdog(parts.reconciler.runner.current_call, parts.metrics.plugin_errors, fence_and_hand_over)
 
 
+def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:
+    sources = {resource: [WaitSource(store)] for resource, store in informers.stores.items()}
+    for watch in watches:
+        source = WaitSource(watch.reflector.store, watch.may_end_wait)
+        sources.setdefault(watch.reflector.selection.resource, []).append(source)
+    return WaitIndex(sources)
+
+
 def _reconciler(
-    client: KubeClient,
-    informers: Informers,
+    reader: StateReader,
+    states: RequestStates,
     wait_index: WaitIndex,
     deferred: DeferredCompletions,
-    runner: Runner,
     recorder: EventRecorder,
     observation: Observation,
-    settings: Settings,
 ) -> Reconciler:
-    clock, limits, jitter = client.clock, settings.binding, random.random
-    states = RequestStates(clock.monotonic)
+    client, informers, runner, timing = reader.client, reader.informers, reader.runner, reader.timing
+    clock, limits, jitter = client.clock, reader.settings.binding, random.random
     writer = Writer(client, recorder.record, states.wrote)
-    timing = Timing(states, clock, informers.in_contact, limits, jitter)
     failures = TransientFailures(observation.on_transient_failure, client.availability, clock)
     conditions = PodConditions(writer)
     waits = Waits(writer, wait_index, timing, jitter)
-    reader = StateReader(client, informers, runner, timing, settings, clock)
     completer = Completer(reader, runner, writer, conditions, failures, observation.metrics, limits, clock)
     attempts = AttemptRunner(
         informers=informers,

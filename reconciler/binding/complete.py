@@ -25,6 +25,7 @@ from reconciler.decide.status import (
     blocked_status,
     failure_report,
     preparation,
+    released_status,
     rollback_incomplete_status,
     rolled_back_status,
     success_report,
@@ -111,15 +112,17 @@ class Completer:
         return await self._close(request, state)
 
     async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
-        """Roll back an abandoned request: one that is being deleted, or has Failed with side effects."""
+        """Roll back an abandoned request: being deleted, Failed with side effects, or of a release that ends."""
         pending = self._writes_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why)
         if pending is not None:
             return pending
-        request = snapshot.request
+        request, now = snapshot.request, self.clock.now()
         if request.phase is Phase.FAILED:
             # Failed by an older release or another controller: this release drops the finalizer before it writes
             # Failed.
-            request = await self.writer.patch_status(request, rolled_back_status(request, self.clock.now()))
+            request = await self.writer.patch_status(request, rolled_back_status(request, now))
+        elif not request.deleting:
+            request = await self.writer.patch_status(request, released_status(request, why.message, now))
         return await self.drop_finalizer(request, state)
 
     async def roll_back_orphan(self, snapshot: Snapshot, state: RequestState) -> Result | None:

@@ -33,6 +33,7 @@ class StateReader:
     timing: Timing
     settings: Settings
     clock: Clock
+    uninstalling: bool = False
 
     async def read(self, key: ObjectKey, latest: BindRequest | None, is_stale: bool) -> tuple[Snapshot, Action]:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
@@ -113,6 +114,7 @@ class StateReader:
             snapshot.times,
             frozenset(snapshot.live),
             served.errors,
+            self.uninstalling,
         )
         return decide(observed, self.settings)
 

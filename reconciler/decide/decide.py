@@ -163,7 +163,7 @@ def _first_row(seen: Observed, settings: Settings) -> Action | ReadLive:
         return ReadLive(Target.REQUEST)
     if isinstance(request, Absent):
         return Forget()
-    if request.deleting or request.phase is not Phase.PENDING:
+    if request.deleting or request.phase is not Phase.PENDING or seen.uninstalling:
         return _ended(request, seen)
     if not request.pod_key.name:
         return _invalid(request)
@@ -182,7 +182,7 @@ def _first_row(seen: Observed, settings: Settings) -> Action | ReadLive:
 
 
 def _ended(request: BindRequest, seen: Observed) -> Action | ReadLive:
-    """Rows for a request that is being deleted, Succeeded or Failed."""
+    """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
     if not has_finalizer(request):
         return Forget()
     if request.phase is Phase.SUCCEEDED:
@@ -190,7 +190,7 @@ def _ended(request: BindRequest, seen: Observed) -> Action | ReadLive:
     if seen.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
         return ReadLive(Target.POD)
     if is_bound_as_asked(request, seen.pod):
-        return DropFinalizer()
+        return Complete() if request.phase is Phase.PENDING and not request.deleting else DropFinalizer()
     if seen.preceding is not None:
         # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
         # because there is nothing to report.
@@ -198,6 +198,8 @@ def _ended(request: BindRequest, seen: Observed) -> Action | ReadLive:
         return RequeueAfter(FRESH_CONTACT, why)
     if request.deleting:
         return Rollback("the request was deleted")
+    if request.phase is Phase.PENDING:
+        return Rollback("Bowline is being uninstalled, so it does not bind the pod")
     return Rollback("the request has failed", _reported_reason(request))
 
 

@@ -104,6 +104,7 @@ class Observed:
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
     plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
+    uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
 
 
 def pod_view(pod: Object) -> PodView:

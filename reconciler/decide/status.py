@@ -105,6 +105,15 @@ def blocked_status(request: BindRequest, why: str, now: datetime) -> dict[str, A
     return _block(request, now, None) | {"phase": Phase.PENDING.value, "reason": reason_text("Retrying", why)}
 
 
+def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+    """Return the status of an unfinished request that was rolled back and that this binder attempts no more."""
+    return _block(request, now, None) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text("Released", why),
+        "conditions": conditions(request, {PREPARED: ("False", "Released", why)}, now),
+    }
+
+
 def succeeded_status(
     request: BindRequest, prepared: Preparation, started: datetime | None, now: datetime
 ) -> dict[str, Any]:

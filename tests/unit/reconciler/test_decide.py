@@ -97,6 +97,22 @@ ON_NODE = replace(POD, node="node-0")
             Rollback("the request has failed", Reason.REJECTED),
             id="failed with our finalizer continues its rollback",
         ),
+        pytest.param(
+            seen(request(**OURS), uninstalling=True),
+            Rollback("Bowline is being uninstalled, so it does not bind the pod"),
+            id="uninstalling: a request in progress is rolled back",
+        ),
+        pytest.param(
+            seen(request(**OURS), uninstalling=True, pod=ON_NODE),
+            Complete(),
+            id="uninstalling: a bound one completes",
+        ),
+        pytest.param(
+            seen(request(**OURS), uninstalling=True, pod=Absent.NOT_IN_CACHE),
+            ReadLive(Target.POD),
+            id="uninstalling: no rollback without a live read of the pod",
+        ),
+        pytest.param(seen(uninstalling=True), Forget(), id="uninstalling: nothing is attempted"),
         pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never retried"),
         pytest.param(seen(request({"phase": "Succeeded"})), Forget(), id="succeeded is done"),
         pytest.param(

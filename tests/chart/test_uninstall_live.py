@@ -1,0 +1,114 @@
+"""An uninstall with requests in progress: the real Helm and pair, and the chart's Job as a local process."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.errors import CommandError
+from localcluster.helm import HelmCli
+from localcluster.jobs import running_jobs
+from localcluster.pair import Pair
+from shared.api import names
+from tests.live import Live
+from tests.pairs import own_namespace, running_pair
+from tests.plugins.sharing import RESERVATIONS, Shares, group_of
+
+VALUES = {
+    "hooks.uninstall": True,
+    # The Deployment's pod stays Pending; the reconciler beside it ends when the Deployment is scaled down.
+    "reconciler.replicas": 1,
+    "config.binding": {"inFlightTimeout": "2s"},
+    "config.gpuSharing": {"agentTimeout": "10m", "fakeGPUs": True},
+}
+# A node without a kubelet: reservation pods on it stay Pending.
+SILENT = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}}
+DEPLOYMENT = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconciler"
+
+
+@pytest.fixture
+def started() -> Iterator[tuple[Cluster, Pair]]:
+    with running_pair(1, VALUES) as started:
+        started[0].api.post("/api/v1/nodes", SILENT)
+        yield started
+
+
+@contextmanager
+def scaled_processes(cluster: Cluster, pair: Pair) -> Iterator[None]:
+    """Stop the reconcilers when their Deployment is scaled to zero, as a kubelet would."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            if cluster.api.get(DEPLOYMENT)["spec"]["replicas"] == 0:
+                for process in pair.reconcilers:
+                    process.stop()
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def finalizers(cluster: Cluster) -> list[str]:
+    items = cluster.api.get(f"/apis/{names.API_VERSION}/bindrequests")["items"]
+    return [item["metadata"]["name"] for item in items if item["metadata"].get("finalizers")]
+
+
+def waiting(live: Live, shares: Shares) -> None:
+    """Three shares whose device is not reserved yet."""
+    for number in range(3):
+        shares.make(f"waiting-{number}")
+        shares.ask(f"waiting-{number}", [f"group-{number}"], node="silent")
+        live.event(f"waiting-{number}", "BindingWaiting")
+
+
+def test_an_uninstall_leaves_no_finalizer_and_only_reservations_of_running_pods(
+    started: tuple[Cluster, Pair],
+) -> None:
+    cluster, pair = started
+    cluster.make_namespace("team")
+    live = Live(cluster, "team", pair)
+    with running_jobs(cluster, "bowline-system"), scaled_processes(cluster, pair):
+        shares = Shares(live)
+        shares.share("running", "used")
+        live.phase("running", "Succeeded")
+        waiting(live, shares)
+        assert finalizers(cluster) == [f"waiting-{number}" for number in range(3)]
+        pair.uninstall()
+        assert finalizers(cluster) == []
+        assert [group_of(pod) for pod in cluster.api.get(RESERVATIONS)["items"]] == ["used"]
+        assert live.pod("running")["spec"]["nodeName"] == "gpu-node-0"
+        for number in range(3):
+            name = f"waiting-{number}"
+            assert "nodeName" not in live.pod(name)["spec"]
+            assert names.LABEL_GPU_GROUP not in live.pod(name)["metadata"].get("labels", {})
+            status = live.request(name)["status"]
+            assert status["phase"] == "Pending"
+            assert status["reason"].startswith("Released: Bowline is being uninstalled")
+        cluster.kubectl("delete", "namespace", "team", "--timeout=60s")
+
+
+def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_can_be_repeated(
+    started: tuple[Cluster, Pair], helm_command: HelmCli
+) -> None:
+    cluster, pair = started
+    with own_namespace(cluster, pair) as live, scaled_processes(cluster, pair):
+        waiting(live, Shares(live))
+        with pytest.raises(CommandError, match="bowline-uninstall"):
+            helm_command.run(
+                ["uninstall", "bowline", "--namespace=bowline-system", "--timeout=3s"], cluster.kubeconfig
+            )
+        assert cluster.api.get(DEPLOYMENT)["spec"]["replicas"] == 1
+        assert len(finalizers(cluster)) == 3
+        # Helm deletes it as well, but meanwhile its pod would be run here.
+        cluster.kubectl("--namespace=bowline-system", "delete", "job", "bowline-uninstall", "--cascade=foreground")
+        with running_jobs(cluster, "bowline-system"):
+            pair.uninstall()
+        assert finalizers(cluster) == []
