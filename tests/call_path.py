@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 
 @contextmanager
 def recorded_stops(
-    start: CodeType, path: Sequence[str], excluded: Sequence[str], tasks: Collection[str] = ()
+    start: CodeType, path: Sequence[str], exclusions: Sequence[str], tasks: Collection[str] = ()
 ) -> Iterator[list[str]]:
     """Record ``folder/module.function`` at each change of module, from the first call of ``start`` to its next one.
 
@@ -17,19 +17,19 @@ def recorded_stops(
     names of the asyncio tasks that are recorded, all if empty.
     """
     stops: list[str] = []
-    seen: set[FrameType] = set()  # a coroutine that continues is reported as called again
+    frames: set[FrameType] = set()  # a coroutine that continues is reported as called again
     starts = 0
 
     def on_event(frame: FrameType, event: str, _: object) -> None:
         nonlocal starts
         file, code = frame.f_code.co_filename, frame.f_code
-        if event != "call" or frame in seen or code.co_name.startswith("<"):
+        if event != "call" or frame in frames or code.co_name.startswith("<"):
             return
-        if any(part in file for part in excluded) or not any(part in file for part in path):
+        if any(part in file for part in exclusions) or not any(part in file for part in path):
             return
         if tasks and _task_name() not in tasks:
             return
-        seen.add(frame)
+        frames.add(frame)
         starts += code is start
         module = "/".join(file.removesuffix(".py").split("/")[-2:])
         if starts == 1 and (not stops or module_of(stops[-1]) != module):

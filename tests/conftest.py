@@ -30,9 +30,9 @@ TEST_CONFIG = {
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A control plane with kwok and a few GPU nodes; nothing of Bowline is installed."""
-    with Cluster.start(ClusterSpec()) as started:
-        started.make_nodes(3)
-        yield started
+    with Cluster.start(ClusterSpec()) as cluster:
+        cluster.make_nodes(3)
+        yield cluster
 
 
 @pytest.fixture(scope="session")
@@ -41,15 +41,15 @@ def bare_cluster() -> Iterator[Cluster]:
 
     It is shared by the folders whose tests need no more: each uses its own namespaces.
     """
-    with bare_control_plane() as started:
-        yield started
+    with bare_control_plane() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
 def pair_cluster() -> Iterator[tuple[Cluster, Pair]]:
     """A control plane with the chart installed by Helm and both processes running from its objects."""
-    with running_pair(4, TEST_CONFIG) as started:
-        yield started
+    with running_pair(4, TEST_CONFIG) as cluster_and_pair:
+        yield cluster_and_pair
 
 
 @pytest.fixture

@@ -16,40 +16,40 @@ VERSIONS = {"jobset.x-k8s.io": "v1alpha2"}  # others: v1
 Json = dict[str, Any]
 
 
-def known(kind: str) -> Workload:
+def workload_of(kind: str) -> Workload:
     """Return the ready kind of that name."""
     return next(workload for workload in READY if workload.kind == kind)
 
 
 def api_version(kind: str) -> str:
     """Return group and version of a ready kind."""
-    group = known(kind).group
+    group = workload_of(kind).group
     return f"{group}/{VERSIONS.get(group, 'v1')}"
 
 
 def objects_path(kind: str, namespace: str) -> str:
     """Return the API path of the kind's objects."""
-    return f"/apis/{api_version(kind)}/namespaces/{namespace}/{known(kind).resource}"
+    return f"/apis/{api_version(kind)}/namespaces/{namespace}/{workload_of(kind).resource}"
 
 
 def crd(kind: str) -> Json:
     """Return a CRD of the kind that accepts any fields."""
-    found = known(kind)
+    workload = workload_of(kind)
     everything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": everything, "status": everything}}}
-    version = {"name": VERSIONS.get(found.group, "v1"), "served": True, "storage": True, "schema": schema}
+    version = {"name": VERSIONS.get(workload.group, "v1"), "served": True, "storage": True, "schema": schema}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         # Kubernetes' own groups, such as *.x-k8s.io, require an annotation about their approval.
         "metadata": {
-            "name": f"{found.resource}.{found.group}",
+            "name": f"{workload.resource}.{workload.group}",
             "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
         },
         "spec": {
-            "group": found.group,
+            "group": workload.group,
             "scope": "Namespaced",
-            "names": {"kind": kind, "plural": found.resource, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "names": {"kind": kind, "plural": workload.resource, "singular": kind.lower(), "listKind": f"{kind}List"},
             "versions": [{**version, "subresources": {"status": {}}}],
         },
     }
@@ -67,7 +67,7 @@ def install(cluster: Cluster, *kinds: str) -> None:
 def remove(cluster: Cluster, *kinds: str) -> None:
     """Delete them, with all their objects."""
     for kind in kinds:
-        cluster.api.delete(f"{_CRDS}/{known(kind).resource}.{known(kind).group}")
+        cluster.api.delete(f"{_CRDS}/{workload_of(kind).resource}.{workload_of(kind).group}")
 
 
 def _is_served(cluster: Cluster, path: str) -> bool:

@@ -69,8 +69,8 @@ def generated_pod(dice: random.Random, number: int = 0) -> Json:
             container["restartPolicy"] = "Always"  # a sidecar: it runs beside the others
     if number % 17 == 3:
         spec["nodeName"] = "node-a"
-    made: Json = json.loads(json.dumps(raw))  # as from the wire: no object is shared between its parts
-    return made
+    copy: Json = json.loads(json.dumps(raw))  # as from the wire: no object is shared between its parts
+    return copy
 
 
 def _introduce(dice: random.Random, metadata: Json, number: int) -> None:

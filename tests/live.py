@@ -38,15 +38,15 @@ class LiveCluster:
 
     def create(self, *objects: Mapping[str, Any]) -> None:
         """Create objects in this namespace."""
-        placed = [{**o, "metadata": {**o["metadata"], "namespace": self.namespace}} for o in objects]
-        self.kubectl("create", "-f", "-", objects=placed)
+        namespaced = [{**o, "metadata": {**o["metadata"], "namespace": self.namespace}} for o in objects]
+        self.kubectl("create", "-f", "-", objects=namespaced)
 
     def create_pod(self, name: str = "pod", annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
         """Create an unbound pod; returns its UID."""
-        made = pod(name, self.namespace, **spec)
+        body = pod(name, self.namespace, **spec)
         if annotations:
-            made["metadata"]["annotations"] = dict(annotations)
-        self.create(made)
+            body["metadata"]["annotations"] = dict(annotations)
+        self.create(body)
         return str(self.pod(name)["metadata"]["uid"])
 
     def request_bind(self, name: str = "pod", node: str = "gpu-node-0", uid: str = "", **spec: Any) -> None:
@@ -58,13 +58,13 @@ class LiveCluster:
 
     def pod(self, name: str = "pod") -> dict[str, Any]:
         """The pod as stored."""
-        found: dict[str, Any] = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
-        return found
+        stored: dict[str, Any] = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+        return stored
 
     def request(self, name: str = "pod") -> dict[str, Any]:
         """The BindRequest as stored."""
-        found: dict[str, Any] = self.cluster.api.get(self.request_path(name))
-        return found
+        stored: dict[str, Any] = self.cluster.api.get(self.request_path(name))
+        return stored
 
     def request_path(self, name: str = "pod") -> str:
         """The API path of the BindRequest."""
@@ -72,8 +72,8 @@ class LiveCluster:
 
     def events(self, name: str = "pod") -> list[tuple[str, str]]:
         """Reason and note of Bowline's events about an object, oldest first."""
-        found = self.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
-        ours = [e for e in found if e.get("reportingController") == names.EVENT_SOURCE]
+        items = self.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        ours = [e for e in items if e.get("reportingController") == names.EVENT_SOURCE]
         mine = [e for e in ours if e.get("regarding", {}).get("name") == name]
         mine.sort(key=lambda event: event["eventTime"])
         return [(event["reason"], event["note"]) for event in mine]
@@ -91,27 +91,27 @@ class LiveCluster:
     def phase(self, name: str, *phases: str) -> dict[str, Any]:
         """Wait until the request is in one of the phases; returns it."""
 
-        def reached() -> dict[str, Any] | None:
-            found = self.request(name)
-            return found if (found.get("status") or {}).get("phase") in phases else None
+        def request_in_phase() -> dict[str, Any] | None:
+            request = self.request(name)
+            return request if (request.get("status") or {}).get("phase") in phases else None
 
-        return self.until(f"request {name} is {' or '.join(phases)}", reached)
+        return self.until(f"request {name} is {' or '.join(phases)}", request_in_phase)
 
     def event(self, name: str, reason: str) -> str:
         """Wait for an event about the object; returns its note."""
         return self.until(
             f"event {reason} about {name}",
-            lambda: next((note for seen, note in self.events(name) if seen == reason), None),
+            lambda: next((note for event_reason, note in self.events(name) if event_reason == reason), None),
         )
 
-    def until(self, what: str, condition: Callable[[], T | None], limit_s: float = LIMIT_S) -> T:
-        """Wait until ``condition`` returns a result; fails with ``what`` and the last log lines of the processes."""
+    def until(self, description: str, condition: Callable[[], T | None], limit_s: float = LIMIT_S) -> T:
+        """Wait until ``condition`` returns a result; fails with the last log lines of the processes."""
         deadline = time.monotonic() + limit_s
-        while (found := condition()) is None or found is False:
+        while (result := condition()) is None or result is False:
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {limit_s:g} s for: {what}\n{self.cluster.log_tails(15)}")
+                raise AssertionError(f"waited {limit_s:g} s for: {description}\n{self.cluster.log_tails(15)}")
             time.sleep(POLL_S)
-        return found
+        return result
 
 
 @dataclass(frozen=True, slots=True)

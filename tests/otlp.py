@@ -32,8 +32,8 @@ class Receiver(http.server.ThreadingHTTPServer):
         return [
             span
             for batch in batches
-            for sent in batch.resource_spans
-            for scope in sent.scope_spans
+            for resource in batch.resource_spans
+            for scope in resource.scope_spans
             for span in scope.spans
         ]
 

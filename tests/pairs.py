@@ -21,23 +21,23 @@ _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline"
 @contextmanager
 def bare_control_plane() -> Iterator[Cluster]:
     """Start a control plane with three nodes and the CRD; no controller changes an object."""
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
-        started.make_nodes(3)
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        cluster.make_nodes(3)
         # As a chart install does it: server-side, unknown fields rejected.
-        started.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())
-        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
-        yield started
+        cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())
+        cluster.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+        yield cluster
 
 
 @contextmanager
 def running_pair(nodes: int, values: Mapping[str, object]) -> Iterator[tuple[Cluster, Pair]]:
     """Start everything, the chart installed with these values, until the block ends."""
-    with Cluster.start(ClusterSpec(audit="Metadata")) as started:
-        started.make_nodes(nodes)
-        started.make_runtime_class()
-        pair = Pair.install(started, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
+    with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
+        cluster.make_nodes(nodes)
+        cluster.make_runtime_class()
+        pair = Pair.install(cluster, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
         pair.start()
-        yield started, pair
+        yield cluster, pair
 
 
 @contextmanager

@@ -21,14 +21,14 @@ async def until(condition: Callable[[], object]) -> None:
 async def until_awaited(read: Callable[[], Awaitable[T]], condition: Callable[[T], object]) -> T:
     """Read repeatedly until the value fulfils the condition; return it."""
     async with asyncio.timeout(LIMIT_S):
-        while not condition(seen := await read()):  # noqa: ASYNC110 - as above
+        while not condition(value := await read()):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
-    return seen
+    return value
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
+def wait_until(condition: Callable[[], object], description: str) -> None:
     """Wait until another process has made the condition true; a failure names ``what``."""
     deadline = time.monotonic() + LIMIT_S
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
+        assert time.monotonic() < deadline, f"{description} did not happen"
         time.sleep(0.02)

@@ -54,21 +54,21 @@ class GpuInventory:
         self.reflector = Reflector(
             client, Selection(NODES.as_metadata()), on_event=self._on_event, transform=transform_node
         )
-        self._inventory: Inventory | None = None
+        self._latest_inventory: Inventory | None = None
 
     def current(self) -> Inventory | None:
         """Return the inventory; None while the watch is not healthy."""
         if self.reflector.last_error is not None:
             return None
-        if self._inventory is None:
+        if self._latest_inventory is None:
             # Computed on demand: a starting cluster causes thousands of node events and few pods.
-            self._inventory = inventory_of(self.reflector.store.values())
-        return self._inventory
+            self._latest_inventory = inventory_of(self.reflector.store.values())
+        return self._latest_inventory
 
     def _on_event(self, _: EventType, __: ObjectKey, old: Object | None, new: Object | None) -> None:
         # Most events of a node change its status only.
         if old is None or new is None or old["metadata"]["labels"] != new["metadata"]["labels"]:
-            self._inventory = None
+            self._latest_inventory = None
 
 
 def inventory_of(nodes: Iterable[Object]) -> Inventory:

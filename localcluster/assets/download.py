@@ -114,7 +114,7 @@ class Downloader:
         if host in self._away:
             raise _RefusedError(f"{host} is not reachable ({self._away[host]})")
         try:
-            return self._open_stream(url)
+            return self._open(url)
         except urllib.error.HTTPError as error:
             # The host is reachable; only this file is not available.
             error.close()

@@ -96,6 +96,6 @@ def test_messages_name_a_remedy_and_fit_a_line() -> None:
 
 @pytest.mark.parametrize("body", ON_THE_WIRE)
 def test_the_models_accept_what_the_scheduler_writes(body: dict[str, Any]) -> None:
-    decoded, faults = decode_spec(body)
+    spec, faults = decode_spec(body)
     assert faults == ()
-    assert decoded is not None
+    assert spec is not None

@@ -10,10 +10,10 @@ from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STR
 
 
 def denial(cluster: Cluster, body: dict[str, Any]) -> str:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error_info:
         cluster.api.post(ALL + STRICT, bind_request("bad", body))
-    assert refused.value.status == 422
-    return str(refused.value)
+    assert error_info.value.status == 422
+    return str(error_info.value)
 
 
 # --- creation ---
@@ -23,10 +23,10 @@ def denial(cluster: Cluster, body: dict[str, Any]) -> str:
 def test_what_the_scheduler_writes_is_stored_as_written(crd_cluster: Cluster, body: dict[str, Any]) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"}
     annotations = {"example.kai.scheduler/key": "value"}
-    sent = bind_request("good", body, ownerReferences=[owner], annotations=annotations)
-    stored = crd_cluster.api.post(ALL + STRICT, sent)
+    request_body = bind_request("good", body, ownerReferences=[owner], annotations=annotations)
+    stored = crd_cluster.api.post(ALL + STRICT, request_body)
     assert stored["spec"] == body, "neither defaulted nor pruned"
-    assert stored["metadata"]["labels"] == sent["metadata"]["labels"]
+    assert stored["metadata"]["labels"] == request_body["metadata"]["labels"]
     assert stored["metadata"]["ownerReferences"] == [owner]
     assert "status" not in stored
 
@@ -116,10 +116,10 @@ def test_an_invalid_spec_is_rejected_with_its_field(
 
 
 def test_an_object_without_a_spec_is_rejected(crd_cluster: Cluster) -> None:
-    sent = bind_request("bad", {})
-    del sent["spec"]
+    body = bind_request("bad", {})
+    del body["spec"]
     with pytest.raises(ApiError, match="spec: Required value"):
-        crd_cluster.api.post(ALL, sent)
+        crd_cluster.api.post(ALL, body)
 
 
 def test_all_errors_are_reported_together(crd_cluster: Cluster) -> None:
@@ -192,11 +192,11 @@ CHANGED = [
 @pytest.mark.parametrize(("field", "value"), CHANGED)
 def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any) -> None:
     stored = crd_cluster.api.post(ALL, bind_request("fixed", EVERYTHING))
-    changed = {key: v for key, v in {**EVERYTHING, field: value}.items() if v is not None}
-    with pytest.raises(ApiError) as refused:
-        crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored, "spec": changed})
-    assert refused.value.status == 422
-    assert f"spec: Forbidden: cannot change: {field}; a decision cannot be changed" in str(refused.value)
+    changed_spec = {key: v for key, v in {**EVERYTHING, field: value}.items() if v is not None}
+    with pytest.raises(ApiError) as error_info:
+        crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored, "spec": changed_spec})
+    assert error_info.value.status == 422
+    assert f"spec: Forbidden: cannot change: {field}; a decision cannot be changed" in str(error_info.value)
 
 
 def test_all_changed_fields_are_reported(crd_cluster: Cluster) -> None:

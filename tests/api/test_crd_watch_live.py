@@ -64,17 +64,17 @@ def test_an_invalid_status_is_rejected_with_its_field(
     crd_cluster: Cluster, status: dict[str, Any], field: str
 ) -> None:
     crd_cluster.api.post(ALL, bind_request("odd", spec()))
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as error_info:
         crd_cluster.api.patch(f"{ALL}/odd/status", {"status": status})
-    assert f"{field}:" in str(refused.value)
+    assert f"{field}:" in str(error_info.value)
 
 
 # --- lists, watches, kubectl ---
 
 
-def selected(cluster: Cluster, selector: str) -> list[str]:
-    found = cluster.api.get(f"{ALL}?fieldSelector={selector.replace('=', '%3D').replace('!', '%21')}")
-    return sorted(item["metadata"]["name"] for item in found["items"])
+def select_names(cluster: Cluster, selector: str) -> list[str]:
+    page = cluster.api.get(f"{ALL}?fieldSelector={selector.replace('=', '%3D').replace('!', '%21')}")
+    return sorted(item["metadata"]["name"] for item in page["items"])
 
 
 def test_fields_select_requests(crd_cluster: Cluster) -> None:
@@ -87,17 +87,17 @@ def test_fields_select_requests(crd_cluster: Cluster) -> None:
         crd_cluster.api.post(ALL, bind_request(name, body))
         if phase:
             crd_cluster.api.patch(f"{ALL}/{name}/status", {"status": {"phase": phase}})
-    assert selected(crd_cluster, "status.phase!=Succeeded") == ["failed", "fresh", "pending"]
-    assert selected(crd_cluster, "status.phase=Succeeded") == ["done"]
-    assert selected(crd_cluster, "spec.podName=a") == ["fresh"]
-    assert selected(crd_cluster, "spec.selectedNode=gpu-node-1") == ["done"]
-    assert selected(crd_cluster, "status.phase!=Succeeded,spec.selectedNode=gpu-node-0") == [
+    assert select_names(crd_cluster, "status.phase!=Succeeded") == ["failed", "fresh", "pending"]
+    assert select_names(crd_cluster, "status.phase=Succeeded") == ["done"]
+    assert select_names(crd_cluster, "spec.podName=a") == ["fresh"]
+    assert select_names(crd_cluster, "spec.selectedNode=gpu-node-1") == ["done"]
+    assert select_names(crd_cluster, "status.phase!=Succeeded,spec.selectedNode=gpu-node-0") == [
         "failed",
         "fresh",
         "pending",
     ]
     with pytest.raises(ApiError, match="field label not supported"):
-        selected(crd_cluster, "spec.backoffLimit=1")
+        select_names(crd_cluster, "spec.backoffLimit=1")
 
 
 def test_a_request_that_succeeds_leaves_the_watch_with_its_old_content(crd_cluster: Cluster) -> None:
@@ -140,18 +140,18 @@ def test_kubectl_explains_every_field(crd_cluster: Cluster) -> None:
 
 def test_the_api_server_keeps_all_of_the_definition(crd_cluster: Cluster) -> None:
     """It drops unknown parts of a schema; a rule of ours would then silently not apply."""
-    sent = crd.custom_resource_definition()
+    expected = crd.custom_resource_definition()
     stored = crd_cluster.api.get(
-        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{sent['metadata']['name']}"
+        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{expected['metadata']['name']}"
     )
-    assert kept(sent["spec"], stored["spec"])
+    assert contains(expected["spec"], stored["spec"])
     assert "NonStructuralSchema" not in [condition["type"] for condition in stored["status"]["conditions"]]
 
 
-def kept(sent: Any, stored: Any) -> bool:
+def contains(expected: Any, stored: Any) -> bool:
     """Return whether everything that was sent is stored; defaults may have been added."""
-    if isinstance(sent, dict):
-        return all(key in stored and kept(value, stored[key]) for key, value in sent.items())
-    if isinstance(sent, list):
-        return len(sent) == len(stored) and all(map(kept, sent, stored))
-    return bool(sent == stored)
+    if isinstance(expected, dict):
+        return all(key in stored and contains(value, stored[key]) for key, value in expected.items())
+    if isinstance(expected, list):
+        return len(expected) == len(stored) and all(map(contains, expected, stored))
+    return bool(expected == stored)

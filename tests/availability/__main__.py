@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
 from tests.availability.rig import rig_on
-from tests.availability.scenarios import RATE, SCENARIOS, Outcome, played
+from tests.availability.scenarios import RATE, SCENARIOS, Outcome, play
 
 COLUMNS = (
     *("scenario", "replicas", "pods", "pods/s", "refused", "calls lost", "timed out", "handshakes", "refused"),
@@ -26,13 +26,13 @@ def main() -> int:
     parser.add_argument("--replicas", default="2,3", help="numbers of replicas (%(default)s)")
     parser.add_argument("--only", default="", help="scenarios with this word in their name")
     parser.add_argument("--rate", type=float, default=RATE, help="pods a second (%(default)s)")
-    given = parser.parse_args()
-    counts = [int(count) for count in given.replicas.split(",")]
+    flags = parser.parse_args()
+    counts = [int(count) for count in flags.replicas.split(",")]
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
-        outcomes = asyncio.run(_all(cluster, counts, given.only, given.rate))
+        outcomes = asyncio.run(_all(cluster, counts, flags.only, flags.rate))
     bad = [outcome for outcome in outcomes if not outcome.is_good]
     for outcome in bad:
-        why = Counter((*outcome.reasons, *outcome.lost, *outcome.refused))
+        why = Counter((*outcome.reasons, *outcome.lost_calls, *outcome.refusals))
         sys.stdout.write(f"{outcome.scenario}: more than {outcome.allowed} failed: {dict(why)}\n")
     return 1 if bad or not outcomes else 0
 
@@ -45,7 +45,7 @@ async def _all(cluster: Cluster, counts: list[int], word: str, rate: float) -> l
             await rig.scale(count)
             for name, deed in SCENARIOS.items():
                 if word in name:
-                    outcomes.append(await played(rig, name, deed, rate))
+                    outcomes.append(await play(rig, name, deed, rate))
                     sys.stdout.write(line(cells(outcomes[-1])) + "\n")
                     sys.stdout.flush()
                     await rig.scale(count)
@@ -60,10 +60,10 @@ def cells(outcome: Outcome) -> tuple[object, ...]:
         outcome.pods,
         f"{outcome.rate:.0f}",
         outcome.failures,
-        len(outcome.lost) - len(outcome.timed_out),
+        len(outcome.lost_calls) - len(outcome.timed_out),
         len(outcome.timed_out),
         outcome.handshakes,
-        len(outcome.refused),
+        len(outcome.refusals),
         f"{outcome.p50_ms:.1f}",
         f"{outcome.p99_ms:.1f}",
         outcome.switches,
@@ -74,8 +74,8 @@ def cells(outcome: Outcome) -> tuple[object, ...]:
 def line(row: Sequence[object]) -> str:
     """Return a row of the table."""
     widths = [28, *(max(len(name), 6) + 2 for name in COLUMNS[1:])]
-    first, *others = (f"{cell!s:>{width}}" for cell, width in zip(row, widths, strict=True))
-    return first.strip().ljust(widths[0]) + "".join(others)
+    first, *cells = (f"{cell!s:>{width}}" for cell, width in zip(row, widths, strict=True))
+    return first.strip().ljust(widths[0]) + "".join(cells)
 
 
 if __name__ == "__main__":

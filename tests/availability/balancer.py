@@ -39,7 +39,7 @@ class Balancer:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Listen and probe readiness until the block ends."""
-        server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
+        server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
         asking = asyncio.create_task(self._ask(), name="readiness")
         try:
             yield
@@ -68,29 +68,29 @@ class Balancer:
         except (aiohttp.ClientError, TimeoutError):
             backend.ready = False
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            upstream = await self._connected()
+            upstream = await self._connect()
             if upstream is not None:
                 await asyncio.gather(_passed_on(reader, upstream[1]), _passed_on(upstream[0], writer))
         writer.close()
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         for _ in range(len(self.backends)):
             ready = [backend for backend in self.backends if backend.ready]
             if not ready:
                 return None
             self._turn += 1
-            chosen = ready[self._turn % len(ready)]
-            host, _, port = chosen.listen.rpartition(":")
+            replica = ready[self._turn % len(ready)]
+            host, _, port = replica.listen.rpartition(":")
             try:
                 return await asyncio.open_connection(host, int(port))
             except OSError:
-                chosen.ready = False
+                replica.ready = False
         return None
 
 

@@ -25,8 +25,8 @@ class Load:
 
     client: KubeClient
     rate: float
-    begun: int = 0
-    ended: int = 0
+    begun_count: int = 0
+    ended_count: int = 0
     elapsed_s: float = 0.0
     latencies: list[float] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
@@ -60,8 +60,8 @@ class Load:
                 await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)
             # Missed calls are not caught up: a burst would be another load.
             due = max(due, loop.time() - 1 / self.rate) + 1 / self.rate
-            self.begun += 1
-            task = loop.create_task(self._call(self.begun))
+            self.begun_count += 1
+            task = loop.create_task(self._call(self.begun_count))
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)
 
@@ -72,10 +72,10 @@ class Load:
             await self.client.create(PODS, "default", pod(f"load-{number}"), params={"dryRun": "All"})
         except KubeError as error:
             self.failures[str(error)[:300]] += 1
-        self.ended += 1
+        self.ended_count += 1
         self.latencies.append(loop.time() - began)
 
     def percentile(self, part: float) -> float:
         """Return a latency in milliseconds."""
-        ordered = sorted(self.latencies)
-        return 1000 * ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else 0.0
+        ascending = sorted(self.latencies)
+        return 1000 * ascending[min(len(ascending) - 1, int(len(ascending) * part))] if ascending else 0.0

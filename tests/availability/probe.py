@@ -29,8 +29,8 @@ class Probe:
     client: KubeClient
     balancer: Balancer
     name: str
-    done: int = 0
-    refused: list[str] = field(default_factory=list)
+    handshakes: int = 0
+    refusals: list[str] = field(default_factory=list)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -57,11 +57,11 @@ class Probe:
             async with asyncio.timeout(_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(host, int(port), ssl=trust)
         except ssl.SSLCertVerificationError as error:
-            self.refused.append(f"handshake: {error.verify_message}")
+            self.refusals.append(f"handshake: {error.verify_message}")
             return
         except OSError:
             return  # it is stopping, or has been killed
-        self.done += 1
+        self.handshakes += 1
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()

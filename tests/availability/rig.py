@@ -41,18 +41,18 @@ class Rig:
     drain: str = DRAIN
     replicas: list[LocalProcess] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
-    _stopped: dict[str, float] = field(default_factory=dict)
+    _stopped_values: dict[str, float] = field(default_factory=dict)
 
     async def add(self) -> LocalProcess:
         """Start a replica; it is called once it is ready."""
-        wanted = WorkloadOptions(
+        options = WorkloadOptions(
             name=f"webhook-{next(self._numbers)}",
             listen=f"127.0.0.1:{free_port()}",
             extra_args=(self.drain,),
             env={webhook.LIFETIMES: self.lifetimes},
             module=webhook.__name__,
         )
-        replica = await asyncio.to_thread(start_workload, self.cluster, NAMESPACE, WEBHOOK, wanted)
+        replica = await asyncio.to_thread(start_workload, self.cluster, NAMESPACE, WEBHOOK, options)
         self.replicas.append(replica)
         self.balancer.backends.append(Backend(replica.listen, replica.metrics))
         return replica
@@ -75,21 +75,21 @@ class Rig:
         """Stop a replica as a kubelet would."""
         self._remember(replica)
         assert await asyncio.to_thread(replica.stop, 60.0), "it did not exit by itself"
-        self._removed(replica)
+        self._remove_replica(replica)
 
     async def kill(self, replica: LocalProcess) -> None:
         """Kill a replica, as in a crash."""
         self._remember(replica)
         await asyncio.to_thread(replica.kill)
-        self._removed(replica)
+        self._remove_replica(replica)
 
     def total(self, series: str) -> float:
         """Return the sum of a counter over all replicas so far, with the last known values of stopped ones."""
-        return sum(_counted(replica, series) for replica in self.replicas) + self._stopped.get(series, 0.0)
+        return sum(_count(replica, series) for replica in self.replicas) + self._stopped_values.get(series, 0.0)
 
-    def lost(self) -> list[str]:
+    def lost_calls(self) -> list[str]:
         """Return the reason of each of the API server's calls without a response so far."""
-        return [found[2] for found in _LOST.finditer(self.cluster.process("kube-apiserver").log.read_text())]
+        return [match[2] for match in _LOST.finditer(self.cluster.process("kube-apiserver").log.read_text())]
 
     def mangle(self, data: Mapping[str, Any] | None) -> None:
         """Overwrite data of the CA's Secret; None removes all of it."""
@@ -98,9 +98,9 @@ class Rig:
 
     def _remember(self, replica: LocalProcess) -> None:
         for series in COUNTED:
-            self._stopped[series] = self._stopped.get(series, 0.0) + _counted(replica, series)
+            self._stopped_values[series] = self._stopped_values.get(series, 0.0) + _count(replica, series)
 
-    def _removed(self, replica: LocalProcess) -> None:
+    def _remove_replica(self, replica: LocalProcess) -> None:
         self.replicas.remove(replica)
         self.balancer.forget(replica.listen)
 
@@ -126,10 +126,10 @@ async def rig_on(cluster: Cluster) -> AsyncIterator[Rig]:
                 await asyncio.to_thread(replica.kill)
 
 
-def _counted(replica: LocalProcess, series: str) -> float:
+def _count(replica: LocalProcess, series: str) -> float:
     try:
         text = replica.get("/metrics")[1]
     except OSError:
         return 0.0
-    found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    match = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
+    return float(match[1]) if match else 0.0

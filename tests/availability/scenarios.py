@@ -26,9 +26,9 @@ class Outcome:
     pods: int
     rate: float
     failures: int
-    lost: tuple[str, ...]
+    lost_calls: tuple[str, ...]
     handshakes: int
-    refused: tuple[str, ...]
+    refusals: tuple[str, ...]
     allowed: int
     switches: int
     renewals: int
@@ -39,12 +39,17 @@ class Outcome:
     @property
     def timed_out(self) -> tuple[str, ...]:
         """Return the lost calls that timed out: on a slow machine they prove nothing."""
-        return tuple(why for why in self.lost if TIMED_OUT in why)
+        return tuple(why for why in self.lost_calls if TIMED_OUT in why)
 
     @property
     def is_good(self) -> bool:
         """Return whether it has cost no more than allowed."""
-        return self.pods > 0 and self.failures <= self.allowed and len(self.lost) <= self.allowed and not self.refused
+        return (
+            self.pods > 0
+            and self.failures <= self.allowed
+            and len(self.lost_calls) <= self.allowed
+            and not self.refusals
+        )
 
 
 # Runs the disturbance, and returns how many failures are allowed.
@@ -67,7 +72,7 @@ async def rotation(rig: Rig, load: Load, switches: int = 3) -> int:
     return 0
 
 
-async def drained(rig: Rig, load: Load) -> int:
+async def drain_replica(rig: Rig, load: Load) -> int:
     """A replica is stopped, and another replaces it afterwards."""
     await rig.stop(rig.replicas[0])
     await rig.add()
@@ -75,19 +80,19 @@ async def drained(rig: Rig, load: Load) -> int:
     return 0
 
 
-async def killed(rig: Rig, load: Load) -> int:
+async def kill_replica(rig: Rig, load: Load) -> int:
     """A replica is killed; the calls that were in flight to it are lost."""
-    allowed, begun = load.in_flight, load.begun
+    allowed, begun_count = load.in_flight, load.begun_count
     await rig.kill(rig.replicas[0])
     # So are those sent on closed connections before the API server is notified, through balancer and kernels.
     await asyncio.sleep(NOTIFIED_S)
-    allowed += load.begun - begun
+    allowed += load.begun_count - begun_count
     await rig.add()
     await rig.ready()
     return allowed
 
 
-async def rolled(rig: Rig, load: Load) -> int:
+async def roll_replicas(rig: Rig, load: Load) -> int:
     """Every replica is replaced, one ready before the next stops, as the chart's Deployment requires."""
     for old in list(rig.replicas):
         await rig.add()
@@ -124,17 +129,17 @@ KEYS = ("tls.crt", "tls.key", "ca.crt")
 SCENARIOS: dict[str, Disturbance] = {
     "nothing": nothing,
     "leaves renewed, CA rotated": rotation,
-    "a replica drained": drained,
-    "a replica killed (-9)": killed,
-    "all replicas rolled": rolled,
+    "a replica drained": drain_replica,
+    "a replica killed (-9)": kill_replica,
+    "all replicas rolled": roll_replicas,
     "CA Secret emptied twice": secret_emptied,
     "CA Secret mangled": secret_mangled,
 }
 
 
-async def played(rig: Rig, name: str, deed: Disturbance, rate: float = RATE) -> Outcome:
+async def play(rig: Rig, name: str, deed: Disturbance, rate: float = RATE) -> Outcome:
     """Create pods during the disturbance; return the cost."""
-    replicas, lost = len(rig.replicas), len(rig.lost())
+    replicas, lost_calls = len(rig.replicas), len(rig.lost_calls())
     switches, renewals = rig.total(SWITCHES), rig.total(RENEWALS)
     load = Load(rig.client, rate)
     probe = Probe(rig.client, rig.balancer, WEBHOOK)
@@ -145,12 +150,12 @@ async def played(rig: Rig, name: str, deed: Disturbance, rate: float = RATE) -> 
     return Outcome(
         name,
         replicas,
-        load.ended,
-        load.begun / load.elapsed_s,
+        load.ended_count,
+        load.begun_count / load.elapsed_s,
         sum(load.failures.values()),
-        tuple(rig.lost()[lost:]),
-        probe.done,
-        tuple(probe.refused),
+        tuple(rig.lost_calls()[lost_calls:]),
+        probe.handshakes,
+        tuple(probe.refusals),
         allowed,
         round(rig.total(SWITCHES) - switches),
         round(rig.total(RENEWALS) - renewals),

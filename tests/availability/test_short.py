@@ -10,7 +10,7 @@ import pytest
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
 from tests.availability.rig import TIMED_OUT, rig_on
-from tests.availability.scenarios import played, rolled, secret_emptied
+from tests.availability.scenarios import play, roll_replicas, secret_emptied
 
 RATE = 25.0
 # A CA with the lifetime of the test: introduced and used while the Secret is emptied, removed afterwards. A serving
@@ -22,22 +22,22 @@ DRAIN = "--drain=12s"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
-        yield started
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        yield cluster
 
 
 async def test_neither_a_new_authority_nor_a_rollout_loses_a_call(cluster: Cluster) -> None:
     async with rig_on(cluster) as rig:
         rig.lifetimes, rig.drain = LIFETIMES, DRAIN
         await rig.scale(2)
-        emptied = await played(rig, "the Secret emptied", secret_emptied, RATE)
-        rolled_over = await played(rig, "all rolled", rolled, RATE)
-    assert emptied.switches >= 1, "the CA was replaced meanwhile"
-    assert emptied.renewals >= 2
-    for outcome in (emptied, rolled_over):
+        emptied_outcome = await play(rig, "the Secret emptied", secret_emptied, RATE)
+        rolled_over = await play(rig, "all rolled", roll_replicas, RATE)
+    assert emptied_outcome.switches >= 1, "the CA was replaced meanwhile"
+    assert emptied_outcome.renewals >= 2
+    for outcome in (emptied_outcome, rolled_over):
         assert outcome.pods > RATE
         assert outcome.handshakes > 0
-        assert outcome.refused == ()
+        assert outcome.refusals == ()
         # Calls that time out are a slow machine's; the long form, on an idle one, allows none of them either.
-        assert set(outcome.lost) == set(outcome.timed_out)
+        assert set(outcome.lost_calls) == set(outcome.timed_out)
         assert [why for why in outcome.reasons if TIMED_OUT not in why] == []

@@ -29,18 +29,18 @@ class Example:
 
 def examples(folder: str) -> list[Any]:
     """Return the examples of a folder as test parameters; at least one."""
-    found = [read_example(path) for path in sorted((FOLDER / folder).glob("*.yaml"))]
-    assert found, f"no manifest in {FOLDER / folder}"
-    return [pytest.param(example, id=example.path.stem) for example in found]
+    examples = [read_example(path) for path in sorted((FOLDER / folder).glob("*.yaml"))]
+    assert examples, f"no manifest in {FOLDER / folder}"
+    return [pytest.param(example, id=example.path.stem) for example in examples]
 
 
 def read_example(path: Path) -> Example:
     """Read the verdict in the second and third line of a file."""
     lines = path.read_text("utf-8").splitlines()
-    return Example(path, _stated(path, lines[1], "# errors: "), _stated(path, lines[2], "# warnings: "))
+    return Example(path, _stated_rules(path, lines[1], "# errors: "), _stated_rules(path, lines[2], "# warnings: "))
 
 
-def _stated(path: Path, line: str, prefix: str) -> tuple[str, ...]:
+def _stated_rules(path: Path, line: str, prefix: str) -> tuple[str, ...]:
     assert line.startswith(prefix), f"{path}: a line must begin with {prefix!r}, not {line!r}"
     rules = line.removeprefix(prefix)
     return () if rules == "none" else tuple(rules.split(", "))

@@ -37,18 +37,18 @@ def quota(quantity: Any) -> dict[str, Any]:
     return {"metadata": {"name": "q"}, "spec": {"hard": {"cpu": quantity}}}
 
 
-@pytest.mark.parametrize(("written", "value"), ACCEPTED)
-def test_quantities_that_can_be_read(cluster: Cluster, written: Any, value: str) -> None:
-    assert answer(cluster, QUOTAS, quota(written)) == (422 if str(value).startswith("-") else 201)
+@pytest.mark.parametrize(("quantity", "value"), ACCEPTED)
+def test_quantities_that_can_be_read(cluster: Cluster, quantity: Any, value: str) -> None:
+    assert answer(cluster, QUOTAS, quota(quantity)) == (422 if str(value).startswith("-") else 201)
 
 
-@pytest.mark.parametrize("written", [row for row in REFUSED if not is_infinite(row.values[0])])
-def test_quantities_that_cannot_be_read(cluster: Cluster, written: Any) -> None:
-    assert answer(cluster, QUOTAS, quota(written)) == 400
+@pytest.mark.parametrize("quantity", [row for row in REFUSED if not is_infinite(row.values[0])])
+def test_quantities_that_cannot_be_read(cluster: Cluster, quantity: Any) -> None:
+    assert answer(cluster, QUOTAS, quota(quantity)) == 400
 
 
-@pytest.mark.parametrize(("limits", "requests", "found"), RESOURCES)
-def test_resources_of_a_container(cluster: Cluster, limits: Any, requests: Any, found: Found) -> None:
+@pytest.mark.parametrize(("limits", "requests", "expected"), RESOURCES)
+def test_resources_of_a_container(cluster: Cluster, limits: Any, requests: Any, expected: Found) -> None:
     resources = {"limits": limits, "requests": requests}
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}}
-    assert (answer(cluster, PODS, body) == 201) == (found == [])
+    assert (answer(cluster, PODS, body) == 201) == (expected == [])

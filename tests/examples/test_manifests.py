@@ -17,7 +17,7 @@ from tests.plugins.claims import has_api
 
 GOOD, BAD = examples("good"), examples("bad")
 # Those of other projects are tested in tests/pair/test_workloads_live.py, where the API server serves the kinds.
-KNOWN_GOOD, KNOWN_BAD = ([param for param in found if not param.values[0].is_foreign] for found in (GOOD, BAD))
+KNOWN_GOOD, KNOWN_BAD = ([param for param in params if not param.values[0].is_foreign] for params in (GOOD, BAD))
 # The API server rejects these by itself; the others it does not check.
 ITS_OWN_RULES = {
     "structure/type",
@@ -72,22 +72,22 @@ def skip_what_is_too_new(cluster: Cluster, example: Example) -> None:
 @pytest.mark.parametrize("example", KNOWN_GOOD)
 def test_the_api_server_accepts_a_valid_example(cluster: Cluster, example: Example) -> None:
     skip_what_is_too_new(cluster, example)
-    created = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), "-o", "name")
-    assert len(created.stdout.split()) == len(read_manifests(str(example.path)))
+    result = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), "-o", "name")
+    assert len(result.stdout.split()) == len(read_manifests(str(example.path)))
 
 
 @pytest.mark.parametrize("example", KNOWN_BAD)
 def test_without_bowline_only_the_api_servers_own_rules_reject_an_example(cluster: Cluster, example: Example) -> None:
-    done = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
-    assert (done.returncode != 0) == bool(ITS_OWN_RULES & set(example.errors)), done.stderr
+    result = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
+    assert (result.returncode != 0) == bool(ITS_OWN_RULES & set(example.errors)), result.stderr
 
 
 @pytest.mark.parametrize("example", KNOWN_GOOD)
 def test_the_pair_accepts_a_valid_example_with_its_warnings(pair: Live, example: Example) -> None:
     skip_what_is_too_new(pair.cluster, example)
-    done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path))
-    warned = [f"Warning: {fault}" for verdict in lint(example) for fault in verdict.verdict.warnings]
-    assert [line for line in done.stderr.splitlines() if line.startswith("Warning: ")] == warned
+    result = pair.kubectl("create", "--dry-run=server", "-f", str(example.path))
+    warnings = [f"Warning: {fault}" for verdict in lint(example) for fault in verdict.verdict.warnings]
+    assert [line for line in result.stderr.splitlines() if line.startswith("Warning: ")] == warnings
 
 
 @pytest.mark.parametrize("example", KNOWN_BAD)
@@ -97,13 +97,13 @@ def test_the_pair_admits_no_invalid_example(pair: Live, example: Example) -> Non
 
 @pytest.mark.parametrize("example", [param for param in KNOWN_BAD if bowline_speaks_first(param.values[0])])
 def test_the_pair_denies_an_invalid_example_with_every_error(pair: Live, example: Example) -> None:
-    done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
+    result = pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
     for verdict in lint(example):
         for fault in verdict.verdict.errors:
-            assert fault.path in done.stderr
-            assert fault.message in done.stderr
+            assert fault.path in result.stderr
+            assert fault.message in result.stderr
 
 
 def test_every_manifest_has_a_line_in_the_readme_and_back() -> None:
-    listed = re.findall(r"^- `([a-z0-9-]+\.yaml)`: ", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert sorted(listed) == sorted(param.values[0].path.name for param in (*GOOD, *BAD))
+    file_names = re.findall(r"^- `([a-z0-9-]+\.yaml)`: ", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(file_names) == sorted(param.values[0].path.name for param in (*GOOD, *BAD))

@@ -70,13 +70,13 @@ class Relay:
         self._rules.arrived(call)
         fault = self._rules.choose(call)
         named = type(fault).__name__ if fault is not None else ""
-        begun = Exchange(self._record.begin(), call, None, replied=False, fault=named)
+        exchange = Exchange(self._record.begin(), call, None, replied=False, fault=named)
         match fault:
             case Answer() | Page():
-                self._record.end(replace(begun, replied=True))
+                self._record.end(replace(exchange, replied=True))
                 return _made_up(fault)
             case DropBefore() | Reset():
-                self._record.end(begun)
+                self._record.end(exchange)
                 if isinstance(fault, DropBefore):
                     fault.then()
                 return _broken(request, reset=isinstance(fault, Reset))
@@ -84,19 +84,19 @@ class Relay:
                 await asyncio.sleep(seconds)
             case Hold(gate, outlives=False):
                 try:
-                    await _opened(gate)
+                    await _wait_open(gate)
                 except asyncio.CancelledError:
-                    self._record.end(begun)
+                    self._record.end(exchange)
                     raise
         if call.verb == "watch":
-            return await self._watch(request, begun, fault if isinstance(fault, WATCH_FAULTS) else None)
+            return await self._watch(request, exchange, fault if isinstance(fault, WATCH_FAULTS) else None)
         try:
-            reply = await self._forwarded(request, body, begun, fault)
+            reply = await self._forward(request, body, exchange, fault)
         except (aiohttp.ClientError, OSError):
-            self._record.end(begun)
+            self._record.end(exchange)
             return _broken(request)
-        lost = isinstance(fault, LoseReply)
-        self._record.end(replace(begun, code=reply.code, replied=not lost))
+        is_lost = isinstance(fault, LoseReply)
+        self._record.end(replace(exchange, code=reply.code, replied=not is_lost))
         if isinstance(fault, LoseReply):
             fault.then()
             return _broken(request)
@@ -107,7 +107,7 @@ class Relay:
             fault.then()
         return answer
 
-    async def _forwarded(self, request: web.Request, body: bytes, begun: Exchange, fault: Fault | None) -> _Reply:
+    async def _forward(self, request: web.Request, body: bytes, exchange: Exchange, fault: Fault | None) -> _Reply:
         """Return the API server's reply; if the client disconnects earlier, record it nevertheless."""
         task = asyncio.create_task(self._exchange(request, body, fault))
         self._under_way.add(task)
@@ -115,35 +115,35 @@ class Relay:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(partial(self._note_unheard, begun))
+            task.add_done_callback(partial(self._note_unheard, exchange))
             raise
 
-    def _note_unheard(self, begun: Exchange, task: "asyncio.Task[_Reply]") -> None:
-        answered = not task.cancelled() and task.exception() is None
-        self._record.end(replace(begun, code=task.result().code if answered else None))
+    def _note_unheard(self, exchange: Exchange, task: "asyncio.Task[_Reply]") -> None:
+        has_reply = not task.cancelled() and task.exception() is None
+        self._record.end(replace(exchange, code=task.result().code if has_reply else None))
 
     async def _exchange(self, request: web.Request, body: bytes, fault: Fault | None) -> _Reply:
         if isinstance(fault, Hold) and fault.outlives:
-            await _opened(fault.gate)
+            await _wait_open(fault.gate)
         async with self._send(request, body) as response:
             return _Reply(response.status, _end_to_end(response.headers), await response.read())
 
-    async def _watch(self, request: web.Request, begun: Exchange, fault: WatchFault | None) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, exchange: Exchange, fault: WatchFault | None) -> web.StreamResponse:
         is_open = False
         try:
             async with self._send(request, b"") as upstream:
                 is_open = True
-                self._record.end(replace(begun, code=upstream.status, replied=True))
+                self._record.end(replace(exchange, code=upstream.status, replied=True))
                 answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
                 await answer.prepare(request)
-                then = await _relayed(upstream, answer, WatchScript(fault))
+                then = await _relay(upstream, answer, WatchScript(fault))
                 if then is Next.BREAK:
                     return _broken(request)
                 await answer.write_eof()
                 return answer
         except (aiohttp.ClientError, OSError):
             if not is_open:
-                self._record.end(begun)
+                self._record.end(exchange)
             return _broken(request)
 
     def _send(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":
@@ -165,13 +165,13 @@ def _made_up(fault: Answer | Page) -> web.Response:
     return web.Response(status=fault.code, headers=headers, body=text, content_type="application/json")
 
 
-async def _opened(gate: Gate) -> None:
+async def _wait_open(gate: Gate) -> None:
     """Wait until a gate is open."""
     while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
         await asyncio.sleep(_POLL_S)
 
 
-async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:
+async def _relay(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:
     """Relay a watch line by line until either side ends it; returns how it ends."""
     lines = LineSplitter()
     while True:
@@ -195,21 +195,21 @@ async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse,
 
 def _fed(script: WatchScript, lines: list[bytes]) -> Step:
     """Feed lines until the watch ends; returns all lines to send and how it continues."""
-    sent = []
+    chunks = []
     for line in lines:
         step = script.feed(line)
-        sent.append(step.data)
+        chunks.append(step.data)
         if step.then is not Next.GO_ON:
-            return Step(b"".join(sent), step.then)
-    return Step(b"".join(sent))
+            return Step(b"".join(chunks), step.then)
+    return Step(b"".join(chunks))
 
 
-def _end_to_end(headers: Mapping[str, str], added: Mapping[str, str] | None = None) -> CIMultiDict[str]:
-    kept = CIMultiDict(headers)
+def _end_to_end(headers: Mapping[str, str], additions: Mapping[str, str] | None = None) -> CIMultiDict[str]:
+    result = CIMultiDict(headers)
     for name in _HOP:
-        kept.popall(name, None)
-    kept.update(added or {})
-    return kept
+        result.popall(name, None)
+    result.update(additions or {})
+    return result
 
 
 def _broken(request: web.Request, *, reset: bool = False) -> web.Response:

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 
-def redirected(text: str, where: Path, url: str, ca_pem: bytes) -> str:
+def redirect(text: str, where: Path, url: str, ca_pem: bytes) -> str:
     """Return the document with ``url`` as the server of every cluster, users unchanged; ``where`` is its file."""
     document = yaml.safe_load(text)
     for entry in document["clusters"]:

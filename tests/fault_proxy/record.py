@@ -42,22 +42,22 @@ class Record:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._number = 0
-        self._arrived: dict[int, float] = {}
-        self._ended: list[Exchange] = []
+        self._arrival_times: dict[int, float] = {}
+        self._exchanges: list[Exchange] = []
 
     def begin(self) -> int:
         """Return the number of a request that has just arrived."""
         with self._lock:
             self._number += 1
-            self._arrived[self._number] = time.monotonic()
+            self._arrival_times[self._number] = time.monotonic()
             return self._number
 
     def end(self, exchange: Exchange) -> None:
         """Record the result of a request."""
         with self._lock:
-            self._ended.append(replace(exchange, arrived=self._arrived.pop(exchange.number)))
+            self._exchanges.append(replace(exchange, arrived=self._arrival_times.pop(exchange.number)))
 
     def exchanges(self) -> list[Exchange]:
         """Return all completed exchanges, in order of arrival."""
         with self._lock:
-            return sorted(self._ended, key=lambda exchange: exchange.number)
+            return sorted(self._exchanges, key=lambda exchange: exchange.number)

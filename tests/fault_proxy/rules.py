@@ -69,19 +69,19 @@ class RuleBook:
         self._random = random.Random(seed)  # noqa: S311 - no security purpose
         self._lock = threading.Lock()
         self._rules: tuple[Rule, ...] = ()
-        self._seen: list[int] = []
+        self._match_counts: list[int] = []
         self._inspectors: tuple[tuple[Match, Inspector], ...] = ()
 
     def add(self, *rules: Rule) -> None:
         """Append rules."""
         with self._lock:
             self._rules += rules
-            self._seen += [0] * len(rules)
+            self._match_counts += [0] * len(rules)
 
     def clear(self) -> None:
         """Remove all rules."""
         with self._lock:
-            self._rules, self._seen = (), []
+            self._rules, self._match_counts = (), []
 
     def inspect(self, match: Match, inspector: Inspector) -> None:
         """Call ``inspector`` for each such request before it is handled, until ``clear``."""
@@ -97,14 +97,14 @@ class RuleBook:
     def choose(self, call: Call) -> Fault | None:
         """Return the fault of the request, None for none."""
         with self._lock:
-            chosen = None
+            fault = None
             for index, rule in enumerate(self._rules):
                 if not rule.match.covers(call):
                     continue
-                self._seen[index] += 1
-                if chosen is None and self._is_due(rule, self._seen[index]):
-                    chosen = rule.fault
-            return chosen
+                self._match_counts[index] += 1
+                if fault is None and self._is_due(rule, self._match_counts[index]):
+                    fault = rule.fault
+            return fault
 
     def _is_due(self, rule: Rule, count: int) -> bool:
         if rule.nth and count != rule.nth:

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from localcluster.certs import Authority, write_pair
 from tests.fault_proxy.exchange import Relay
-from tests.fault_proxy.kubeconfig import redirected
+from tests.fault_proxy.kubeconfig import redirect
 from tests.fault_proxy.record import Exchange, Record
 from tests.fault_proxy.rules import Inspector, Match, Rule, RuleBook
 
@@ -87,7 +87,7 @@ class FaultProxy:
 
         Raises ValueError for one whose user has a client certificate.
         """
-        text = redirected(original.read_text(), original, self.url, self.ca_pem)
+        text = redirect(original.read_text(), original, self.url, self.ca_pem)
         target.touch(mode=0o600)
         target.write_text(text)
         return target
@@ -121,10 +121,10 @@ class FaultProxy:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        trusted = ssl.create_default_context(cadata=self._server_ca.decode())
+        trust = ssl.create_default_context(cadata=self._server_ca.decode())
         # From Python 3.13 on, the default refuses authorities without an Authority Key Identifier.
-        trusted.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        connector = aiohttp.TCPConnector(ssl=trusted, limit=0, socket_factory=self._new_socket)
+        trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        connector = aiohttp.TCPConnector(ssl=trust, limit=0, socket_factory=self._new_socket)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
             app = web.Application(client_max_size=_MAX_BODY)
@@ -143,14 +143,14 @@ class FaultProxy:
                 await runner.cleanup()
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
-                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event for it
+                while any(connection.fileno() >= 0 for connection in self._sockets):  # noqa: ASYNC110 - aiohttp has no event for it
                     await asyncio.sleep(_POLL_S)
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address
-        made = socket.socket(family, kind, protocol)
-        self._sockets.add(made)
-        return made
+        connection = socket.socket(family, kind, protocol)
+        self._sockets.add(connection)
+        return connection
 
     def _tls(self) -> ssl.SSLContext:
         context = self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

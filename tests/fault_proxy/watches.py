@@ -39,17 +39,17 @@ class WatchScript:
     def __init__(self, fault: WatchFault | None) -> None:
         self._fault = fault
         self._events = 0
-        self._held = b""
+        self._held_back = b""
 
     @property
     def holds(self) -> bool:
         """Whether an event waits for the next one; ``flush`` sends it if none arrives."""
-        return bool(self._held)
+        return bool(self._held_back)
 
     def flush(self) -> Step:
         """Return the held event."""
-        held, self._held = self._held, b""
-        return Step(held)
+        data, self._held_back = self._held_back, b""
+        return Step(data)
 
     def feed(self, line: bytes) -> Step:
         """Process the next line, without its line end."""
@@ -66,10 +66,10 @@ class WatchScript:
                 step = Step(error_event(code, "an injected fault"), Next.CLOSE)
             case RepeatEvents(every) if self._events % every == 0:
                 step = Step(step.data * 2)
-            case SwapEvents() if self._held:
+            case SwapEvents() if self._held_back:
                 step = Step(step.data + self.flush().data)
             case SwapEvents(every) if self._events % every == 0:
-                self._held, step = step.data, Step(b"")
+                self._held_back, step = step.data, Step(b"")
         return step
 
 

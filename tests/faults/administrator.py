@@ -41,10 +41,12 @@ class Administrator(ApiClient):
             except ApiError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
-                found = self.get(f"{path}/{body['metadata']['name']}")
-                if (found["metadata"].get("annotations") or {}).get(nonce) != body["metadata"]["annotations"][nonce]:
+                existing = self.get(f"{path}/{body['metadata']['name']}")
+                if (existing["metadata"].get("annotations") or {}).get(nonce) != body["metadata"]["annotations"][
+                    nonce
+                ]:
                     raise
-                return found
+                return existing
 
         return _patiently(make)
 
@@ -80,14 +82,14 @@ def administrator(cluster: Cluster) -> Administrator:
     return Administrator(port, pki / "ca.crt", pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key")
 
 
-def listed(api: ApiClient, path: str, selector: str = "", page: int = _PAGE) -> Iterator[dict[str, Any]]:
+def list_pages(api: ApiClient, path: str, selector: str = "", page: int = _PAGE) -> Iterator[dict[str, Any]]:
     """Yield the objects at a path page by page; ``selector`` is a query such as ``fieldSelector=...``."""
     query = "&".join(filter(None, (selector, f"limit={page}")))
     onward = ""
     while True:
-        found = api.get(f"{path}?{query}{onward}")
-        yield from found["items"]
-        token = found["metadata"].get("continue")
+        response = api.get(f"{path}?{query}{onward}")
+        yield from response["items"]
+        token = response["metadata"].get("continue")
         if not token:
             return
         onward = f"&continue={quote(token)}"

@@ -10,7 +10,7 @@ from typing import Any
 from localcluster.cluster import Cluster
 from shared.api import names
 from shared.testing.builders import bind_request, pod
-from tests.faults.administrator import Administrator, create_once, listed
+from tests.faults.administrator import Administrator, create_once, list_pages
 
 NAMESPACE = "storm-blocked"
 WEBHOOK = "binding.storm-blocked.example"
@@ -25,7 +25,7 @@ class BlockedNamespace:
 
     api: Administrator
     nodes: int
-    made: list[str] = field(default_factory=list)
+    pod_names: list[str] = field(default_factory=list)
 
     def open(self, cluster: Cluster) -> None:
         """Create the namespace and the webhook configuration, whose address refuses connections."""
@@ -44,29 +44,29 @@ class BlockedNamespace:
 
     def submit(self, rng: random.Random) -> bool:
         """Create one more pod and its request."""
-        name = f"pod-{len(self.made)}"
-        self.made.append(name)
+        name = f"pod-{len(self.pod_names)}"
+        self.pod_names.append(name)
         uid = create_once(self.api, _PODS, pod(name, NAMESPACE), {})
         create_once(
             self.api, REQUESTS, bind_request(name, f"gpu-node-{rng.randrange(self.nodes)}", NAMESPACE, uid), {}
         )
         return True
 
-    def unfinished(self) -> list[str]:
+    def unfinished_requests(self) -> list[str]:
         """Return the requests that have not ended or have a finalizer of ours."""
         return [
             request["metadata"]["name"]
-            for request in listed(self.api, REQUESTS)
-            if classified(request) == "not ended" or request["metadata"].get("finalizers")
+            for request in list_pages(self.api, REQUESTS)
+            if classify(request) == "not ended" or request["metadata"].get("finalizers")
         ]
 
     def examine(self) -> list[str]:
         """Return the outcome of each request; a pod with a node counts as bound in spite of its webhook."""
-        bound = [one["metadata"]["name"] for one in listed(self.api, _PODS) if one["spec"].get("nodeName")]
-        return [classified(request) for request in listed(self.api, REQUESTS)] + ["UNTRUE bound" for _ in bound]
+        bound = [item["metadata"]["name"] for item in list_pages(self.api, _PODS) if item["spec"].get("nodeName")]
+        return [classify(request) for request in list_pages(self.api, REQUESTS)] + ["UNTRUE bound" for _ in bound]
 
 
-def classified(request: dict[str, Any]) -> str:
+def classify(request: dict[str, Any]) -> str:
     """Return the outcome of a request of the namespace, or what is untrue in it."""
     status = request.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):

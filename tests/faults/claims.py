@@ -52,9 +52,9 @@ def claims_of_request(request: dict[str, Any]) -> list[AnyClaim]:
         "Succeeded": (request.get("status") or {}).get("phase") == "Succeeded",
         "Bound=True": _condition(request, "Bound") == "True",
     }
-    claimed = [kind for kind, is_claimed in kinds.items() if is_claimed]
+    claim_kinds = [kind for kind, is_claimed in kinds.items() if is_claimed]
     claims: list[AnyClaim] = [
-        Claim(kind, source, namespace, spec["podName"], uid, spec["selectedNode"]) for kind in claimed
+        Claim(kind, source, namespace, spec["podName"], uid, spec["selectedNode"]) for kind in claim_kinds
     ]
     if _condition(request, "RolledBack") == "True":
         claims.append(UndoneClaim(source, namespace, metadata["uid"]))

@@ -30,8 +30,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """The cluster with the chart; the tests start reconcilers."""
-    with open_lab(PLUGINS_CONFIG) as opened:
-        yield opened
+    with open_lab(PLUGINS_CONFIG) as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -34,33 +34,33 @@ def state_of(live: LiveCluster) -> State:
         "pods": {pod["metadata"]["name"]: _pod(pod) for pod in stored.pods},
         "requests": {request["metadata"]["name"]: _request(request) for request in stored.requests},
         "effects": sorted(owners.get(e["metadata"]["labels"][OWNER], ORPHAN) for e in stored.effects),
-        "maps": {one["metadata"]["name"]: one.get("data", {}) for one in stored.maps},
+        "maps": {obj["metadata"]["name"]: obj.get("data", {}) for obj in stored.maps},
         **stored.plugins_state(),
     }
-    anonymous: State = json.loads(_replaced(json.dumps(state, sort_keys=True), stored.aliases()))
+    anonymous: State = json.loads(_replace(json.dumps(state, sort_keys=True), stored.aliases()))
     return anonymous
 
 
 def left_of(live: LiveCluster) -> list[str]:
     """Return the side effects for the run's pod; none count once it is bound."""
     stored = read_objects(live)
-    pod = next((one for one in stored.pods if one["metadata"]["name"] == "pod"), None)
+    pod = next((obj for obj in stored.pods if obj["metadata"]["name"] == "pod"), None)
     if pod is not None and pod["spec"].get("nodeName"):
         return []
-    return [f"effect {one['metadata']['name']}" for one in stored.effects] + (
+    return [f"effect {obj['metadata']['name']}" for obj in stored.effects] + (
         stored.held_by(pod) if pod is not None else []
     )
 
 
 def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:
     """Return the effects of one request; the truth observer's definition of what a rollback leaves behind."""
-    found = api.get(f"/api/v1/namespaces/{namespace}/secrets?labelSelector={OWNER}%3D{request_uid}")["items"]
-    return [effect["metadata"]["name"] for effect in found]
+    secrets = api.get(f"/api/v1/namespaces/{namespace}/secrets?labelSelector={OWNER}%3D{request_uid}")["items"]
+    return [effect["metadata"]["name"] for effect in secrets]
 
 
-def _replaced(text: str, aliases: Mapping[str, str]) -> str:
-    for drawn in sorted(aliases, key=len, reverse=True):
-        text = text.replace(drawn, aliases[drawn])
+def _replace(text: str, aliases: Mapping[str, str]) -> str:
+    for generated_name in sorted(aliases, key=len, reverse=True):
+        text = text.replace(generated_name, aliases[generated_name])
     return text
 
 
@@ -106,22 +106,22 @@ class Deeds:
     """
 
     bindings: int = 0
-    made: Counter[tuple[str, str]] = field(default_factory=Counter)
-    removed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    creations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    removals: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def remaining(self, resource: str, name: str = "") -> int:
         """Return how many objects must exist: those created and not deleted; of one name, or of all."""
         return sum(
-            count if deed is self.made else -count
-            for deed in (self.made, self.removed)
-            for (what, called), count in deed.items()
-            if what == resource and name in ("", called)
+            count if deed is self.creations else -count
+            for deed in (self.creations, self.removals)
+            for (kind, object_name), count in deed.items()
+            if kind == resource and name in ("", object_name)
         )
 
 
 def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
     """Return the deeds by namespace."""
-    done: dict[str, Deeds] = {}
+    deeds_by_namespace: dict[str, Deeds] = {}
     for line in _lines_about(cluster.audit_log, f":{RECONCILER}"):
         event = json.loads(line)
         about = event.get("objectRef") or {}
@@ -129,16 +129,16 @@ def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
             continue
         if not 200 <= event["responseStatus"]["code"] < 300:
             continue
-        here = done.setdefault(about.get("namespace", ""), Deeds())
+        here = deeds_by_namespace.setdefault(about.get("namespace", ""), Deeds())
         object_ = about.get("resource", ""), about.get("name", "")
         match event["verb"], about.get("subresource", ""):
             case "create", "binding":
                 here.bindings += 1
             case "create", "":
-                here.made[object_] += 1
+                here.creations[object_] += 1
             case "delete", "":
-                here.removed[object_] += 1
-    return done
+                here.removals[object_] += 1
+    return deeds_by_namespace
 
 
 def _lines_about(log: Path, word: str) -> Iterator[str]:
@@ -149,5 +149,5 @@ def _lines_about(log: Path, word: str) -> Iterator[str]:
 
 def made_by_us(objects: Iterable[Any]) -> int:
     """Return how many of these a reconciler has created; the test creates the others."""
-    managers = ({entry.get("manager") for entry in one["metadata"].get("managedFields") or ()} for one in objects)
+    managers = ({entry.get("manager") for entry in obj["metadata"].get("managedFields") or ()} for obj in objects)
     return sum(RECONCILER in each for each in managers)

@@ -130,18 +130,18 @@ class Lab:
     cluster: Cluster
     pair: Pair
     account: Path
-    _made: int = field(default=0)
+    _namespace_count: int = field(default=0)
 
     @contextmanager
     def reconciler(self, name: str, seed: int = 0) -> Iterator[Reconciler]:
         """A running reconciler."""
         with FaultProxy(self.cluster.server, self.cluster.ca_pem, seed=seed) as proxy:
-            made = Reconciler(self, name, proxy)
-            made.start()
+            reconciler = Reconciler(self, name, proxy)
+            reconciler.start()
             try:
-                yield made
+                yield reconciler
             finally:
-                made.kill()
+                reconciler.kill()
                 self.free_lease()
 
     def webhook(self) -> LocalProcess:
@@ -154,8 +154,8 @@ class Lab:
 
     def namespace(self, word: str) -> LiveCluster:
         """A new namespace for one run of one scenario."""
-        self._made += 1
-        name = f"{word}-{self._made}"
+        self._namespace_count += 1
+        name = f"{word}-{self._namespace_count}"
         self.cluster.make_namespace(name)
         return LiveCluster(self.cluster, name)
 

@@ -60,7 +60,7 @@ class Matrix:
         self._truth = truth
         self._current = current
         self._spare = spare
-        self._unrecorded: list[str] = []
+        self._unrecorded_effects: list[str] = []
         for reconciler in filter(None, (current, spare)):
             reconciler.proxy.inspect(_HANDLES, self._check_effects)
 
@@ -69,12 +69,12 @@ class Matrix:
 
         Returns the common final state.
         """
-        undisturbed, points = self._undisturbed(scenario, modes)
+        reference_run, points = self._run_undisturbed(scenario, modes)
         for point in points:
-            run = Run(scenario, self._lab.namespace(scenario.name), point, undisturbed.expected)
+            run = Run(scenario, self._lab.namespace(scenario.name), point, reference_run.expected)
             self.runs.append(run)
-            self._disturbed(run)
-        return undisturbed.expected
+            self._run_disturbed(run)
+        return reference_run.expected
 
     def conclude(self) -> None:
         """Verify all runs, delete their objects, and print how many points were met.
@@ -88,16 +88,16 @@ class Matrix:
         sys.stdout.write("\n".join(["", *self.report(), ""]))
         points = [(run, run.point) for run in self.runs if run.point is not None]
         assert points
-        missed = [str(run) for run, point in points if is_certain(point) and not run.struck.is_set()]
-        assert not missed, f"never met: {'; '.join(missed)}"
+        missed_runs = [str(run) for run, point in points if is_certain(point) and not run.fault_met.is_set()]
+        assert not missed_runs, f"never met: {'; '.join(missed_runs)}"
 
     def verify(self) -> None:
         """Read all final states once more, for late changes; and count what was really done."""
-        done = deeds(self._lab.cluster)
+        deeds_by_namespace = deeds(self._lab.cluster)
         for run in self.runs:
             state = state_of(run.live)
             assert state == run.expected, f"{run} has changed after its end: {differences(run.expected, state)}"
-            assert not (wrong := miscounts(run, done)), f"{run}: {'; '.join(wrong)}"
+            assert not (wrong := miscounts(run, deeds_by_namespace)), f"{run}: {'; '.join(wrong)}"
         self._check()
 
     def dissolve(self) -> None:
@@ -111,22 +111,22 @@ class Matrix:
     def report(self) -> list[str]:
         """One line per scenario and mode: points, and how many of them were met."""
         counts: Counter[tuple[str, Mode]] = Counter()
-        met: Counter[tuple[str, Mode]] = Counter()
+        hits: Counter[tuple[str, Mode]] = Counter()
         for run in self.runs:
             if run.point is not None:
                 counts[run.scenario.name, run.point.mode] += 1
-                met[run.scenario.name, run.point.mode] += run.struck.is_set()
-        return [f"{name:<18} {mode.value:<28} {met[name, mode]:>3} of {n}" for (name, mode), n in counts.items()]
+                hits[run.scenario.name, run.point.mode] += run.fault_met.is_set()
+        return [f"{name:<18} {mode.value:<28} {hits[name, mode]:>3} of {n}" for (name, mode), n in counts.items()]
 
     # --- one run ---
 
-    def _undisturbed(self, scenario: Scenario, modes: Sequence[Mode]) -> tuple[Run, Sequence[Point]]:
+    def _run_undisturbed(self, scenario: Scenario, modes: Sequence[Mode]) -> tuple[Run, Sequence[Point]]:
         """Run the scenario until one leader leads during a whole run: it loses its Lease on an overloaded machine."""
         for _ in range(_UNDISTURBED_RUNS):
-            run, sent = self._play(scenario)
+            run, calls = self._play(scenario)
             self.runs.append(run)
-            if is_steady(sent):
-                return run, points_of(sent, run.live.namespace, modes)
+            if is_steady(calls):
+                return run, points_of(calls, run.live.namespace, modes)
         raise AssertionError(f"{scenario.name}: the leader changed or a call failed in every undisturbed run")
 
     def _play(self, scenario: Scenario) -> tuple[Run, Sequence[Exchange]]:
@@ -140,13 +140,17 @@ class Matrix:
             live.event("pod", scenario.last_event)
         run.expected = state_of(live)
         assert ORPHAN not in run.expected["effects"], f"{run} leaves an effect behind"
-        sent = [exchange for exchange in proxy.exchanges() if exchange.number > before]
+        calls = [exchange for exchange in proxy.exchanges() if exchange.number > before]
         # A denied request leaves nothing to disturb, and all runs would have the same result without it.
-        denied = [f"{one.call.kind} {one.call.name}" for one in sent if one.code == HTTPStatus.FORBIDDEN]
+        denied = [
+            f"{exchange.call.kind} {exchange.call.name}"
+            for exchange in calls
+            if exchange.code == HTTPStatus.FORBIDDEN
+        ]
         assert not denied, f"{run}: the API server denies {', '.join(denied)}"
-        found = [request["reason"] for request in run.expected["requests"].values()]
-        assert found in ([], [scenario.reason]), f"{run} ends with {found}, not with {scenario.reason!r}"
-        return run, sent
+        reasons = [request["reason"] for request in run.expected["requests"].values()]
+        assert reasons in ([], [scenario.reason]), f"{run} ends with {reasons}, not with {scenario.reason!r}"
+        return run, calls
 
     def _quiescent(self, live: LiveCluster) -> int:
         """Wait until the process leads and has completed its initial work; returns the number of its last request."""
@@ -155,22 +159,22 @@ class Matrix:
 
         def quiet() -> bool:
             nonlocal last, since
-            asked = [e.number for e in self._current.proxy.exchanges() if e.call.resource != "leases"]
-            if asked[-1] != last:
-                last, since = asked[-1], time.monotonic()
+            numbers = [e.number for e in self._current.proxy.exchanges() if e.call.resource != "leases"]
+            if numbers[-1] != last:
+                last, since = numbers[-1], time.monotonic()
             return time.monotonic() > since + _QUIET_S
 
         live.until("it has nothing to do", quiet)
         return last
 
-    def _disturbed(self, run: Run) -> None:
+    def _run_disturbed(self, run: Run) -> None:
         self._arm(run)
         with ThreadPoolExecutor(1) as world:
-            played = world.submit(run.scenario.play, run.live)
+            play = world.submit(run.scenario.play, run.live)
             if run.point is not None and run.point.mode is Mode.OVERLAP:
-                self._overtake(run, played)
+                self._overtake(run, play)
             else:
-                self._live_through(run, played)
+                self._live_through(run, play)
         self._current.proxy.clear()
 
     def _arm(self, run: Run) -> None:
@@ -178,13 +182,15 @@ class Matrix:
         current, match, nth = self._current, run.point.within(run.live.namespace), run.point.nth
 
         def kill() -> None:
-            if not run.struck.is_set():
+            if not run.fault_met.is_set():
                 current.kill()
-                run.struck.set()
+                run.fault_met.set()
 
         def kill_at_next() -> None:
             run.gate.arrive()
-            current.proxy.add(*(Rule(DropBefore(kill), one) for one in all_of_run(run.live.namespace)))
+            current.proxy.add(
+                *(Rule(DropBefore(kill), match_of_run) for match_of_run in all_of_run(run.live.namespace))
+            )
 
         match run.point.mode:
             case Mode.BEFORE_REPLY | Mode.READ:
@@ -192,11 +198,11 @@ class Matrix:
             case Mode.AFTER_REPLY:
                 current.proxy.add(Rule(AfterReply(kill_at_next), match, nth=nth))
             case Mode.LOST_REPLY:
-                current.proxy.add(Rule(LoseReply(run.struck.set), match, nth=nth))
+                current.proxy.add(Rule(LoseReply(run.fault_met.set), match, nth=nth))
             case Mode.OVERLAP:
                 current.proxy.add(Rule(Hold(run.gate, outlives=True), match, nth=nth))
 
-    def _live_through(self, run: Run, played: "Future[None]") -> None:
+    def _live_through(self, run: Run, play: "Future[None]") -> None:
         """Restart the reconciler when it is killed, until the point has been met and the scenario has ended."""
         assert run.point is not None
         kills = run.point.mode is not Mode.LOST_REPLY
@@ -206,16 +212,16 @@ class Matrix:
         ended_at = 0.0
         while True:
             self._check()
-            if kills and run.struck.is_set() and not is_restarted:
+            if kills and run.fault_met.is_set() and not is_restarted:
                 self._current.proxy.clear()
                 self._current.restart()
                 is_restarted = True
             if is_restarted:
                 self._current.check()
-            if self._has_ended(run, played, deadline):
+            if self._has_ended(run, play, deadline):
                 ended_at = ended_at or time.monotonic()
                 # A background write, such as an event, may be met after the end.
-                if run.struck.is_set() and (is_restarted or not kills):
+                if run.fault_met.is_set() and (is_restarted or not kills):
                     return
                 if run.gate.wait_reached(0) or time.monotonic() > ended_at + meets_s:
                     break
@@ -223,16 +229,16 @@ class Matrix:
         if run.gate.wait_reached(0):
             # After the very last reply there is no next request to be killed at.
             self._current.restart()
-            run.struck.set()
+            run.fault_met.set()
 
-    def _overtake(self, run: Run, played: "Future[None]") -> None:
+    def _overtake(self, run: Run, play: "Future[None]") -> None:
         """Let the spare take over while a write of the current one is in flight.
 
         The Lease expires by itself: a leader that cannot renew it has stopped by then, except for what it has sent.
         """
         assert self._spare is not None
         if not run.gate.wait_reached(_REACHES_S):
-            played.result()
+            play.result()
             return
         overtaken, self._current, self._spare = self._current, self._spare, self._current
         before, lease = answered_late(overtaken), Gate()
@@ -242,13 +248,13 @@ class Matrix:
             run.live.until("the other one leads", lambda: is_leading(self._current))
             run.gate.open()
         deadline = time.monotonic() + LIMIT_S
-        while not self._has_ended(run, played, deadline):
+        while not self._has_ended(run, play, deadline):
             self._check()
             time.sleep(POLL_S)
         run.live.until("the other one leads", lambda: is_leading(self._current))
         run.gate.open()
         run.live.until("the write arrives", lambda: answered_late(overtaken) > before)
-        run.struck.set()
+        run.fault_met.set()
         lease.open()
         run.live.until("the overtaken one stops working", lambda: not is_leading(overtaken))
         overtaken.kill()
@@ -262,15 +268,17 @@ class Matrix:
         except Exception as error:  # noqa: BLE001 - the proxy must continue; raised at the next check
             left = [repr(error)]
         if left:
-            self._unrecorded.append(f"{call.namespace}: the request is held or let go beside {', '.join(left)}")
+            self._unrecorded_effects.append(
+                f"{call.namespace}: the request is held or let go beside {', '.join(left)}"
+            )
 
     def _check(self) -> None:
-        assert not self._unrecorded, "\n".join(self._unrecorded)
+        assert not self._unrecorded_effects, "\n".join(self._unrecorded_effects)
         self._truth.check()
 
-    def _has_ended(self, run: Run, played: "Future[None]", deadline: float) -> bool:
-        if played.done():
-            played.result()
+    def _has_ended(self, run: Run, play: "Future[None]", deadline: float) -> bool:
+        if play.done():
+            play.result()
             state = state_of(run.live)
             if state == run.expected:
                 return True
@@ -294,10 +302,14 @@ def is_leading(reconciler: Reconciler) -> bool:
 def _is_under_way(live: LiveCluster, name: str) -> bool:
     """Whether the request is in progress and keeps its finalizer: such a patch only records the leader."""
     try:
-        found = live.request(name)
+        request = live.request(name)
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False
-    is_pending = (found.get("status") or {}).get("phase", "Pending") == "Pending"
-    return is_pending and bool(found["metadata"].get("finalizers")) and not found["metadata"].get("deletionTimestamp")
+    is_pending = (request.get("status") or {}).get("phase", "Pending") == "Pending"
+    return (
+        is_pending
+        and bool(request["metadata"].get("finalizers"))
+        and not request["metadata"].get("deletionTimestamp")
+    )

@@ -35,33 +35,33 @@ class Stored:
     def plugins_state(self) -> dict[str, Any]:
         """Return the state of the plugins' objects, with generated names."""
         return {
-            "claims": {one["metadata"]["name"]: _claim(one) for one in self.claims},
-            "volumeClaims": {one["metadata"]["name"]: _volume_claim(one) for one in self.volume_claims},
-            "volumes": {one["metadata"]["name"]: _volume(one) for one in self.volumes},
+            "claims": {claim["metadata"]["name"]: _claim(claim) for claim in self.claims},
+            "volumeClaims": {claim["metadata"]["name"]: _volume_claim(claim) for claim in self.volume_claims},
+            "volumes": {volume["metadata"]["name"]: _volume(volume) for volume in self.volumes},
             "reservations": sorted(
-                [group_of(one), one["spec"]["nodeName"], device_of(one)] for one in self.reservations
+                [group_of(pod), pod["spec"]["nodeName"], device_of(pod)] for pod in self.reservations
             ),
         }
 
     def aliases(self) -> Mapping[str, str]:
         """Return the replacement of everything that is random: UIDs, generated names, the run's own namespace."""
-        found = {self.namespace: "<run>"}
+        aliases = {self.namespace: "<run>"}
         for kind, objects in (
             ("pod", self.pods),
             ("request", self.requests),
             ("claim", self.claims),
             ("volume claim", self.volume_claims),
         ):
-            found |= {one["metadata"]["uid"]: f"<uid of {kind} {_shown(one)}>" for one in objects}
-        found |= {one["metadata"]["uid"]: f"<uid of reservation {group_of(one)}>" for one in self.reservations}
-        found |= {one["metadata"]["name"]: _shown(one) for one in self.claims}
-        prefixes = [((one["metadata"].get("annotations") or {}), one["metadata"]["name"]) for one in self.pods]
-        found |= {
+            aliases |= {obj["metadata"]["uid"]: f"<uid of {kind} {_display_name(obj)}>" for obj in objects}
+        aliases |= {pod["metadata"]["uid"]: f"<uid of reservation {group_of(pod)}>" for pod in self.reservations}
+        aliases |= {obj["metadata"]["name"]: _display_name(obj) for obj in self.claims}
+        prefixes = [((obj["metadata"].get("annotations") or {}), obj["metadata"]["name"]) for obj in self.pods]
+        aliases |= {
             annotations[names.SHARED_GPU_CONFIGMAP]: f"<maps of {name}>"
             for annotations, name in prefixes
             if names.SHARED_GPU_CONFIGMAP in annotations
         }
-        return found
+        return aliases
 
     def held_by(self, pod: Any) -> list[str]:
         """Return what plugins hold for the pod, as texts; volumes are kept in any case."""
@@ -69,9 +69,9 @@ class Stored:
 
     def _held_claims(self, pod: Any) -> Iterator[str]:
         for claim in self.claims:
-            extended = names.EXTENDED_RESOURCE_CLAIM in (claim["metadata"].get("annotations") or {})
+            is_extended = names.EXTENDED_RESOURCE_CLAIM in (claim["metadata"].get("annotations") or {})
             of_pod = any(o["uid"] == pod["metadata"]["uid"] for o in claim["metadata"].get("ownerReferences") or ())
-            if pod["metadata"]["uid"] in reserved_by(claim) or (of_pod and (extended or not is_free(claim))):
+            if pod["metadata"]["uid"] in reserved_by(claim) or (of_pod and (is_extended or not is_free(claim))):
                 yield f"claim {claim['metadata']['name']}"
         if (pod.get("status") or {}).get("extendedResourceClaimStatus"):
             yield "the pod's status of its extended resources"
@@ -80,13 +80,13 @@ class Stored:
         groups = gpu_groups(pod["metadata"].get("labels") or {})
         if groups:
             yield f"label of {', '.join(sorted(groups))}"
-        for one in self.maps:
-            if any(o["uid"] == pod["metadata"]["uid"] for o in one["metadata"].get("ownerReferences") or ()):
-                yield f"ConfigMap {one['metadata']['name']}"
-        used = {group for one in self.pods for group in gpu_groups(one["metadata"].get("labels") or {})}
-        for one in self.reservations:
-            if group_of(one) not in used:
-                yield f"reservation {one['metadata']['name']}"
+        for obj in self.maps:
+            if any(o["uid"] == pod["metadata"]["uid"] for o in obj["metadata"].get("ownerReferences") or ()):
+                yield f"ConfigMap {obj['metadata']['name']}"
+        used = {group for obj in self.pods for group in gpu_groups(obj["metadata"].get("labels") or {})}
+        for obj in self.reservations:
+            if group_of(obj) not in used:
+                yield f"reservation {obj['metadata']['name']}"
 
 
 def read_objects(live: LiveCluster) -> Stored:
@@ -103,15 +103,15 @@ def read_objects(live: LiveCluster) -> Stored:
         effects=api.get(f"{core}/secrets?labelSelector={OWNER}")["items"],
         claims=api.get(_CLAIMS.format(namespace))["items"],
         volume_claims=api.get(f"{core}/persistentvolumeclaims")["items"],
-        volumes=[one for one in volumes if one["metadata"]["name"].startswith(f"{namespace}-")],
-        reservations=[one for one in reservations if group_of(one).startswith(f"{namespace}-")],
+        volumes=[volume for volume in volumes if volume["metadata"]["name"].startswith(f"{namespace}-")],
+        reservations=[pod for pod in reservations if group_of(pod).startswith(f"{namespace}-")],
     )
 
 
-def _shown(obj: Any) -> str:
+def _display_name(obj: Any) -> str:
     """Return the name of an object that is equal in all runs."""
-    generated = obj["metadata"].get("generateName")
-    return f"{generated}*" if generated else str(obj["metadata"]["name"])
+    prefix = obj["metadata"].get("generateName")
+    return f"{prefix}*" if prefix else str(obj["metadata"]["name"])
 
 
 def _claim(claim: Any) -> dict[str, Any]:

@@ -49,14 +49,14 @@ def _has_a_volume_made(live: LiveCluster) -> None:
 def _is_refused_a_volume(live: LiveCluster) -> None:
     storage = _ask_for_a_volume(live)
 
-    def refused() -> bool:
+    def is_believed() -> bool:
         # Repeatedly: a new leader does not know what was reported to its predecessor. A provisioner acts on claims
         # that the volume controller has annotated with its name.
         if {names.SELECTED_NODE, _PROVISIONER_OF}.issubset(storage.claim()["metadata"].get("annotations") or {}):
             storage.refuse()
         return in_phase("Failed")(live)
 
-    live.until("the provisioner has been believed", refused)
+    live.until("the provisioner has been believed", is_believed)
 
 
 def _ask_for_a_volume(live: LiveCluster) -> Storage:
@@ -70,7 +70,7 @@ def _ask_for_a_volume(live: LiveCluster) -> Storage:
 def _bound_with_its_volume(live: LiveCluster) -> bool:
     stored = read_objects(live)
     everything = [*stored.volume_claims, *stored.volumes]
-    return in_phase("Succeeded")(live) and all(one["status"]["phase"] == "Bound" for one in everything)
+    return in_phase("Succeeded")(live) and all(item["status"]["phase"] == "Bound" for item in everything)
 
 
 # --- devices ---
@@ -159,9 +159,9 @@ def _joins_a_device(live: LiveCluster) -> None:
     claim = DeviceRequest(
         ObjectKey(live.namespace, HOLDER), ObjectUID(""), ObjectKey(live.namespace, HOLDER), NODE, group
     )
-    wanted = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", fake=True)
-    live.cluster.api.post(RESERVATIONS, reservation_object(claim, wanted))
-    live.until("its device is known", lambda: any(device_of(one) for one in read_objects(live).reservations))
+    reservation_spec = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", fake=True)
+    live.cluster.api.post(RESERVATIONS, reservation_object(claim, reservation_spec))
+    live.until("its device is known", lambda: any(device_of(entry) for entry in read_objects(live).reservations))
     holder = pod(HOLDER, live.namespace, nodeName=NODE)
     holder["metadata"]["labels"] = {names.LABEL_GPU_GROUP: group, names.LABEL_GPU_SHARING: "true"}
     post_pod(live, holder)
@@ -183,16 +183,16 @@ def _once(*, given_up: bool) -> dict[str, Any]:
 
 
 def _given_up(live: LiveCluster) -> bool:
-    return in_phase("Failed")(live) and not _held(live)
+    return in_phase("Failed")(live) and not _leftovers(live)
 
 
 def _withdrawn(live: LiveCluster) -> bool:
-    return live.not_found(live.request_path()) and not _held(live)
+    return live.not_found(live.request_path()) and not _leftovers(live)
 
 
-def _held(live: LiveCluster) -> list[str]:
+def _leftovers(live: LiveCluster) -> list[str]:
     stored = read_objects(live)
-    return [one for each in stored.pods for one in stored.held_by(each)]
+    return [leftover for pod in stored.pods for leftover in stored.held_by(pod)]
 
 
 FRACTION = Scenario("fraction", _shares_a_fresh_device, in_phase("Succeeded"), "Bound")

@@ -40,8 +40,8 @@ class Point:
     nth: int
 
     def __str__(self) -> str:
-        what = "/".join(filter(None, (self.match.resource, self.match.subresource)))
-        return f"{self.mode.value}: {self.match.verbs[0]} {what} #{self.nth}"
+        path = "/".join(filter(None, (self.match.resource, self.match.subresource)))
+        return f"{self.mode.value}: {self.match.verbs[0]} {path} #{self.nth}"
 
     def within(self, namespace: str) -> Match:
         """The requests that are counted in one run."""
@@ -56,7 +56,7 @@ def points_of(exchanges: Sequence[Exchange], namespace: str, modes: Sequence[Mod
         if not _is_of_run(call, namespace):
             continue
         match = _within(_kind(call, namespace), namespace)
-        nth = sum(match.covers(one.call) for one in exchanges[: index + 1])
+        nth = sum(match.covers(earlier.call) for earlier in exchanges[: index + 1])
         applicable = [mode for mode in modes if call.writes is not (mode is Mode.READ)]
         points += [Point(mode, _kind(call, namespace), nth) for mode in applicable]
     return points
@@ -69,16 +69,20 @@ def is_certain(point: Point) -> bool:
 
 def is_steady(exchanges: Sequence[Exchange]) -> bool:
     """Return whether one leader has sent the requests and none has failed in the API server: no term starts here."""
-    starts = any(one.call.resource == SELF_SUBJECT_REVIEWS.plural for one in exchanges)
+    starts = any(exchange.call.resource == SELF_SUBJECT_REVIEWS.plural for exchange in exchanges)
     return not starts and all(
-        one.code is not None and one.code < HTTPStatus.INTERNAL_SERVER_ERROR for one in exchanges
+        exchange.code is not None and exchange.code < HTTPStatus.INTERNAL_SERVER_ERROR for exchange in exchanges
     )
 
 
 def all_of_run(namespace: str) -> list[Match]:
     """Return the matches for all requests that a run may send next."""
     everywhere = ("persistentvolumes", "nodes")
-    return [Match(namespace=namespace), Match(namespace=RESERVATIONS), *(Match(resource=one) for one in everywhere)]
+    return [
+        Match(namespace=namespace),
+        Match(namespace=RESERVATIONS),
+        *(Match(resource=resource) for resource in everywhere),
+    ]
 
 
 def _within(match: Match, namespace: str) -> Match:

@@ -25,51 +25,59 @@ class Run:
     live: LiveCluster
     point: Point | None = None
     expected: State = field(default_factory=dict)
-    struck: threading.Event = field(default_factory=threading.Event)
+    fault_met: threading.Event = field(default_factory=threading.Event)
     gate: Gate = field(default_factory=Gate)
 
     def __str__(self) -> str:
         return f"{self.scenario.name} in {self.live.namespace}, {self.point or 'undisturbed'}"
 
 
-def differences(expected: State, found: State) -> str:
+def differences(expected: State, actual: State) -> str:
     """Return the differences, kind by kind."""
     return "; ".join(
-        f"{kind}: {expected[kind]} became {found[kind]}" for kind in expected if expected[kind] != found[kind]
+        f"{kind}: {expected[kind]} became {actual[kind]}" for kind in expected if expected[kind] != actual[kind]
     )
 
 
-def miscounts(run: Run, done: Mapping[str, Deeds]) -> list[str]:
+def miscounts(run: Run, deeds_by_namespace: Mapping[str, Deeds]) -> list[str]:
     """Return where the executed writes of a run do not match the existing objects."""
-    stored, did, elsewhere = read_objects(run.live), done[run.live.namespace], done.get(RESERVATIONS, Deeds())
+    stored, did, elsewhere = (
+        read_objects(run.live),
+        deeds_by_namespace[run.live.namespace],
+        deeds_by_namespace.get(RESERVATIONS, Deeds()),
+    )
     groups = [group_name(run.live, group) for group in GROUPS]
     bound = [pod for pod in stored.pods if pod["spec"].get("nodeName") and pod["metadata"]["name"] != HOLDER]
-    extended = [
-        one for one in stored.claims if names.EXTENDED_RESOURCE_CLAIM in (one["metadata"].get("annotations") or {})
+    extended_claims = [
+        obj for obj in stored.claims if names.EXTENDED_RESOURCE_CLAIM in (obj["metadata"].get("annotations") or {})
     ]
-    reserved = [one for one in stored.reservations if group_of(one) in groups]
+    reservations = [obj for obj in stored.reservations if group_of(obj) in groups]
     counts = (
         ("effective Bindings and bound pods", did.bindings, len(bound)),
         ("ConfigMaps made less removed and left", did.remaining("configmaps"), made_by_us(stored.maps)),
         ("effects made less removed and left", did.remaining("secrets"), len(stored.effects)),
-        ("claims made less removed and left", did.remaining("resourceclaims"), len(extended)),
+        ("claims made less removed and left", did.remaining("resourceclaims"), len(extended_claims)),
         (
             "reservations made less removed and left",
             sum(elsewhere.remaining("pods", reservation_name(NODE, group)) for group in groups),
-            made_by_us(reserved),
+            made_by_us(reservations),
         ),
     )
-    return [f"{what}: {carried_out} and {there}" for what, carried_out, there in counts if carried_out != there]
+    return [
+        f"{description}: {carried_out} and {remaining}"
+        for description, carried_out, remaining in counts
+        if carried_out != remaining
+    ]
 
 
 def left_behind(live: LiveCluster) -> list[str]:
     """Return the existing objects that belong to pods; after these are deleted, all of them must be deleted."""
     stored = read_objects(live)
-    mine = [one for one in stored.maps if one["metadata"].get("ownerReferences")]
-    return [one["metadata"]["name"] for one in (*stored.pods, *stored.claims, *stored.reservations, *mine)]
+    mine = [obj for obj in stored.maps if obj["metadata"].get("ownerReferences")]
+    return [obj["metadata"]["name"] for obj in (*stored.pods, *stored.claims, *stored.reservations, *mine)]
 
 
 def answered_late(overtaken: Reconciler) -> int:
     """Return how many delayed writes the API server has answered."""
-    held = [e for e in overtaken.proxy.exchanges() if e.fault == "Hold" and e.call.resource != "leases"]
-    return sum(e.code is not None for e in held)
+    held_exchanges = [e for e in overtaken.proxy.exchanges() if e.fault == "Hold" and e.call.resource != "leases"]
+    return sum(e.code is not None for e in held_exchanges)

@@ -33,23 +33,23 @@ class Scenario:
 
 def make_pod(live: LiveCluster, annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
     """Create the pod; returns its UID."""
-    wanted = pod("pod", live.namespace, **spec)
-    wanted["metadata"]["annotations"] = dict(annotations or {})
-    return post_pod(live, wanted)
+    body = pod("pod", live.namespace, **spec)
+    body["metadata"]["annotations"] = dict(annotations or {})
+    return post_pod(live, body)
 
 
-def post_pod(live: LiveCluster, wanted: dict[str, Any]) -> str:
+def post_pod(live: LiveCluster, body: dict[str, Any]) -> str:
     """Create a pod; returns its UID."""
-    return str(live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods", wanted)["metadata"]["uid"])
+    return str(live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods", body)["metadata"]["uid"])
 
 
 def make_request(
-    live: LiveCluster, uid: str, annotations: Mapping[str, str] | None = None, *, owned: bool = True, **spec: Any
+    live: LiveCluster, uid: str, annotations: Mapping[str, str] | None = None, *, has_owner: bool = True, **spec: Any
 ) -> None:
     """Create the pod's request; one that is not ``owned`` by it names it only by its UID."""
-    wanted = bind_request("pod", NODE, live.namespace, uid if owned else "", podUID=uid, **spec)
-    wanted["metadata"]["annotations"] = dict(annotations or {})
-    live.cluster.api.post(live.request_path().rpartition("/")[0], wanted)
+    body = bind_request("pod", NODE, live.namespace, uid if has_owner else "", podUID=uid, **spec)
+    body["metadata"]["annotations"] = dict(annotations or {})
+    live.cluster.api.post(live.request_path().rpartition("/")[0], body)
 
 
 def make_gate(live: LiveCluster, name: str = "gate") -> None:
@@ -75,11 +75,11 @@ def remove(live: LiveCluster, path: str) -> None:
 def in_phase(phase: str) -> Callable[[LiveCluster], bool]:
     """Return whether the request has this phase, and no finalizer is left."""
 
-    def ended(live: LiveCluster) -> bool:
-        found: dict[str, Any] = live.request()
-        return (found.get("status") or {}).get("phase") == phase and not found["metadata"].get("finalizers")
+    def is_in_phase(live: LiveCluster) -> bool:
+        request: dict[str, Any] = live.request()
+        return (request.get("status") or {}).get("phase") == phase and not request["metadata"].get("finalizers")
 
-    return ended
+    return is_in_phase
 
 
 def _plain(live: LiveCluster) -> None:
@@ -96,7 +96,7 @@ def _waits(live: LiveCluster) -> None:
     make_gate(live)
 
 
-def _refused(live: LiveCluster) -> None:
+def _make_rejected(live: LiveCluster) -> None:
     make_request(live, make_pod(live), {EFFECT: "yes", REFUSE: "yes"})
 
 
@@ -106,9 +106,9 @@ def _deleted_while_waiting(live: LiveCluster) -> None:
     remove(live, live.request_path())
 
 
-def _recreated(live: LiveCluster) -> None:
+def _recreate_pod(live: LiveCluster) -> None:
     # Without an owner: the order of garbage collector and reconciler would vary.
-    make_request(live, make_pod(live), {EFFECT: "yes", GATE: "never"}, owned=False)
+    make_request(live, make_pod(live), {EFFECT: "yes", GATE: "never"}, has_owner=False)
     live.until("the effect is there", lambda: effects(live) > 0)
     remove(live, f"/api/v1/namespaces/{live.namespace}/pods/pod")
     uid = make_pod(live)
@@ -121,7 +121,7 @@ def _reason(live: LiveCluster) -> str:
     return str((live.request().get("status") or {}).get("reason", ""))
 
 
-def _deleted(live: LiveCluster) -> bool:
+def _is_deleted(live: LiveCluster) -> bool:
     return live.not_found(live.request_path()) and effects(live) == 0
 
 
@@ -130,12 +130,12 @@ def _failed_cleanly(live: LiveCluster) -> bool:
 
 
 PLAIN = Scenario("plain", _plain, in_phase("Succeeded"), "Bound")
-REFUSED = Scenario("final-failure", _refused, _failed_cleanly, "BindingFailed", undoes=True, reason="Rejected")
+REFUSED = Scenario("final-failure", _make_rejected, _failed_cleanly, "BindingFailed", undoes=True, reason="Rejected")
 SCENARIOS = (
     PLAIN,
     Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),
     Scenario("waits", _waits, in_phase("Succeeded"), "Bound"),
     REFUSED,
-    Scenario("deleted-waiting", _deleted_while_waiting, _deleted, undoes=True),
-    Scenario("pod-recreated", _recreated, in_phase("Succeeded"), "Bound", undoes=True),
+    Scenario("deleted-waiting", _deleted_while_waiting, _is_deleted, undoes=True),
+    Scenario("pod-recreated", _recreate_pod, in_phase("Succeeded"), "Bound", undoes=True),
 )

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from tests.faults.administrator import Administrator, administrator, listed
+from tests.faults.administrator import Administrator, administrator, list_pages
 from tests.faults.blocked import BlockedNamespace
 from tests.faults.endstate import deeds, leftovers
 from tests.faults.lab import CONFIG, Reconciler, open_lab
@@ -61,32 +61,32 @@ _FAILED = "fieldSelector=status.phase=Failed"
 _SHOWN = 10
 
 
-def unfinished(api: Administrator, *, waiting: bool) -> list[str]:
+def unfinished_requests(api: Administrator, *, waiting: bool) -> list[str]:
     """Return some requests that have not ended or are still held by something of ours; empty if there are none.
 
     ``waiting``: also those that wait for what never exists. A few suffice: this is called every second while there
     are thousands.
     """
     among = _UNENDED if waiting else f"{_UNENDED}&labelSelector=!{NEVER_ENDS}"
-    left = [request["metadata"]["name"] for request in islice(listed(api, REQUESTS, among, _SHOWN), _SHOWN)]
+    left = [request["metadata"]["name"] for request in islice(list_pages(api, REQUESTS, among, _SHOWN), _SHOWN)]
     # One query after the other: if there are some of the first kind, the second is not needed.
     return left or [
         request["metadata"]["name"]
-        for request in listed(api, REQUESTS, _FAILED)
+        for request in list_pages(api, REQUESTS, _FAILED)
         if request["metadata"].get("finalizers")
     ]
 
 
-def classified(
+def classify(
     request: Mapping[str, Any], asked: Asked, deleted_nodes: set[str], pods: Mapping[str, Mapping[str, Any]]
 ) -> str:
     """Return the end of a request: Succeeded, its reason, or what is untrue about it."""
     status = request.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):
         return "not ended"
-    found = pods.get(request["spec"]["podName"])
-    is_there = found is not None and found["metadata"]["uid"] == asked.pod_uid
-    node = found["spec"].get("nodeName", "") if found is not None and is_there else ""
+    pod = pods.get(request["spec"]["podName"])
+    is_there = pod is not None and pod["metadata"]["uid"] == asked.pod_uid
+    node = pod["spec"].get("nodeName", "") if pod is not None and is_there else ""
     if status["phase"] == "Succeeded":
         is_true = asked.wait is not Wait.NEVER and (node == asked.node or not is_there)
         return "Succeeded" if is_true else "UNTRUE Succeeded"
@@ -105,14 +105,14 @@ def classified(
 def examine(world: World, truth: TruthObserver) -> Counter[str]:
     """Check all objects at the end."""
     api = world.api
-    pods = {item["metadata"]["name"]: item for item in listed(api, PODS)}
+    pods = {item["metadata"]["name"]: item for item in list_pages(api, PODS)}
     table: Counter[str] = Counter()
-    for request in listed(api, REQUESTS):
+    for request in list_pages(api, REQUESTS):
         asked = world.asked[request["metadata"]["uid"]]
-        table[classified(request, asked, world.deleted_nodes, pods)] += 1
+        table[classify(request, asked, world.deleted_nodes, pods)] += 1
         table["leftover finalizers"] += bool(request["metadata"].get("finalizers"))
     bound = truth.bound()
-    for effect in listed(api, EFFECTS, f"labelSelector={OWNER}"):
+    for effect in list_pages(api, EFFECTS, f"labelSelector={OWNER}"):
         asked = world.asked[effect["metadata"]["labels"][OWNER]]
         table["leftover effects"] += bound.get(asked.pod_uid) != asked.node
     table["double Bindings"] = deeds(world.cluster)[NAMESPACE].bindings - len(bound)
@@ -148,7 +148,7 @@ def rage(
         pause(_RESTLESS_S)
         people.calm()
         world.open_gates(random.Random(storm.seed))  # noqa: S311 - not used
-        awaited(lambda: unfinished(world.api, waiting=False), truth, storm.deadline)
+        await_all(lambda: unfinished_requests(world.api, waiting=False), truth, storm.deadline)
         weather.calm()
     for reconciler in pair:
         reconciler.proxy.clear()
@@ -158,7 +158,7 @@ def rage(
     return {"seconds until all were submitted": submitting_s, **weather.counts, **people.counts, **waits}
 
 
-def awaited(left: Callable[[], list[str]], truth: TruthObserver, deadline: float) -> list[str]:
+def await_all(left: Callable[[], list[str]], truth: TruthObserver, deadline: float) -> list[str]:
     """Wait until nothing is left; returns what is left at the deadline."""
     while (names := left()) and time.monotonic() < deadline:
         truth.check()
@@ -191,7 +191,9 @@ def run(count: int, seed: int, patience_s: float) -> bool:
             sys.stdout.write("\n".join(reconciler.tail() for reconciler in pair))
             raise
         head = [("pods", str(count)), ("seed", str(seed)), ("seconds of storm", f"{time.monotonic() - began:.0f}")]
-        left = awaited(lambda: unfinished(world.api, waiting=True) + blocked.unfinished(), truth, deadline)
+        left = await_all(
+            lambda: unfinished_requests(world.api, waiting=True) + blocked.unfinished_requests(), truth, deadline
+        )
         exchanges = [exchange for reconciler in pair for exchange in reconciler.proxy.exchanges()]
         head.append(("seconds in all", f"{time.monotonic() - began:.0f}"))
         head.append(("calls failed", failed_share(exchanges)))
@@ -200,7 +202,7 @@ def run(count: int, seed: int, patience_s: float) -> bool:
         head.append(("longest time before a claim was checked", f"{truth.slowest_s:.1f} s"))
         claims = {f"claims checked: {kind}": number for kind, number in truth.checked.items()}
         show([*head, *((name, str(number)) for name, number in {**table, **counts, **claims}.items())])
-        for name in unfinished(world.api, waiting=True):
+        for name in unfinished_requests(world.api, waiting=True):
             sys.stdout.write(f"not ended: {api.get(f'{REQUESTS}/{name}')}\n")
         if left:
             sys.stdout.write("\n".join(reconciler.tail() for reconciler in pair))

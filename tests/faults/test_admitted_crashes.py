@@ -24,8 +24,8 @@ from tests.live import LiveCluster
 @pytest.fixture(scope="module")
 def admitting_lab() -> Iterator[Lab]:
     """A cluster where the webhook runs and its configurations exist."""
-    with open_lab(PLUGINS_CONFIG, webhook=True) as opened:
-        yield opened
+    with open_lab(PLUGINS_CONFIG, webhook=True) as lab:
+        yield lab
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def webhook(admitting_lab: Lab) -> LocalProcess:
     return admitting_lab.webhook()
 
 
-def _admitted(live: LiveCluster) -> None:
+def _make_admitted_share(live: LiveCluster) -> None:
     make_share(live, "a", admitted=True)
     request, pod = live.request(), live.pod()
     assert request["metadata"].get("finalizers") == [names.FINALIZER] or "nodeName" in pod["spec"]
@@ -49,7 +49,7 @@ def _admitted(live: LiveCluster) -> None:
     assert pod["spec"]["runtimeClassName"] == "nvidia"
 
 
-ADMITTED = Scenario("admitted", _admitted, in_phase("Succeeded"), "Bound")
+ADMITTED = Scenario("admitted", _make_admitted_share, in_phase("Succeeded"), "Bound")
 
 
 def killing(webhook: LocalProcess, *, before_request: bool) -> Scenario:

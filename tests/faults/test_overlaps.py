@@ -22,8 +22,8 @@ IN_FLIGHT = "4s"
 @pytest.fixture(scope="module")
 def patient_lab() -> Iterator[Lab]:
     """A cluster where a new leader waits so long before a rollback that its predecessor's writes have arrived."""
-    with open_lab({**PLUGINS_CONFIG, "config.binding.inFlightTimeout": IN_FLIGHT}) as opened:
-        yield opened
+    with open_lab({**PLUGINS_CONFIG, "config.binding.inFlightTimeout": IN_FLIGHT}) as lab:
+        yield lab
 
 
 @pytest.mark.faults
@@ -33,11 +33,11 @@ def test_two_leaders_that_overlap(patient_lab: Lab, scenario: Scenario) -> None:
     lab = patient_lab
     with (
         TruthObserver(lab.cluster, leftovers) as truth,
-        lab.reconciler("one") as one,
-        lab.reconciler("other") as other,
+        lab.reconciler("one") as first,
+        lab.reconciler("other") as second,
     ):
-        other.kill()
-        one.restart()
-        matrix = Matrix(lab, truth, one, other)
+        second.kill()
+        first.restart()
+        matrix = Matrix(lab, truth, first, second)
         matrix.sweep(scenario, [Mode.OVERLAP])
         matrix.conclude()

@@ -87,30 +87,30 @@ async def names_in(client: KubeClient, namespace: str) -> list[str]:
     return [item["metadata"]["name"] for item in await client.list_all(CONFIGMAPS, namespace)]
 
 
-async def watched(client: KubeClient, namespace: str, cluster: Cluster, count: int) -> list[str]:
+async def watch_names(client: KubeClient, namespace: str, cluster: Cluster, count: int) -> list[str]:
     """Open a watch, create three objects without the proxy, return the names of the first events."""
     version = (await client.list(CONFIGMAPS, namespace))["metadata"]["resourceVersion"]
-    opened = asyncio.Event()
-    seen = []
-    watch = client.watch(Selection(CONFIGMAPS, namespace), version, 60, on_open=opened.set)
+    is_open = asyncio.Event()
+    names_in_order = []
+    watch = client.watch(Selection(CONFIGMAPS, namespace), version, 60, on_open=is_open.set)
 
     async def create() -> None:
-        await opened.wait()
+        await is_open.wait()
         for name in ("a", "b", "c"):
             await asyncio.to_thread(cluster.api.post, f"/api/v1/namespaces/{namespace}/configmaps", config_map(name))
 
     async with asyncio.TaskGroup() as group, aclosing(watch):
         group.create_task(create())
         async for event in watch:
-            seen.append(event["object"]["metadata"]["name"])
-            if len(seen) == count:
+            names_in_order.append(event["object"]["metadata"]["name"])
+            if len(names_in_order) == count:
                 break
-    return seen
+    return names_in_order
 
 
 async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: FaultProxy, namespace: str) -> None:
-    made = await client.create(CONFIGMAPS, namespace, config_map("x"))
-    assert await client.get(CONFIGMAPS, namespace, "x") == made
+    stored_map = await client.create(CONFIGMAPS, namespace, config_map("x"))
+    assert await client.get(CONFIGMAPS, namespace, "x") == stored_map
     with pytest.raises(Conflict):
         await client.create(CONFIGMAPS, namespace, config_map("x"))
     mine = [e for e in proxy.exchanges() if e.call.namespace == namespace]
@@ -140,12 +140,12 @@ async def test_faults_change_the_reply_and_the_execution_as_stated(
     # The connection is already open, as in a running process.
     assert await names_in(client, namespace) == []
     proxy.add(Rule(fault, CREATES, nth=1))
-    with pytest.raises(error) as raised:
+    with pytest.raises(error) as error_info:
         await client.create(CONFIGMAPS, namespace, config_map("x"))
     assert proxy.exchanges()[-1].outcome == outcome
-    if isinstance(raised.value, TooManyRequests):
-        assert raised.value.retry_after is not None
-        assert raised.value.retry_after.total_seconds() == 7
+    if isinstance(error_info.value, TooManyRequests):
+        assert error_info.value.retry_after is not None
+        assert error_info.value.retry_after.total_seconds() == 7
     await client.create(CONFIGMAPS, namespace, config_map("y"))
     assert await names_in(client, namespace) == (["x", "y"] if isinstance(fault, LoseReply) else ["y"])
 
@@ -238,22 +238,22 @@ async def test_a_delayed_request_arrives(
 async def test_a_request_is_inspected_before_it_is_forwarded(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
-    seen: list[tuple[str, set[str]]] = []
-    proxy.inspect(CREATES, lambda call: seen.append((call.name, stored(cluster, call.namespace))))
+    creates: list[tuple[str, set[str]]] = []
+    proxy.inspect(CREATES, lambda call: creates.append((call.name, stored(cluster, call.namespace))))
     proxy.clear()
     for name in ("x", "y"):
         await client.create(CONFIGMAPS, namespace, config_map(name))
     await client.list(CONFIGMAPS, namespace)
-    assert seen == [("x", set()), ("y", {"x"})]
+    assert creates == [("x", set()), ("y", {"x"})]
 
 
 async def test_a_callback_runs_at_its_point(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
-    seen: dict[str, set[str]] = {}
+    names_at: dict[str, set[str]] = {}
 
     def note(word: str) -> Any:
-        return lambda: seen.update({word: stored(cluster, namespace)})
+        return lambda: names_at.update({word: stored(cluster, namespace)})
 
     proxy.add(
         Rule(DropBefore(note("before")), CREATES, nth=1),
@@ -265,7 +265,7 @@ async def test_a_callback_runs_at_its_point(
             await client.create(CONFIGMAPS, namespace, config_map(name))
     await client.create(CONFIGMAPS, namespace, config_map("z"))
     await client.list(CONFIGMAPS, namespace)
-    assert seen == {"before": set(), "lost": {"y"}, "after": {"y", "z"}}
+    assert names_at == {"before": set(), "lost": {"y"}, "after": {"y", "z"}}
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ async def test_events_are_disturbed(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str, fault: Fault, expected: list[str]
 ) -> None:
     proxy.add(Rule(fault, WATCHES))
-    assert await watched(client, namespace, cluster, len(expected)) == expected
+    assert await watch_names(client, namespace, cluster, len(expected)) == expected
 
 
 @pytest.mark.parametrize(
@@ -302,15 +302,15 @@ async def test_watches_end_badly(
                 pass
     else:
         with pytest.RaisesGroup(error):
-            await watched(client, namespace, cluster, 9)
+            await watch_names(client, namespace, cluster, 9)
 
 
 async def test_an_unavailable_api_server_is_a_failed_connection(
     cluster: Cluster, account: Path, tmp_path: Path
 ) -> None:
     # A port without a listener: the proxy's own after its end.
-    with FaultProxy(cluster.server, cluster.ca_pem) as closed:
-        address = closed.url
+    with FaultProxy(cluster.server, cluster.ca_pem) as stopped_proxy:
+        address = stopped_proxy.url
     with FaultProxy(address, cluster.ca_pem) as proxy:
         access = await load_access(proxy.kubeconfig(account, tmp_path / "kubeconfig"))
         async with KubeClient(access) as client:
@@ -326,8 +326,8 @@ def test_the_api_server_checks_the_credentials(cluster: Cluster, proxy: FaultPro
         "contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n"
     )
     kubeconfig = proxy.kubeconfig(stranger, tmp_path / "kubeconfig")
-    done = cluster.kubectl("get", "configmaps", kubeconfig=kubeconfig, check=False)
-    assert "Unauthorized" in done.stderr or "logged in" in done.stderr
+    result = cluster.kubectl("get", "configmaps", kubeconfig=kubeconfig, check=False)
+    assert "Unauthorized" in result.stderr or "logged in" in result.stderr
 
 
 def test_the_administrators_certificate_cannot_pass(cluster: Cluster, proxy: FaultProxy, tmp_path: Path) -> None:

@@ -21,18 +21,18 @@ ASKED_S = 3
 
 
 @pytest.mark.parametrize(
-    ("scenario", "rejected"),
+    ("scenario", "first_match"),
     [
         pytest.param(PLAIN, Match(("create",), "pods", "binding"), id="the Binding"),
         pytest.param(PLAIN, Match(("patch",), "bindrequests", "status"), id="the status"),
         pytest.param(DEVICE, Match(("update",), "resourceclaims", "status"), id="a plugin's write"),
     ],
 )
-def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scenario, rejected: Match) -> None:
+def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scenario, first_match: Match) -> None:
     live = lab.namespace("busy")
     with lab.reconciler("busy") as reconciler:
         # Requests of other tests are processed as well.
-        here = replace(rejected, namespace=live.namespace)
+        here = replace(first_match, namespace=live.namespace)
         reconciler.proxy.add(Rule(Answer(429, retry_after_s=ASKED_S), here, nth=1))
 
         def exchanges() -> list[Exchange]:
@@ -42,8 +42,8 @@ def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scena
         live.until("it has ended", lambda: scenario.ended(live))
         # The proxy records an exchange after the API server has stored the write.
         live.until("both are recorded", lambda: len(exchanges()) >= 2)
-        sent = exchanges()
-    assert [e.outcome for e in sent][:2] in (["not forwarded (Answer)", "200"], ["not forwarded (Answer)", "201"])
-    assert sent[1].arrived - sent[0].arrived >= ASKED_S
+        calls = exchanges()
+    assert [e.outcome for e in calls][:2] in (["not forwarded (Answer)", "200"], ["not forwarded (Answer)", "201"])
+    assert calls[1].arrived - calls[0].arrived >= ASKED_S
     assert "failedAttempts" not in live.request()["status"]
     assert "BindingRetry" not in dict(live.events("pod"))

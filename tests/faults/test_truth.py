@@ -94,8 +94,8 @@ def with_request(live: LiveCluster) -> str:
     """Create a pod and its request; returns the pod's UID."""
     live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods", pod("pod", live.namespace))
     uid = str(live.pod()["metadata"]["uid"])
-    wanted = bind_request("pod", "gpu-node-0", live.namespace, uid)
-    live.cluster.api.post(live.request_path().rpartition("/")[0], wanted)
+    body = bind_request("pod", "gpu-node-0", live.namespace, uid)
+    live.cluster.api.post(live.request_path().rpartition("/")[0], body)
     return uid
 
 
@@ -114,10 +114,10 @@ def test_every_kind_of_false_claim_is_found(lab: Lab) -> None:
     places = [lab.namespace("truth") for _ in FALSE_CLAIMS]
     observer = TruthObserver(lab.cluster, leftovers)
     uids: list[str] = []
-    with pytest.raises(AssertionError) as raised:
+    with pytest.raises(AssertionError) as error_info:
         make_claims(FALSE_CLAIMS, places, uids, observer)
-    found = sorted(line.partition(": ")[2] for line in str(raised.value).splitlines())
-    assert found == sorted(
+    lines = sorted(line.partition(": ")[2] for line in str(error_info.value).splitlines())
+    assert lines == sorted(
         words.format(f"{live.namespace}/pod ({uid})")
         for live, uid, (_, words) in zip(places, uids, FALSE_CLAIMS, strict=True)
     )

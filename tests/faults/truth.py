@@ -29,7 +29,7 @@ from localcluster.cluster import Cluster
 from localcluster.controlplane import ADMIN
 from localcluster.errors import ApiError
 from shared.api import names
-from tests.faults.administrator import administrator, listed
+from tests.faults.administrator import administrator, list_pages
 from tests.faults.claims import (
     AnyClaim,
     Claim,
@@ -58,7 +58,7 @@ class Sighting:
     """The last state of a pod in the observer's own watch."""
 
     node: str
-    deleted: bool
+    is_deleted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ class TruthObserver:
         try:
             api = administrator(self._cluster)
             try:
-                found = api.get(path)
-                version = found["metadata"]["resourceVersion"]
-                for item in found["items"]:
-                    self._note(path, item, deleted=False)
+                page = api.get(path)
+                version = page["metadata"]["resourceVersion"]
+                for item in page["items"]:
+                    self._note(path, item, is_deleted=False)
                     self._checked.update(claims(item))
                 ready.set()
                 while not self._stop.is_set():
@@ -146,22 +146,22 @@ class TruthObserver:
                             raise RuntimeError(f"the watch of {path} was lost: {event['object']}")
                         version = event["object"]["metadata"]["resourceVersion"]
                         if event["type"] != "BOOKMARK":
-                            self._take(path, event["object"], claims, deleted=event["type"] == "DELETED")
+                            self._take(path, event["object"], claims, is_deleted=event["type"] == "DELETED")
                 # Objects of which the last watch delivered no event are still stored.
-                for item in listed(api, path):
-                    self._take(path, item, claims, deleted=False)
+                for item in list_pages(api, path):
+                    self._take(path, item, claims, is_deleted=False)
             finally:
                 api.close()
         except Exception as error:  # noqa: BLE001 - a failed observer must fail the test
             self._false.append(f"the observer of {path} has failed: {error!r}")
             ready.set()
 
-    def _note(self, path: str, item: dict[str, Any], *, deleted: bool) -> None:
+    def _note(self, path: str, item: dict[str, Any], *, is_deleted: bool) -> None:
         if path == PODS:
-            self._history[item["metadata"]["uid"]] = Sighting(item["spec"].get("nodeName", ""), deleted)
+            self._history[item["metadata"]["uid"]] = Sighting(item["spec"].get("nodeName", ""), is_deleted)
 
-    def _take(self, path: str, item: dict[str, Any], claims: ClaimsOf, *, deleted: bool) -> None:
-        self._note(path, item, deleted=deleted)
+    def _take(self, path: str, item: dict[str, Any], claims: ClaimsOf, *, is_deleted: bool) -> None:
+        self._note(path, item, is_deleted=is_deleted)
         # Each object's claims come from one watch, so that no two threads process the same one.
         new = [claim for claim in claims(item) if claim not in self._checked]
         if new:
@@ -204,15 +204,15 @@ class TruthObserver:
     def _faults(self, api: ApiClient, claims: Sequence[AnyClaim]) -> list[str]:
         """Return what is wrong with the claims of one object. Those of the same pod need one GET."""
         faults = []
-        seen: dict[str, str] = {}
+        node_of_uid: dict[str, str] = {}
         for claim in claims:
             if isinstance(claim, UndoneClaim):
                 left = self._leftovers(api, claim.namespace, claim.uid)
                 fault = f"left are {', '.join(left)}" if left else ""
             else:
-                if claim.uid not in seen:
-                    seen[claim.uid] = self._node_of(api, claim)
-                fault = _fault(claim, seen[claim.uid])
+                if claim.uid not in node_of_uid:
+                    node_of_uid[claim.uid] = self._node_of(api, claim)
+                fault = _fault(claim, node_of_uid[claim.uid])
             if fault:
                 faults.append(f"{claim.source}: {claim.kind}, but {fault}")
         return faults
@@ -229,7 +229,7 @@ class TruthObserver:
                 return str(pod["spec"].get("nodeName", ""))
         # Deleted: the observer's own watch will deliver the deletion, and with it the complete history.
         deadline = time.monotonic() + _HISTORY_S
-        while not (sighting := self._history.get(claim.uid, Sighting("", deleted=False))).deleted:
+        while not (sighting := self._history.get(claim.uid, Sighting("", is_deleted=False))).is_deleted:
             if time.monotonic() > deadline:
                 return ""
             time.sleep(0.01)

@@ -76,10 +76,10 @@ class Weather:
         # After any failure: no reconciler may be started on a deleted cluster.
         self._end()
 
-    def every(self, seconds: tuple[float, float], what: str, trouble: Callable[[random.Random], bool]) -> None:
+    def every(self, seconds: tuple[float, float], name: str, trouble: Callable[[random.Random], bool]) -> None:
         """Repeat it; it returns whether it has done anything."""
-        own = random.Random(self._random.random())  # noqa: S311 - as above; threads share no generator
-        thread = threading.Thread(target=self._run, args=(seconds, what, trouble, own), name=what, daemon=True)
+        generator = random.Random(self._random.random())  # noqa: S311 - as above; threads share no generator
+        thread = threading.Thread(target=self._run, args=(seconds, name, trouble, generator), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -97,15 +97,15 @@ class Weather:
     def _run(
         self,
         seconds: tuple[float, float],
-        what: str,
+        name: str,
         trouble: Callable[[random.Random], bool],
-        own: random.Random,
+        generator: random.Random,
     ) -> None:
         try:
-            while not self._over.wait(own.uniform(*seconds)):
+            while not self._over.wait(generator.uniform(*seconds)):
                 # The object may have changed meanwhile, or the API server may be busy; the next repetition follows.
                 with suppress(ApiError, OSError, http.client.HTTPException):
-                    self.counts[what] += trouble(own)
+                    self.counts[name] += trouble(generator)
         except BaseException as error:  # noqa: BLE001 - raised again by calm()
             self._failures.append(error)
 
@@ -121,7 +121,7 @@ def leader_killer(reconcilers: Sequence[Reconciler], lives_s: tuple[float, float
 
     def kill(rng: random.Random) -> bool:
         nonlocal leader, dies_at
-        leading = next((one for one in reconcilers if is_leading(one)), None)
+        leading = next((reconciler for reconciler in reconcilers if is_leading(reconciler)), None)
         if leading is not leader:
             leader, dies_at = leading, time.monotonic() + rng.uniform(*lives_s)
         if leader is None or time.monotonic() < dies_at:
@@ -152,6 +152,8 @@ def pause(seconds: float) -> None:
 def failed_share(exchanges: Sequence[Exchange]) -> str:
     """Return how many of the calls failed, as a text."""
     calls = [e for e in exchanges if e.call.verb in CALLS]
-    failed = [e for e in calls if e.fault]
+    failures = [e for e in calls if e.fault]
     watches = [e for e in exchanges if e.call.verb == "watch" and e.fault in {f.__name__ for f in WATCH_FAULTS}]
-    return f"{len(failed)} of {len(calls)} ({100 * len(failed) / max(1, len(calls)):.1f} %), watches: {len(watches)}"
+    return (
+        f"{len(failures)} of {len(calls)} ({100 * len(failures) / max(1, len(calls)):.1f} %), watches: {len(watches)}"
+    )

@@ -102,8 +102,8 @@ class World:
         made_request = bind_request(name, node, NAMESPACE, uid)
         if wait is Wait.NEVER:
             made_request["metadata"]["labels"] = {NEVER_ENDS: "yes"}
-        made = create_once(api, REQUESTS, made_request, annotations)
-        self.asked[made] = Asked(uid, node, refused, wait)
+        request_uid = create_once(api, REQUESTS, made_request, annotations)
+        self.asked[request_uid] = Asked(uid, node, refused, wait)
         self.waits[wait] += 1
         if wait is Wait.OPENS:
             self._shut.append(name)
@@ -142,7 +142,7 @@ class World:
 
     def open_gates(self, _: random.Random) -> bool:
         """Open the gates of the requests until now; for some of them before their first read."""
-        opened = 0
+        opened_count = 0
         while self._shut:
             name = self._shut[0]
             try:
@@ -151,8 +151,8 @@ class World:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
             self._shut.popleft()
-            opened += 1
-        return opened > 0
+            opened_count += 1
+        return opened_count > 0
 
     def _withdraw(self, name: str) -> None:
         """Delete the request, if it exists, and wait until it is deleted."""

@@ -69,7 +69,7 @@ needs_kai = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 @contextmanager
 def running_kai(cluster: Cluster) -> Iterator[None]:
     """Install what it needs in the cluster and run it until the block ends."""
-    programs = chosen_programs(os.environ) or _built()
+    programs = chosen_programs(os.environ) or _build()
     chart = _module_folder(release_for(None, os.environ).kai) / "deployments" / "kai-scheduler"
     for plural in _CRDS:
         # The BindRequest's CRD is Bowline's.
@@ -88,19 +88,19 @@ def running_kai(cluster: Cluster) -> Iterator[None]:
         Tool.KAI_PODGROUPER: ("--metrics-bind-address={}", f"--health-probe-bind-address={LOOPBACK}:{ports[2]}"),
     }
     env = {"PATH": os.environ["PATH"], "HOME": str(cluster.data_dir), "KUBECONFIG": str(cluster.kubeconfig)}
-    started = []
+    processes = []
     for tool, port in zip(KAI_TOOLS, ports, strict=False):
         argv = (str(programs[tool]), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
         log = cluster.layout.logs / f"kai-{tool}.log"
-        started.append(cluster.run_process(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env)))
+        processes.append(cluster.run_process(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env)))
     try:
         yield
     finally:
-        for process in started:
+        for process in processes:
             process.stop()
 
 
-def _built() -> dict[Tool, Path]:
+def _build() -> dict[Tool, Path]:
     assets = ensure_assets(KAI_TOOLS, environ=os.environ)
     return {tool: assets.path(tool) for tool in KAI_TOOLS}
 
@@ -108,8 +108,8 @@ def _built() -> dict[Tool, Path]:
 def _module_folder(version: str) -> Path:
     """The folder of the Go module that the binaries are built from; downloaded if needed."""
     command = ["go", "mod", "download", "-json", f"{KAI_MODULE}@{version}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, cwd="/")
-    return Path(json.loads(done.stdout)["Dir"])
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, cwd="/")
+    return Path(json.loads(result.stdout)["Dir"])
 
 
 def _queue(name: str, **spec: Any) -> dict[str, Any]:
@@ -139,15 +139,15 @@ class Team:
         **spec: Any,
     ) -> None:
         """Create a pod as a user would, for KAI-Scheduler to place."""
-        made = pod(name, self.live.namespace, schedulerName=SCHEDULER, **spec)
-        made["metadata"]["labels"] = {QUEUE_LABEL: TEAM}
+        body = pod(name, self.live.namespace, schedulerName=SCHEDULER, **spec)
+        body["metadata"]["labels"] = {QUEUE_LABEL: TEAM}
         if annotations:
-            made["metadata"]["annotations"] = dict(annotations)
+            body["metadata"]["annotations"] = dict(annotations)
         if owner is not None:
-            made["metadata"]["ownerReferences"] = [owner]
+            body["metadata"]["ownerReferences"] = [owner]
         if gpus:
-            made["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
-        self.live.cluster.api.post(self._pods, made)
+            body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
+        self.live.cluster.api.post(self._pods, body)
 
     def delete(self, name: str) -> None:
         """Delete a pod, as its owner does."""
@@ -157,13 +157,13 @@ class Team:
         """Wait until the pod runs on the node of its request, and the request reports it; returns the request."""
 
         def running() -> dict[str, Any] | None:
-            found = self.live.pod(name)
-            return found if (found.get("status") or {}).get("phase") == "Running" else None
+            stored = self.live.pod(name)
+            return stored if (stored.get("status") or {}).get("phase") == "Running" else None
 
-        placed = self.live.until(f"pod {name} runs", running)
+        bound_pod = self.live.until(f"pod {name} runs", running)
         request = self.live.phase(self.request_of(name)["metadata"]["name"], "Succeeded")
-        assert request["spec"]["podUID"] == placed["metadata"]["uid"]
-        assert request["spec"]["selectedNode"] == placed["spec"]["nodeName"] == request["status"]["nodeName"]
+        assert request["spec"]["podUID"] == bound_pod["metadata"]["uid"]
+        assert request["spec"]["selectedNode"] == bound_pod["spec"]["nodeName"] == request["status"]["nodeName"]
         return request
 
     def request_of(self, name: str) -> dict[str, Any]:
@@ -172,20 +172,22 @@ class Team:
 
     def requests(self, name: str = "") -> list[dict[str, Any]]:
         """The requests for the pod, or all."""
-        found = self.live.cluster.api.get(self.live.request_path("").rstrip("/"))["items"]
-        return [one for one in found if name in ("", one["spec"]["podName"])]
+        requests = self.live.cluster.api.get(self.live.request_path("").rstrip("/"))["items"]
+        return [request for request in requests if name in ("", request["spec"]["podName"])]
 
     def does_not_fit(self, name: str) -> None:
         """Wait until the scheduler reports that the pod does not fit."""
         self.live.until(f"pod {name} is unschedulable", lambda: self.is_unschedulable(self.live.pod(name)) or None)
         assert "nodeName" not in self.live.pod(name)["spec"]
 
-    def is_unschedulable(self, seen: dict[str, Any]) -> bool:
+    def is_unschedulable(self, pending_pod: dict[str, Any]) -> bool:
         """Whether the scheduler reports so in the pod's conditions."""
-        conditions = seen["status"].get("conditions") or ()
-        return any(one["type"] == "PodScheduled" and one["reason"] == "Unschedulable" for one in conditions)
+        conditions = pending_pod["status"].get("conditions") or ()
+        return any(
+            condition["type"] == "PodScheduled" and condition["reason"] == "Unschedulable" for condition in conditions
+        )
 
     def pods(self) -> list[dict[str, Any]]:
         """All pods of the namespace."""
-        found: list[dict[str, Any]] = self.live.cluster.api.get(self._pods)["items"]
-        return found
+        pods: list[dict[str, Any]] = self.live.cluster.api.get(self._pods)["items"]
+        return pods

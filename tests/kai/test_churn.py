@@ -38,11 +38,11 @@ def test_no_device_is_assigned_twice_during_churn(team: Team, seed: int) -> None
         if len(here) > REQUEUE:
             _delete(team, here.pop(rng.randrange(len(here))))
         if number % 10 == 0:
-            assert list(faults(Seen.of(team))) == []
+            assert list(faults(Snapshot.of(team))) == []
     team.live.until("the state is stable", lambda: _is_stable(team) or None)
-    seen = Seen.of(team)
-    assert list(faults(seen)) == []
-    assert any("nodeName" in pod["spec"] for pod in seen.pods)
+    snapshot = Snapshot.of(team)
+    assert list(faults(snapshot)) == []
+    assert any("nodeName" in pod["spec"] for pod in snapshot.pods)
 
 
 def _submit(team: Team, name: str, rng: random.Random) -> None:
@@ -66,56 +66,63 @@ def _delete(team: Team, name: str) -> None:
 
 def _is_stable(team: Team) -> bool:
     """Whether every request has ended, every unbound pod is unschedulable, and no unused device is reserved."""
-    if any((one.get("status") or {}).get("phase") != "Succeeded" for one in team.requests()):
+    if any((request.get("status") or {}).get("phase") != "Succeeded" for request in team.requests()):
         return False
-    seen = Seen.of(team)
-    used = {group for pod in seen.pods for group in gpu_groups(pod["metadata"].get("labels") or {})}
-    waiting = [pod for pod in seen.pods if "nodeName" not in pod["spec"]]
-    return seen.reservations.keys() <= used and all(team.is_unschedulable(pod) for pod in waiting)
+    snapshot = Snapshot.of(team)
+    used = {group for pod in snapshot.pods for group in gpu_groups(pod["metadata"].get("labels") or {})}
+    waiting = [pod for pod in snapshot.pods if "nodeName" not in pod["spec"]]
+    return snapshot.reservations.keys() <= used and all(team.is_unschedulable(pod) for pod in waiting)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Snapshot:
     """Pods, and by group the reservation pods that existed at the same time."""
 
     pods: list[dict[str, Any]]
     reservations: dict[str, dict[str, Any]]
 
     @classmethod
-    def of(cls, team: Team) -> "Seen":
+    def of(cls, team: Team) -> "Snapshot":
         shares = Shares(team.live)
-        before = {group_of(one) for one in shares.reservations()}
+        before = {group_of(reservation) for reservation in shares.reservations()}
         pods = team.pods()
-        return cls(pods, {group_of(one): one for one in shares.reservations() if group_of(one) in before})
+        return cls(
+            pods,
+            {
+                group_of(reservation): reservation
+                for reservation in shares.reservations()
+                if group_of(reservation) in before
+            },
+        )
 
 
-def faults(seen: Seen) -> Iterator[str]:
+def faults(snapshot: Snapshot) -> Iterator[str]:
     """Yield violations of the invariants, for bound pods."""
-    placed = [p for p in seen.pods if "nodeName" in p["spec"] and "deletionTimestamp" not in p["metadata"]]
-    given: dict[str, Fraction] = defaultdict(Fraction)
-    taken: Counter[str] = Counter()
-    for pod in placed:
+    bound_pods = [p for p in snapshot.pods if "nodeName" in p["spec"] and "deletionTimestamp" not in p["metadata"]]
+    shares_of_device: dict[str, Fraction] = defaultdict(Fraction)
+    whole_gpus: Counter[str] = Counter()
+    for pod in bound_pods:
         name, node, annotations = pod["metadata"]["name"], pod["spec"]["nodeName"], pod["metadata"]["annotations"]
         groups = gpu_groups(pod["metadata"].get("labels") or {})
         if names.GPU_FRACTION not in annotations:
             limits = pod["spec"]["containers"][0]["resources"].get("limits") or {}
-            taken[node] += int(limits.get(names.RESOURCE_GPU, 0))
+            whole_gpus[node] += int(limits.get(names.RESOURCE_GPU, 0))
             continue
-        wanted = int(annotations.get(names.GPU_FRACTION_NUM_DEVICES, "1"))
-        if len(groups) != wanted:
-            yield f"{name} asks for {wanted} devices and has {sorted(groups)}"
+        device_count = int(annotations.get(names.GPU_FRACTION_NUM_DEVICES, "1"))
+        if len(groups) != device_count:
+            yield f"{name} asks for {device_count} devices and has {sorted(groups)}"
         for group in groups:
-            given[group] += Fraction(annotations[names.GPU_FRACTION])
-            reservation = seen.reservations.get(group)
+            shares_of_device[group] += Fraction(annotations[names.GPU_FRACTION])
+            reservation = snapshot.reservations.get(group)
             if reservation is not None and reservation["spec"]["nodeName"] != node:
                 yield f"{name} is on {node}, its device {group} is not"
-    yield from (f"{share} of device {group} are given out" for group, share in given.items() if share > 1)
+    yield from (f"{share} of device {group} are given out" for group, share in shares_of_device.items() if share > 1)
     devices: dict[str, list[str]] = defaultdict(list)
-    for one in seen.reservations.values():
-        devices[one["spec"]["nodeName"]].append(device_of(one))
-    for node in {*devices, *taken}:
-        reported = [device for device in devices[node] if device]
-        if len(set(reported)) < len(reported):
-            yield f"two groups on {node} have one device: {sorted(reported)}"
-        if len(devices[node]) + taken[node] > GPUS:
-            yield f"{len(devices[node])} shared and {taken[node]} whole devices are in use on {node}"
+    for reservation in snapshot.reservations.values():
+        devices[reservation["spec"]["nodeName"]].append(device_of(reservation))
+    for node in {*devices, *whole_gpus}:
+        uuids = [device for device in devices[node] if device]
+        if len(set(uuids)) < len(uuids):
+            yield f"two groups on {node} have one device: {sorted(uuids)}"
+        if len(devices[node]) + whole_gpus[node] > GPUS:
+            yield f"{len(devices[node])} shared and {whole_gpus[node]} whole devices are in use on {node}"

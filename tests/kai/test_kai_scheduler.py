@@ -32,10 +32,10 @@ def test_submitted_pods_run(team: Team) -> None:
         assert team.runs(name)["spec"]["receivedResourceType"] == "Regular"
         assert groups_of(team, name) == []
     for name, devices in (("half", 1), ("memory", 1), ("two-devices", 2)):
-        decided = team.runs(name)["spec"]
-        assert decided["receivedResourceType"] == "Fraction"
-        assert groups_of(team, name) == sorted(decided["selectedGPUGroups"])
-        assert len(decided["selectedGPUGroups"]) == devices
+        decision = team.runs(name)["spec"]
+        assert decision["receivedResourceType"] == "Fraction"
+        assert groups_of(team, name) == sorted(decision["selectedGPUGroups"])
+        assert len(decision["selectedGPUGroups"]) == devices
 
 
 def test_a_full_node_accepts_the_next_half_when_one_ends(team: Team) -> None:
@@ -94,9 +94,9 @@ def _job(team: Team, name: str, workers: int) -> dict[str, Any]:
         "metadata": {"name": name, "labels": {"kai.scheduler/queue": "team"}},
         "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": workers}}},
     }
-    made = team.live.cluster.api.post(objects_path("PyTorchJob", team.live.namespace), body)
+    stored_job = team.live.cluster.api.post(objects_path("PyTorchJob", team.live.namespace), body)
     reference = {key: body[key] for key in ("apiVersion", "kind")}
-    return {**reference, "name": name, "uid": made["metadata"]["uid"], "controller": True}
+    return {**reference, "name": name, "uid": stored_job["metadata"]["uid"], "controller": True}
 
 
 def test_a_failed_decision_is_repeated(team: Team) -> None:
@@ -104,11 +104,11 @@ def test_a_failed_decision_is_repeated(team: Team) -> None:
     team.submit("pod", annotations={flaky: "99"})
     first = team.request_of("pod")["metadata"]["uid"]
 
-    def recreated() -> bool:
-        return any(one["metadata"]["uid"] != first for one in team.requests("pod"))
+    def is_recreated() -> bool:
+        return any(request["metadata"]["uid"] != first for request in team.requests("pod"))
 
     # Failed, deleted by the scheduler, and another one created.
-    team.live.until("there is another request", recreated)
+    team.live.until("there is another request", is_recreated)
     team.live.kubectl("annotate", "pod", "pod", f"{flaky}=0", "--overwrite")
     team.runs("pod")
 
@@ -129,9 +129,9 @@ def test_devices_that_the_scheduler_allocates_are_reserved(team: Team) -> None:
     publish(team.live.cluster)
     team.live.create(claim("one"))
     team.submit("pod", resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
-    (decided,) = team.runs("pod")["spec"]["resourceClaimAllocations"]
+    (decision,) = team.runs("pod")["spec"]["resourceClaimAllocations"]
     stored = get_claim(team.live, "one")
-    assert stored["status"]["allocation"]["devices"]["results"] == decided["allocation"]["devices"]["results"]
+    assert stored["status"]["allocation"]["devices"]["results"] == decision["allocation"]["devices"]["results"]
     assert reserved_by(stored) == {team.live.pod("pod")["metadata"]["uid"]}
 
 

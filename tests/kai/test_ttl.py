@@ -7,7 +7,7 @@ import pytest
 from shared.api import names
 from tests.kai.conftest import CONFIG
 from tests.kai.team import Team, needs_kai, running_kai
-from tests.kai.test_churn import Seen, faults
+from tests.kai.test_churn import Snapshot, faults
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
@@ -49,12 +49,12 @@ def test_scheduler_loses_no_device_of_long_running_shares_after_the_ttl(team: Te
         for name in ("two", "most"):
             team.does_not_fit(name)
             team.delete(name)
-        assert list(faults(Seen.of(team))) == []
+        assert list(faults(Snapshot.of(team))) == []
         team.delete(last)
     # The free shares of the devices are known as well.
     team.submit("rest", annotations={names.GPU_FRACTION: "0.4", names.GPU_FRACTION_NUM_DEVICES: "2"})
     runs(team, "rest")
-    assert list(faults(Seen.of(team))) == []
+    assert list(faults(Snapshot.of(team))) == []
     phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in team.pods()}
     assert {name: phases.get(name) for name in shares} == dict.fromkeys(shares, "Running")
 

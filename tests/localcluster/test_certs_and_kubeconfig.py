@@ -15,30 +15,32 @@ from localcluster.certs import SERVING_NAMES, Authority, Identity, service_accou
 from localcluster.kubeconfig import certificate_user, kubeconfig_text, token_user, write_private
 
 
-def loaded(pem: bytes) -> x509.Certificate:
+def load_certificate(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem)
 
 
 @pytest.mark.parametrize("name", SERVING_NAMES)
 def test_the_serving_certificate_verifies_for_each_of_its_names(name: str) -> None:
     authority = Authority()
-    leaf = loaded(authority.server(SERVING_NAMES).certificate)
-    verifier = PolicyBuilder().store(Store([loaded(authority.pem)])).build_server_verifier(x509.DNSName(name))
+    leaf = load_certificate(authority.server(SERVING_NAMES).certificate)
+    verifier = (
+        PolicyBuilder().store(Store([load_certificate(authority.pem)])).build_server_verifier(x509.DNSName(name))
+    )
     assert verifier.verify(leaf, [])[0] == leaf
 
 
 def test_another_authority_or_another_name_does_not_verify() -> None:
-    leaf = loaded(Authority().server(("localhost",)).certificate)
+    leaf = load_certificate(Authority().server(("localhost",)).certificate)
     for store, name in ((Authority(), "localhost"), (Authority(), "elsewhere")):
-        builder = PolicyBuilder().store(Store([loaded(store.pem)]))
+        builder = PolicyBuilder().store(Store([load_certificate(store.pem)]))
         with pytest.raises(VerificationError):
             builder.build_server_verifier(x509.DNSName(name)).verify(leaf, [])
 
 
 def test_a_client_certificate_carries_user_and_groups() -> None:
     authority = Authority()
-    leaf = loaded(authority.client(Identity("alice", ("one", "two"))).certificate)
-    leaf.verify_directly_issued_by(loaded(authority.pem))
+    leaf = load_certificate(authority.client(Identity("alice", ("one", "two"))).certificate)
+    leaf.verify_directly_issued_by(load_certificate(authority.pem))
     names = leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     groups = leaf.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     assert [name.value for name in names] == ["alice"]

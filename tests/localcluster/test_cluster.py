@@ -80,16 +80,16 @@ def test_a_service_account_has_the_rights_of_its_role_only(own_cluster: Cluster,
         "create", "rolebinding", "reads", "--role=reads", "--serviceaccount=limited:reader", "--namespace=limited"
     )
     kubeconfig = own_cluster.service_account_kubeconfig("limited", "reader", tmp_path / "reader.kubeconfig")
-    who = own_cluster.kubectl("auth", "whoami", "-o=jsonpath={.status.userInfo.username}", kubeconfig=kubeconfig)
-    assert who.stdout == "system:serviceaccount:limited:reader"
+    identity = own_cluster.kubectl("auth", "whoami", "-o=jsonpath={.status.userInfo.username}", kubeconfig=kubeconfig)
+    assert identity.stdout == "system:serviceaccount:limited:reader"
     assert own_cluster.kubectl("get", "pods", kubeconfig=kubeconfig).returncode == 0
-    refused = own_cluster.kubectl("get", "nodes", kubeconfig=kubeconfig, check=False)
-    assert refused.returncode != 0
-    assert "forbidden" in refused.stderr
+    result = own_cluster.kubectl("get", "nodes", kubeconfig=kubeconfig, check=False)
+    assert result.returncode != 0
+    assert "forbidden" in result.stderr
     assert own_cluster.kubectl("delete", "pods", "--all", kubeconfig=kubeconfig, check=False).returncode == 0
     own_cluster.kubectl("create", "-f=-", "--namespace=limited", input=json.dumps(pod_object("kept")))
-    refused = own_cluster.kubectl("delete", "pod", "kept", kubeconfig=kubeconfig, check=False)
-    assert "forbidden" in refused.stderr
+    result = own_cluster.kubectl("delete", "pod", "kept", kubeconfig=kubeconfig, check=False)
+    assert "forbidden" in result.stderr
 
 
 def pod_object(name: str) -> dict[str, Any]:
@@ -171,15 +171,15 @@ def test_stop_leaves_no_process_and_no_folder_behind() -> None:
     cluster.stop()
 
 
-@pytest.mark.parametrize("taken", [0, 1], ids=["API server", "kwok"])
-def test_a_port_taken_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+@pytest.mark.parametrize("position", [0, 1], ids=["API server", "kwok"])
+def test_a_port_taken_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
     # 1. the ports are free  2. another process takes one  3. the process ends with "address already in use"
     # 4. everything is restarted on other ports
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
         first = free_ports(2)
-        first[taken] = other.getsockname()[1]
+        first[position] = listener.getsockname()[1]
         tries = iter([first])
         monkeypatch.setattr(controlplane, "free_ports", lambda count: next(tries, None) or free_ports(count))
         with Cluster.start(ClusterSpec(controllers=())) as cluster:
@@ -192,7 +192,9 @@ def test_no_other_user_of_the_machine_can_read_etcd(own_cluster: Cluster) -> Non
     """etcd requires no credentials: it has no port, and its sockets are in a folder of the cluster's owner."""
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     etcd = own_cluster.process(Tool.ETCD).pid
-    sockets = {str(found.readlink()) for found in Path(f"/proc/{etcd}/fd").iterdir() if found.is_symlink()}
+    sockets = {
+        str(descriptor.readlink()) for descriptor in Path(f"/proc/{etcd}/fd").iterdir() if descriptor.is_symlink()
+    }
     inodes = {name.removeprefix("socket:[").removesuffix("]") for name in sockets if name.startswith("socket:[")}
     assert inodes
     ports = [line for line in listening.splitlines()[1:] if len(line.split()) > 9 and line.split()[9] in inodes]

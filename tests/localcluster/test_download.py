@@ -31,10 +31,10 @@ class Table:
 
     def __init__(self, answers: dict[str, bytes | Exception]) -> None:
         self._answers = answers
-        self.asked: list[str] = []
+        self.urls: list[str] = []
 
     def __call__(self, url: str) -> IO[bytes]:
-        self.asked.append(url)
+        self.urls.append(url)
         answer = self._answers.get(url, OSError("no route to host"))
         if isinstance(answer, Exception):
             raise answer
@@ -55,7 +55,7 @@ def recipe(download: Download | None, tool: Tool = Tool.ETCD) -> Recipe:
     return Recipe(tool, "v1", "v1", download, BUILD)
 
 
-def fetched(table: Table, work: Path, *recipes: Recipe) -> list[tuple[Path | None, str]]:
+def fetch(table: Table, work: Path, *recipes: Recipe) -> list[tuple[Path | None, str]]:
     downloader = Downloader(Progress(quiet=True), table)
     return [(answer.path, answer.reason) for answer in downloader.fetch(recipes, work)]
 
@@ -78,14 +78,14 @@ def zip_of(name: str, data: bytes) -> bytes:
 
 def test_a_verified_binary_is_returned(tmp_path: Path) -> None:
     table = Table({SUM_URL: DIGEST.encode(), URL: BINARY})
-    [(path, reason)] = fetched(table, tmp_path, recipe(PLAIN))
+    [(path, reason)] = fetch(table, tmp_path, recipe(PLAIN))
     assert path is not None, reason
     assert path.read_bytes() == BINARY
 
 
 def test_a_checksum_mismatch_is_rejected_with_both_digests(tmp_path: Path) -> None:
     table = Table({SUM_URL: DIGEST.encode(), URL: b"something else"})
-    [(path, reason)] = fetched(table, tmp_path, recipe(PLAIN))
+    [(path, reason)] = fetch(table, tmp_path, recipe(PLAIN))
     assert path is None
     assert "checksum mismatch" in reason
     assert DIGEST in reason
@@ -97,14 +97,14 @@ def test_an_incomplete_download_is_rejected(tmp_path: Path) -> None:
         def __call__(self, url: str) -> IO[bytes]:
             return Breaking(BINARY) if url == URL else super().__call__(url)
 
-    [(path, reason)] = fetched(Table2({SUM_URL: DIGEST.encode()}), tmp_path, recipe(PLAIN))
+    [(path, reason)] = fetch(Table2({SUM_URL: DIGEST.encode()}), tmp_path, recipe(PLAIN))
     assert path is None
     assert "broke off" in reason
     assert "reset by peer" in reason
 
 
 @pytest.mark.parametrize(
-    ("download", "published"),
+    ("download", "digest_text"),
     [
         pytest.param(PLAIN, b"not a digest", id="not a digest"),
         pytest.param(PLAIN, b"", id="an empty file"),
@@ -113,28 +113,28 @@ def test_an_incomplete_download_is_rejected(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_published_checksum_nothing_is_downloaded(
-    tmp_path: Path, download: Download, published: bytes
+    tmp_path: Path, download: Download, digest_text: bytes
 ) -> None:
-    table = Table({SUM_URL: published, URL: BINARY})
-    [(path, reason)] = fetched(table, tmp_path, recipe(download))
+    table = Table({SUM_URL: digest_text, URL: BINARY})
+    [(path, reason)] = fetch(table, tmp_path, recipe(download))
     assert path is None
     assert "no checksum is published" in reason
-    assert table.asked == [SUM_URL]
+    assert table.urls == [SUM_URL]
 
 
 def test_an_unreachable_host_is_requested_once_for_all_tools(tmp_path: Path) -> None:
     table = Table({})
-    answers = fetched(table, tmp_path, *(recipe(PLAIN, tool) for tool in (Tool.ETCD, Tool.KWOK, Tool.HELM)))
+    answers = fetch(table, tmp_path, *(recipe(PLAIN, tool) for tool in (Tool.ETCD, Tool.KWOK, Tool.HELM)))
     assert [path for path, _ in answers] == [None, None, None]
     assert all("example.invalid is not reachable (no route to host)" in reason for _, reason in answers)
-    assert table.asked == [SUM_URL]
+    assert table.urls == [SUM_URL]
 
 
 def test_a_missing_file_does_not_make_the_host_unavailable(tmp_path: Path) -> None:
     missing = urllib.error.HTTPError(SUM_URL, 404, "Not Found", Message(), io.BytesIO())
-    other = Download(f"{URL}2", f"{URL}2.sha256", "sha256-file")
-    table = Table({SUM_URL: missing, other.checksum_url: DIGEST.encode(), other.url: BINARY})
-    [(first, reason), (second, _)] = fetched(table, tmp_path, recipe(PLAIN), recipe(other, Tool.KWOK))
+    second_download = Download(f"{URL}2", f"{URL}2.sha256", "sha256-file")
+    table = Table({SUM_URL: missing, second_download.checksum_url: DIGEST.encode(), second_download.url: BINARY})
+    [(first, reason), (second, _)] = fetch(table, tmp_path, recipe(PLAIN), recipe(second_download, Tool.KWOK))
     assert first is None
     assert "HTTP 404" in reason
     assert second is not None
@@ -151,7 +151,7 @@ def test_the_requested_member_is_extracted_from_an_archive(tmp_path: Path, suffi
     url = f"https://example.invalid/etcd.{suffix}"
     download = Download(url, SUM_URL, "sha256-file", "inner/etcd")
     sums = f"{'0' * 64}  other.{suffix}\n{hashlib.sha256(archive).hexdigest()}  etcd.{suffix}\n"
-    [(path, reason)] = fetched(Table({SUM_URL: sums.encode(), url: archive}), tmp_path, recipe(download))
+    [(path, reason)] = fetch(Table({SUM_URL: sums.encode(), url: archive}), tmp_path, recipe(download))
     assert path is not None, reason
     assert path.read_bytes() == BINARY
 
@@ -161,7 +161,7 @@ def test_an_archive_without_the_member_is_rejected(tmp_path: Path) -> None:
     url = "https://example.invalid/etcd.tar.gz"
     download = Download(url, SUM_URL, "sha256-file", "inner/etcd")
     digest = hashlib.sha256(archive).hexdigest().encode()
-    [(path, reason)] = fetched(Table({SUM_URL: digest, url: archive}), tmp_path, recipe(download))
+    [(path, reason)] = fetch(Table({SUM_URL: digest, url: archive}), tmp_path, recipe(download))
     assert path is None
     assert "does not hold inner/etcd" in reason
 
@@ -203,6 +203,6 @@ def test_only_https_is_opened() -> None:
 
 
 def test_a_platform_without_published_binaries_is_reported(tmp_path: Path) -> None:
-    made = recipe_for(Tool.APISERVER, release_for(None, {}), Platform("darwin", "arm64"))
-    [(path, reason)] = fetched(Table({}), tmp_path, made)
+    server_recipe = recipe_for(Tool.APISERVER, release_for(None, {}), Platform("darwin", "arm64"))
+    [(path, reason)] = fetch(Table({}), tmp_path, server_recipe)
     assert (path, reason) == (None, "no binary is published for this platform")

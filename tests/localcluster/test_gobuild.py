@@ -35,8 +35,8 @@ def recipes(*tools: Tool) -> list[Recipe]:
     return [recipe_for(tool, release, Platform("linux", "amd64")) for tool in tools]
 
 
-def built(progress: Progress, path: str, work: Path, wanted: Sequence[Recipe]) -> list[Answer]:
-    return list(GoBuilder(progress, {"PATH": path}).fetch(wanted, work))
+def build(progress: Progress, path: str, work: Path, missing: Sequence[Recipe]) -> list[Answer]:
+    return list(GoBuilder(progress, {"PATH": path}).fetch(missing, work))
 
 
 def test_staging_repositories_are_read_from_both_forms_of_replace() -> None:
@@ -69,7 +69,7 @@ def test_the_tools_of_one_module_are_built_together() -> None:
 
 
 def test_without_a_go_toolchain_every_tool_fails_with_that_reason(quiet: Progress, tmp_path: Path) -> None:
-    answers = built(quiet, str(tmp_path), tmp_path, recipes(Tool.ETCD, Tool.KWOK))
+    answers = build(quiet, str(tmp_path), tmp_path, recipes(Tool.ETCD, Tool.KWOK))
     assert [(answer.path, answer.reason) for answer in answers] == [(None, "there is no `go` on PATH")] * 2
 
 
@@ -77,7 +77,7 @@ def test_a_failing_build_quotes_the_end_of_the_compilers_output(
     quiet: Progress, tmp_path: Path, make_script: MakeScript
 ) -> None:
     make_script(tmp_path / "bin" / "go", "echo 'proxy.golang.org: connection refused' >&2; exit 3")
-    [answer] = built(quiet, f"{tmp_path / 'bin'}:/bin:/usr/bin", tmp_path, recipes(Tool.ETCD))
+    [answer] = build(quiet, f"{tmp_path / 'bin'}:/bin:/usr/bin", tmp_path, recipes(Tool.ETCD))
     assert answer.path is None
     assert "ended with 3" in answer.reason
     assert "connection refused" in answer.reason
@@ -92,7 +92,7 @@ def test_one_failing_module_does_not_delay_the_others(
         'case "$*" in *etcd*) exit 1;; esac\nwhile [ "$1" != "-o" ]; do shift; done; echo binary > "$2"',
     )
     path = f"{tmp_path / 'bin'}:/bin:/usr/bin"
-    etcd, kwok = built(quiet, path, tmp_path, recipes(Tool.ETCD, Tool.KWOK))
+    etcd, kwok = build(quiet, path, tmp_path, recipes(Tool.ETCD, Tool.KWOK))
     assert etcd.path is None
     assert kwok.path is not None
     assert kwok.path.name == "kwok"

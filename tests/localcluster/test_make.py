@@ -18,12 +18,12 @@ def down(venv: Path) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("status", [0, 1])
 def test_down_ends_as_the_command_does(tmp_path: Path, make_script: MakeScript, status: int) -> None:
     make_script(tmp_path / "bin" / "python", f"exit {status}")
-    ended = down(tmp_path)
-    assert (ended.returncode != 0) == (status != 0)
-    assert "nothing was set up" not in ended.stdout
+    result = down(tmp_path)
+    assert (result.returncode != 0) == (status != 0)
+    assert "nothing was set up" not in result.stdout
 
 
 def test_down_without_a_setup_has_nothing_to_end(tmp_path: Path) -> None:
-    ended = down(tmp_path)
-    assert ended.returncode == 0
-    assert "nothing was set up" in ended.stdout
+    result = down(tmp_path)
+    assert result.returncode == 0
+    assert "nothing was set up" in result.stdout

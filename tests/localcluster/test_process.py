@@ -48,7 +48,7 @@ def group_has_ended(group: int) -> bool:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[list[Process]]:
+def processes(tmp_path: Path) -> Iterator[list[Process]]:
     """Processes that are ended after the test in any case."""
     processes: list[Process] = []
     yield processes
@@ -56,15 +56,15 @@ def started(tmp_path: Path) -> Iterator[list[Process]]:
         process.kill()
 
 
-def start(started: list[Process], tmp_path: Path, code: str) -> Process:
+def start(processes: list[Process], tmp_path: Path, code: str) -> Process:
     process = Process.start(Launch("one", [sys.executable, "-c", code], tmp_path / "one.log"))
-    started.append(process)
+    processes.append(process)
     wait_until(lambda: "up" in process.tail().split("\n") or not process.alive, "the first line")
     return process
 
 
-def test_output_is_appended_to_the_log_below_the_command(tmp_path: Path, started: list[Process]) -> None:
-    process = start(started, tmp_path, SLEEP)
+def test_output_is_appended_to_the_log_below_the_command(tmp_path: Path, processes: list[Process]) -> None:
+    process = start(processes, tmp_path, SLEEP)
     lines = process.tail().splitlines()
     assert lines[0].startswith("$ ")
     assert lines[-1] == "up"
@@ -72,27 +72,27 @@ def test_output_is_appended_to_the_log_below_the_command(tmp_path: Path, started
     assert process.returncode is None
 
 
-def test_stop_lets_a_process_end_by_itself(tmp_path: Path, started: list[Process]) -> None:
-    process = start(started, tmp_path, SLEEP)
+def test_stop_lets_a_process_end_by_itself(tmp_path: Path, processes: list[Process]) -> None:
+    process = start(processes, tmp_path, SLEEP)
     assert process.stop() is True
     assert process.returncode == -signal.SIGTERM
     assert not process.alive
 
 
-def test_stop_kills_a_process_that_does_not_end(tmp_path: Path, started: list[Process]) -> None:
-    process = start(started, tmp_path, STUBBORN)
+def test_stop_kills_a_process_that_does_not_end(tmp_path: Path, processes: list[Process]) -> None:
+    process = start(processes, tmp_path, STUBBORN)
     assert process.stop(timeout=0.1) is False
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_paused_process_can_be_stopped(tmp_path: Path, started: list[Process]) -> None:
-    process = start(started, tmp_path, SLEEP)
+def test_a_paused_process_can_be_stopped(tmp_path: Path, processes: list[Process]) -> None:
+    process = start(processes, tmp_path, SLEEP)
     process.pause()
     assert process.stop() is True
 
 
-def test_stopping_twice_is_allowed(tmp_path: Path, started: list[Process]) -> None:
-    process = start(started, tmp_path, SLEEP)
+def test_stopping_twice_is_allowed(tmp_path: Path, processes: list[Process]) -> None:
+    process = start(processes, tmp_path, SLEEP)
     process.stop()
     assert process.stop() is True
     process.kill()
@@ -103,8 +103,8 @@ def test_a_command_that_does_not_exist_is_a_start_error(tmp_path: Path) -> None:
         Process.start(Launch("one", [str(tmp_path / "nothing")], tmp_path / "one.log"))
 
 
-def test_a_process_of_another_command_is_found_again_and_ended(tmp_path: Path, started: list[Process]) -> None:
-    process = start(started, tmp_path, SLEEP)
+def test_a_process_of_another_command_is_found_again_and_ended(tmp_path: Path, processes: list[Process]) -> None:
+    process = start(processes, tmp_path, SLEEP)
     note = tmp_path / "state.json"
     save_state(note, state_of("https://127.0.0.1:1", tmp_path / "kubectl", [process]))
     state = load_state(note)
@@ -115,12 +115,12 @@ def test_a_process_of_another_command_is_found_again_and_ended(tmp_path: Path, s
     assert not process.alive
 
 
-def test_a_reused_process_id_is_recognised(tmp_path: Path, started: list[Process]) -> None:
-    process = start(started, tmp_path, SLEEP)
+def test_a_reused_process_id_is_recognised(tmp_path: Path, processes: list[Process]) -> None:
+    process = start(processes, tmp_path, SLEEP)
     record = process.record()
-    other = Process.attach(ProcessRecord(record.name, record.pid, f"{record.started}0", record.log))
-    assert not other.alive
-    other.stop()
+    imposter = Process.attach(ProcessRecord(record.name, record.pid, f"{record.started}0", record.log))
+    assert not imposter.alive
+    imposter.stop()
     assert process.alive, "it must not have been signalled"
 
 
@@ -146,8 +146,8 @@ def test_a_killed_starters_processes_end_and_its_data_is_removed(tmp_path: Path)
 
 def test_released_processes_outlive_their_starter(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STARTER, str(tmp_path), "release"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    group = int(done.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    group = int(result.stdout)
     try:
         assert not group_has_ended(group)
     finally:
@@ -168,11 +168,11 @@ def test_no_outgoing_connection_uses_a_port_that_was_found_free() -> None:
 
 
 def test_a_taken_port_is_not_found_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    [taken, free] = free_ports(2)
-    draws = iter([taken, free])
+    [busy_port, free] = free_ports(2)
+    draws = iter([busy_port, free])
     monkeypatch.setattr("localcluster.ports.random.choice", lambda _: next(draws))
     with socket.socket() as listener:
-        listener.bind((LOOPBACK, taken))
+        listener.bind((LOOPBACK, busy_port))
         assert free_port() == free
 
 

@@ -43,16 +43,16 @@ def pod(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"containers": [{"name": "app", "command": ["app"], **container}], "volumes": VOLUMES, **spec}
 
 
-def planned(
+def plan_of(
     container: dict[str, Any], contents: Contents = CONTENTS, flags: dict[str, str] | None = None, **spec: Any
 ) -> Plan:
-    whole = pod(container, **spec)
+    pod_spec = pod(container, **spec)
     surroundings = Surroundings("here", "app-0", FOLDER, "/venv/python", flags or {})
-    return plan_process(whole, container_of(whole), contents, surroundings)
+    return plan_process(pod_spec, container_of(pod_spec), contents, surroundings)
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("argument", "expected"),
     [
         pytest.param(
             "--config=/etc/app/config.yaml", "--config=/run/process/volumes/config/config.yaml", id="after an equals"
@@ -77,20 +77,20 @@ def planned(
         pytest.param("--name=etc/app", "--name=etc/app", id="no path at all"),
     ],
 )
-def test_mount_paths_in_arguments_and_environment_become_local(given: str, expected: str) -> None:
-    plan = planned({"args": [given], "volumeMounts": MOUNTS, "env": [{"name": "X", "value": given}]})
+def test_mount_paths_in_arguments_and_environment_become_local(argument: str, expected: str) -> None:
+    plan = plan_of({"args": [argument], "volumeMounts": MOUNTS, "env": [{"name": "X", "value": argument}]})
     assert plan.argv == ("app", expected)
     assert plan.env == {"X": expected}
 
 
 def test_the_files_of_mounted_volumes_are_written_and_others_are_not() -> None:
-    assert planned({"volumeMounts": MOUNTS}).files == {
+    assert plan_of({"volumeMounts": MOUNTS}).files == {
         FOLDER / "volumes/config/config.yaml": b"a: 1",
         FOLDER / "volumes/config/more.yaml": b"b: 2",
         FOLDER / "volumes/tls/tls.crt": b"crt",
         FOLDER / "volumes/tls/tls.key": b"key",
     }
-    only_scratch = planned({"volumeMounts": MOUNTS[2:]})
+    only_scratch = plan_of({"volumeMounts": MOUNTS[2:]})
     assert (only_scratch.files, only_scratch.folders) == ({}, (FOLDER / "volumes/scratch",))
 
 
@@ -99,7 +99,7 @@ def test_items_choose_and_rename_keys() -> None:
         "name": "config",
         "configMap": {"name": "app-config", "items": [{"key": "more.yaml", "path": "x/y.yaml"}]},
     }
-    plan = planned({"volumeMounts": MOUNTS[:1]}, volumes=[volume])
+    plan = plan_of({"volumeMounts": MOUNTS[:1]}, volumes=[volume])
     assert plan.files == {FOLDER / "volumes/config/x/y.yaml": b"b: 2"}
 
 
@@ -108,13 +108,13 @@ def test_a_projected_volume_holds_the_files_of_all_its_sources() -> None:
         {"configMap": {"name": "app-config"}},
         {"secret": {"name": "app-tls", "items": [{"key": "tls.crt", "path": "c"}]}},
     ]
-    plan = planned({"volumeMounts": MOUNTS[:1]}, volumes=[{"name": "config", "projected": {"sources": sources}}])
+    plan = plan_of({"volumeMounts": MOUNTS[:1]}, volumes=[{"name": "config", "projected": {"sources": sources}}])
     assert sorted(path.name for path in plan.files) == ["c", "config.yaml", "more.yaml"]
 
 
 def test_a_sub_path_is_mounted_as_the_file_it_names() -> None:
     mount = {"name": "config", "mountPath": "/app.yaml", "subPath": "config.yaml"}
-    assert planned({"args": ["/app.yaml"], "volumeMounts": [mount]}).argv == (
+    assert plan_of({"args": ["/app.yaml"], "volumeMounts": [mount]}).argv == (
         "app",
         "/run/process/volumes/config/config.yaml",
     )
@@ -129,7 +129,7 @@ def test_a_sub_path_is_mounted_as_the_file_it_names() -> None:
     ],
 )
 def test_the_images_python_becomes_this_one(command: list[str], first: str) -> None:
-    assert planned({"command": command}).argv == (first, *command[1:])
+    assert plan_of({"command": command}).argv == (first, *command[1:])
 
 
 def test_environment_from_values_fields_and_keys() -> None:
@@ -143,7 +143,7 @@ def test_environment_from_values_fields_and_keys() -> None:
         {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "app-tls", "key": "tls.key"}}},
         {"name": "ABSENT", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "no", "optional": True}}},
     ]
-    plan = planned({"env": env, "args": ["$(NAME)", "$$(NAME)"]}, serviceAccountName="alice")
+    plan = plan_of({"env": env, "args": ["$(NAME)", "$$(NAME)"]}, serviceAccountName="alice")
     assert plan.env == {
         "PLAIN": "x",
         "EMPTY": "",
@@ -171,7 +171,7 @@ def test_expansion_is_that_of_kubernetes(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("argument", "expected"),
     [
         pytest.param(["a", "--f=1", "b"], ["a", "--f=2", "b"], id="replaced in its place"),
         pytest.param(["a", "--f", "1", "b"], ["a", "--f=2", "b"], id="as two words"),
@@ -180,8 +180,8 @@ def test_expansion_is_that_of_kubernetes(text: str, expected: str) -> None:
         pytest.param(["--ff=1", "--f-x=1"], ["--ff=1", "--f-x=1", "--f=2"], id="longer names are other flags"),
     ],
 )
-def test_with_flag(given: list[str], expected: list[str]) -> None:
-    assert with_flag(given, "--f", "2") == expected
+def test_with_flag(argument: list[str], expected: list[str]) -> None:
+    assert with_flag(argument, "--f", "2") == expected
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_flag_value(argv: list[str], expected: str | None) -> None:
 
 
 def test_flags_of_the_surroundings_replace_rendered_ones() -> None:
-    plan = planned({"args": ["--listen=0.0.0.0:1", "x"]}, flags={"--listen": "127.0.0.1:2", "--kubeconfig": "k"})
+    plan = plan_of({"args": ["--listen=0.0.0.0:1", "x"]}, flags={"--listen": "127.0.0.1:2", "--kubeconfig": "k"})
     assert plan.argv == ("app", "--listen=127.0.0.1:2", "x", "--kubeconfig=k")
 
 
 def test_every_source_is_named_once() -> None:
     env = [{"name": "K", "valueFrom": {"configMapKeyRef": {"name": "app-config", "key": "x"}}}]
-    whole = pod({"env": env, "volumeMounts": MOUNTS[:2]})
-    assert sources_of(whole, container_of(whole)) == [CONFIG, TLS]
+    pod_spec = pod({"env": env, "volumeMounts": MOUNTS[:2]})
+    assert sources_of(pod_spec, container_of(pod_spec)) == [CONFIG, TLS]
 
 
 @pytest.mark.parametrize(
@@ -267,12 +267,12 @@ def test_every_source_is_named_once() -> None:
 )
 def test_unsupported_parts_of_a_pod_are_rejected(container: dict[str, Any], spec: dict[str, Any], words: str) -> None:
     with pytest.raises(RenderError, match=words):
-        planned(container, **spec)
+        plan_of(container, **spec)
 
 
 def test_an_optional_volume_may_be_missing() -> None:
     volume = {"name": "config", "configMap": {"name": "no", "optional": True}}
-    assert planned({"volumeMounts": MOUNTS[:1]}, volumes=[volume]).files == {}
+    assert plan_of({"volumeMounts": MOUNTS[:1]}, volumes=[volume]).files == {}
 
 
 def test_one_of_several_containers_must_be_named() -> None:

@@ -23,17 +23,17 @@ class Maker:
     def __init__(self, name: str, *has: Tool) -> None:
         self.name = name
         self._has = has
-        self.asked: list[Tool] = []
+        self.tools: list[Tool] = []
 
     def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
         for recipe in recipes:
-            self.asked.append(recipe.tool)
+            self.tools.append(recipe.tool)
             if recipe.tool not in self._has:
                 yield Answer(recipe, None, f"{self.name} has no {recipe.tool}")
                 continue
-            made = work / f"{recipe.tool}.made"
-            made.write_text(f"made by {self.name}")
-            yield Answer(recipe, made)
+            path = work / f"{recipe.tool}.made"
+            path.write_text(f"made by {self.name}")
+            yield Answer(recipe, path)
 
 
 def recipes(*tools: Tool) -> list[Recipe]:
@@ -47,15 +47,15 @@ def chain(cache: Path, folders: Sequence[Folder], *fetchers: Fetcher) -> Chain:
 
 def test_the_first_fetcher_that_has_a_tool_supplies_it_and_the_cache_keeps_it(tmp_path: Path) -> None:
     download, build = Maker("download", Tool.ETCD), Maker("go build", Tool.ETCD, Tool.KWOK)
-    found = chain(tmp_path, [], download, build).supply(recipes(Tool.ETCD, Tool.KWOK))
-    assert {tool: path.read_text() for tool, path in found.items()} == {
+    paths = chain(tmp_path, [], download, build).supply(recipes(Tool.ETCD, Tool.KWOK))
+    assert {tool: path.read_text() for tool, path in paths.items()} == {
         Tool.ETCD: "made by download",
         Tool.KWOK: "made by go build",
     }
-    assert build.asked == [Tool.KWOK]
+    assert build.tools == [Tool.KWOK]
     again = Maker("download")
-    assert chain(tmp_path, [], again).supply(recipes(Tool.ETCD, Tool.KWOK)) == found
-    assert again.asked == []
+    assert chain(tmp_path, [], again).supply(recipes(Tool.ETCD, Tool.KWOK)) == paths
+    assert again.tools == []
 
 
 def test_binaries_from_before_a_failure_remain_in_the_cache(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_binaries_from_before_a_failure_remain_in_the_cache(tmp_path: Path) -> N
         chain(tmp_path, [], Maker("download", Tool.ETCD)).supply(recipes(Tool.ETCD, Tool.KWOK))
     second = Maker("download", Tool.KWOK)
     chain(tmp_path, [], second).supply(recipes(Tool.ETCD, Tool.KWOK))
-    assert second.asked == [Tool.KWOK]
+    assert second.tools == [Tool.KWOK]
 
 
 def test_a_missing_tools_error_lists_every_provider_and_a_remedy(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_missing_tools_error_lists_every_provider_and_a_remedy(tmp_path: Path)
 def test_a_named_folder_takes_precedence_over_the_cache(tmp_path: Path, make_script: MakeScript) -> None:
     chain(tmp_path / "cache", [], Maker("download", Tool.ETCD)).supply(recipes(Tool.ETCD))
     named = make_script(tmp_path / "named" / "etcd", "true")
-    found = chain(tmp_path / "cache", [Folder(FOLDER_SETTING, named.parent)]).supply(recipes(Tool.ETCD))
-    assert found == {Tool.ETCD: named}
+    paths = chain(tmp_path / "cache", [Folder(FOLDER_SETTING, named.parent)]).supply(recipes(Tool.ETCD))
+    assert paths == {Tool.ETCD: named}
 
 
 def test_an_incomplete_bowline_assets_is_an_error_that_names_what_is_missing(
@@ -101,22 +101,22 @@ def test_an_incomplete_bowline_assets_is_an_error_that_names_what_is_missing(
     missing = [f"has no {tool}" for tool in CLUSTER_TOOLS if tool is not Tool.ETCD]
     assert all(words in str(caught.value) for words in missing)
     assert f"${FOLDER_SETTING}" in str(caught.value)
-    assert maker.asked == [], "a failed download must not start a build of minutes"
+    assert maker.tools == [], "a failed download must not start a build of minutes"
 
 
 def test_bowline_assets_need_not_hold_helm(tmp_path: Path) -> None:
     (tmp_path / "named").mkdir()
     folder = Folder(FOLDER_SETTING, tmp_path / "named")
-    found = chain(tmp_path / "cache", [folder], Maker("download", Tool.HELM)).supply(recipes(Tool.HELM))
-    assert found[Tool.HELM].read_text() == "made by download"
+    paths = chain(tmp_path / "cache", [folder], Maker("download", Tool.HELM)).supply(recipes(Tool.HELM))
+    assert paths[Tool.HELM].read_text() == "made by download"
 
 
 def test_an_incomplete_envtest_folder_is_completed_by_the_chain(tmp_path: Path, make_script: MakeScript) -> None:
     etcd = make_script(tmp_path / "envtest" / "etcd", "true")
     folder = Folder(ENVTEST_SETTING, etcd.parent)
-    found = chain(tmp_path / "cache", [folder], Maker("download", Tool.KWOK)).supply(recipes(Tool.ETCD, Tool.KWOK))
-    assert found[Tool.ETCD] == etcd
-    assert found[Tool.KWOK].read_text() == "made by download"
+    paths = chain(tmp_path / "cache", [folder], Maker("download", Tool.KWOK)).supply(recipes(Tool.ETCD, Tool.KWOK))
+    assert paths[Tool.ETCD] == etcd
+    assert paths[Tool.KWOK].read_text() == "made by download"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_of_two_concurrent_runs_one_creates_a_missing_binary(tmp_path: Path) -> 
     thread = threading.Thread(target=lambda: chain(tmp_path, [], slow).supply(recipes(Tool.ETCD)))
     thread.start()
     assert first_is_making.wait(10)
-    found = Chain([], Cache(tmp_path), [second], Noting()).supply(recipes(Tool.ETCD))
+    paths = Chain([], Cache(tmp_path), [second], Noting()).supply(recipes(Tool.ETCD))
     thread.join()
-    assert second.asked == []
-    assert os.access(found[Tool.ETCD], os.X_OK)
+    assert second.tools == []
+    assert os.access(paths[Tool.ETCD], os.X_OK)

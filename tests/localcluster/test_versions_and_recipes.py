@@ -30,11 +30,11 @@ def test_the_minor_is_from_argument_setting_or_default(
     assert (release.minor, release.kubernetes) == (minor, KUBERNETES[minor])
 
 
-@pytest.mark.parametrize("asked", ["1.20", "latest", "2", "1.3"])
-def test_an_unsupported_minor_is_rejected_with_the_supported_ones(asked: str) -> None:
+@pytest.mark.parametrize("version", ["1.20", "latest", "2", "1.3"])
+def test_an_unsupported_minor_is_rejected_with_the_supported_ones(version: str) -> None:
     with pytest.raises(AssetsError) as caught:
-        release_for(asked, {})
-    assert asked in str(caught.value)
+        release_for(version, {})
+    assert version in str(caught.value)
     assert all(minor in str(caught.value) for minor in KUBERNETES)
 
 

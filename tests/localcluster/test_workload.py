@@ -66,7 +66,7 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def rendered(own_cluster: Cluster) -> Iterator[Cluster]:
+def cluster_with_probe(own_cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with the objects above."""
     own_cluster.make_namespace("rendered")
     own_cluster.kubectl("apply", "-f=-", input=OBJECTS)
@@ -75,29 +75,29 @@ def rendered(own_cluster: Cluster) -> Iterator[Cluster]:
 
 
 def test_a_deployment_runs_as_its_service_account_with_its_configuration(
-    rendered: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster_with_probe: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_DEVELOPERS_SHELL", "1")
-    process = start_workload(rendered, "rendered", "probe")
+    process = start_workload(cluster_with_probe, "rendered", "probe")
     try:
         process.wait_ready()
-        seen = json.loads(process.get("/seen")[1])
-        assert seen["config"] == "hello: world"
-        assert seen["env"]["POD_NAMESPACE"] == "rendered"
-        assert seen["env"]["POD_NAME"] == process.name == "probe-local"
-        assert "OF_THE_DEVELOPERS_SHELL" not in seen["env"]
-        assert seen["kubeconfig"] == str(process.kubeconfig)
-        who = rendered.kubectl(
+        report = json.loads(process.get("/seen")[1])
+        assert report["config"] == "hello: world"
+        assert report["env"]["POD_NAMESPACE"] == "rendered"
+        assert report["env"]["POD_NAME"] == process.name == "probe-local"
+        assert "OF_THE_DEVELOPERS_SHELL" not in report["env"]
+        assert report["kubeconfig"] == str(process.kubeconfig)
+        result = cluster_with_probe.kubectl(
             "auth", "whoami", "-o=jsonpath={.status.userInfo.username}", kubeconfig=process.kubeconfig
         )
-        assert who.stdout == "system:serviceaccount:rendered:probe"
+        assert result.stdout == "system:serviceaccount:rendered:probe"
     finally:
         assert process.stop() is True
 
 
-def test_a_killed_process_can_be_restarted_beside_another(rendered: Cluster) -> None:
-    first = start_workload(rendered, "rendered", "probe", WorkloadOptions(name="probe-a"))
-    second = start_workload(rendered, "rendered", "probe", WorkloadOptions(name="probe-b"))
+def test_a_killed_process_can_be_restarted_beside_another(cluster_with_probe: Cluster) -> None:
+    first = start_workload(cluster_with_probe, "rendered", "probe", WorkloadOptions(name="probe-a"))
+    second = start_workload(cluster_with_probe, "rendered", "probe", WorkloadOptions(name="probe-b"))
     try:
         first.wait_ready()
         second.wait_ready()
@@ -106,37 +106,37 @@ def test_a_killed_process_can_be_restarted_beside_another(rendered: Cluster) -> 
         assert first.returncode == -9
         with pytest.raises(StartError, match="probe-a ended with -9"):
             first.wait_ready()
-        first = start_workload(rendered, "rendered", "probe", WorkloadOptions(name="probe-a"))
+        first = start_workload(cluster_with_probe, "rendered", "probe", WorkloadOptions(name="probe-a"))
         first.wait_ready()
     finally:
         first.stop()
         second.stop()
 
 
-def test_a_process_that_exits_immediately_is_reported_with_its_log(rendered: Cluster) -> None:
+def test_a_process_that_exits_immediately_is_reported_with_its_log(cluster_with_probe: Cluster) -> None:
     spec = {
         "serviceAccountName": "probe",
         "containers": [{"name": "x", "command": ["python", "-c", "raise SystemExit('no configuration')"]}],
     }
     options = WorkloadOptions(name="ends", metrics_listen="127.0.0.1:1")
-    process = start_pod(rendered, "rendered", spec, options)
+    process = start_pod(cluster_with_probe, "rendered", spec, options)
     with pytest.raises(StartError, match=r"(?s)ends ended with [12].*"):
         process.wait_ready()
     process.wait()
 
 
-def test_a_pod_without_a_token_gets_no_kubeconfig(rendered: Cluster) -> None:
+def test_a_pod_without_a_token_gets_no_kubeconfig(cluster_with_probe: Cluster) -> None:
     code = "import sys; print('arguments', sys.argv[1:], flush=True)"
     spec = {"automountServiceAccountToken": False, "containers": [{"name": "x", "command": ["python", "-c", code]}]}
-    process = start_pod(rendered, "rendered", spec, WorkloadOptions(name="no-token"))
+    process = start_pod(cluster_with_probe, "rendered", spec, WorkloadOptions(name="no-token"))
     process.wait()
     assert process.kubeconfig is None
     assert "arguments []" in process.process.tail()
 
 
-def test_a_name_that_is_no_pods_is_rejected(rendered: Cluster) -> None:
+def test_a_name_that_is_no_pods_is_rejected(cluster_with_probe: Cluster) -> None:
     with pytest.raises(RenderError, match="needs a name"):
-        start_pod(rendered, "rendered", {"containers": []}, WorkloadOptions(name="../x"))
+        start_pod(cluster_with_probe, "rendered", {"containers": []}, WorkloadOptions(name="../x"))
 
 
 CHART = {
@@ -170,9 +170,9 @@ def test_values_reach_the_rendered_objects_with_their_types(tiny: Path, tmp_path
     values = tmp_path / "values.yaml"
     values.write_text("word: from a file\n")
     release = ChartRelease("one", tiny, "here", [values], {"nested.count": 3, "word": "a,b=c {d}"})
-    rendered = {item["kind"]: item for item in find_helm().template(release)}
-    assert rendered["ConfigMap"]["data"] == {"word": "a,b=c {d}", "count": "3"}
-    assert rendered["ServiceAccount"]["metadata"]["name"] == "one"
+    objects = {item["kind"]: item for item in find_helm().template(release)}
+    assert objects["ConfigMap"]["data"] == {"word": "a,b=c {d}", "count": "3"}
+    assert objects["ServiceAccount"]["metadata"]["name"] == "one"
 
 
 def test_a_release_is_installed_upgraded_and_removed(own_cluster: Cluster, tiny: Path) -> None:

@@ -55,12 +55,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def node(request: pytest.FixtureRequest) -> Iterator[NodeCluster]:
     """A node with four fake GPUs and the unmodified chart, all of its pods Ready."""
-    with start_node_cluster() as started:
-        started.cluster.make_namespace(NAMESPACE)
-        started.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-        install_chart(started)
-        request.config.stash[_VERSIONS] = versions(started)
-        yield started
+    with start_node_cluster() as node:
+        node.cluster.make_namespace(NAMESPACE)
+        node.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+        install_chart(node)
+        request.config.stash[_VERSIONS] = versions(node)
+        yield node
 
 
 def versions(node: NodeCluster) -> dict[str, str]:
@@ -80,11 +80,11 @@ def versions(node: NodeCluster) -> dict[str, str]:
 @pytest.fixture
 def live(node: NodeCluster) -> Iterator[NodeLive]:
     """The node's cluster in a namespace for this test only; its pods are deleted at the end."""
-    found = NodeLive(node.cluster, f"test-{uuid.uuid4().hex[:8]}")
-    node.cluster.make_namespace(found.namespace)
-    account = f"/api/v1/namespaces/{found.namespace}/serviceaccounts/default"
-    found.until("the namespace has its ServiceAccount", lambda: not found.not_found(account))
-    yield found
-    found.kubectl("delete", "pods,bindrequests", "--all", "--grace-period=1", "--timeout=60s")
-    found.until("no device is reserved", lambda: not json.loads(found.reservations()))
-    node.cluster.kubectl("delete", "namespace", found.namespace, "--wait=false")
+    live = NodeLive(node.cluster, f"test-{uuid.uuid4().hex[:8]}")
+    node.cluster.make_namespace(live.namespace)
+    account = f"/api/v1/namespaces/{live.namespace}/serviceaccounts/default"
+    live.until("the namespace has its ServiceAccount", lambda: not live.not_found(account))
+    yield live
+    live.kubectl("delete", "pods,bindrequests", "--all", "--grace-period=1", "--timeout=60s")
+    live.until("no device is reserved", lambda: not json.loads(live.reservations()))
+    node.cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")

@@ -32,16 +32,16 @@ class NodeLive(LiveCluster):
             **({"resources": {"limits": limits}} if limits else {}),
             **spec.pop("container", {}),
         }
-        wanted = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container], **spec}
-        return self.create_pod(name, annotations, **wanted)
+        body = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container], **spec}
+        return self.create_pod(name, annotations, **body)
 
     def denial(self, name: str, annotations: dict[str, str]) -> str:
         """Return the API server's message for a pod that it must reject."""
-        wanted = pod(name, self.namespace)
-        wanted["metadata"]["annotations"] = annotations
-        done = self.kubectl("create", "-f", "-", objects=wanted, check=False)
-        assert done.returncode != 0, "the pod was admitted"
-        return done.stderr
+        body = pod(name, self.namespace)
+        body["metadata"]["annotations"] = annotations
+        result = self.kubectl("create", "-f", "-", objects=body, check=False)
+        assert result.returncode != 0, "the pod was admitted"
+        return result.stderr
 
     def bind(self, name: str, **spec: Any) -> None:
         """Create the BindRequest that a scheduler would write for the pod."""
@@ -55,13 +55,13 @@ class NodeLive(LiveCluster):
     def running(self, name: str) -> dict[str, Any]:
         """Wait until the pod's container runs; fails with the pod's status if it has ended. Returns the pod."""
 
-        def started() -> dict[str, Any] | None:
+        def pod_if_running() -> dict[str, Any] | None:
             pod = self.pod(name)
             phase = pod["status"].get("phase")
             assert phase not in ("Failed", "Succeeded"), f"pod {name} ended: {json.dumps(pod['status'])}"
             return pod if phase == "Running" else None
 
-        return self.until(f"pod {name} is running", started)
+        return self.until(f"pod {name} is running", pod_if_running)
 
     def output(self, name: str, expected: str) -> str:
         """Wait until the container has printed a text; returns all of its output."""
@@ -73,8 +73,8 @@ class NodeLive(LiveCluster):
     def environment(self, name: str) -> dict[str, str]:
         """The environment that the container's program printed."""
         text = self.output(name, "}")
-        found: dict[str, str] = json.loads(json.dumps(ast.literal_eval(text.strip().splitlines()[0])))
-        return found
+        environment: dict[str, str] = json.loads(json.dumps(ast.literal_eval(text.strip().splitlines()[0])))
+        return environment
 
     def reservations(self) -> str:
         """The reservation pods, as a JSON list."""

@@ -30,7 +30,7 @@ _WEBHOOKS = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.i
 class Load:
     """The results of the requests. ``failures``: the error of each that failed."""
 
-    admitted: int = 0
+    admissions: int = 0
     failures: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -38,24 +38,24 @@ class Load:
         """Count one request that has ended."""
         with self.lock:
             if failure is None:
-                self.admitted += 1
+                self.admissions += 1
             else:
                 self.failures.append(failure)
 
     @property
     def total(self) -> int:
         """All requests that have ended."""
-        return self.admitted + len(self.failures)
+        return self.admissions + len(self.failures)
 
 
 @contextmanager
-def loaded(node: NodeCluster, namespace: str) -> Iterator[Load]:
+def run_load(node: NodeCluster, namespace: str) -> Iterator[Load]:
     """Create pods until the block ends, each at its time, independently of earlier replies."""
     load = Load()
     stop = threading.Event()
     began = time.monotonic()
-    wanted = {"metadata": {**pod("load", namespace)["metadata"], "annotations": {"gpu-fraction": "0.5"}}}
-    wanted["spec"] = pod("load", namespace)["spec"]
+    body = {"metadata": {**pod("load", namespace)["metadata"], "annotations": {"gpu-fraction": "0.5"}}}
+    body["spec"] = pod("load", namespace)["spec"]
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
     port, pki = int(node.cluster.server.rpartition(":")[2]), node.cluster.layout.pki
 
@@ -65,7 +65,7 @@ def loaded(node: NodeCluster, namespace: str) -> Iterator[Load]:
             if stop.wait(max(0.0, began + turn / _RATE - time.monotonic())):
                 break
             try:
-                client.post(path, wanted)
+                client.post(path, body)
             except (ApiError, OSError, http.client.HTTPException) as error:
                 load.count(str(error))
             else:
@@ -86,51 +86,57 @@ def loaded(node: NodeCluster, namespace: str) -> Iterator[Load]:
 def webhooks(live: NodeLive) -> list[dict[str, Any]]:
     """The webhook's pods that are not being deleted."""
     items = live.cluster.api.get(_WEBHOOKS)["items"]
-    return [one for one in items if not one["metadata"].get("deletionTimestamp")]
+    return [webhook_pod for webhook_pod in items if not webhook_pod["metadata"].get("deletionTimestamp")]
 
 
-def replaced(live: NodeLive, deleted: set[str], count: int) -> None:
+def await_replacement(live: NodeLive, former_names: set[str], count: int) -> None:
     """Wait until so many webhooks are Ready, and none of the deleted ones exists."""
 
     def is_so() -> bool:
         items = live.cluster.api.get(_WEBHOOKS)["items"]
-        ready = [one for one in items if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions(one))]
-        return len(items) == len(ready) == count and not deleted & {one["metadata"]["name"] for one in items}
+        ready = [
+            webhook_pod
+            for webhook_pod in items
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions(webhook_pod))
+        ]
+        return len(items) == len(ready) == count and not former_names & {
+            webhook_pod["metadata"]["name"] for webhook_pod in items
+        }
 
     live.until(f"{count} webhooks are Ready", is_so, _REPLACED_S)
 
 
-def conditions(one: dict[str, Any]) -> list[dict[str, Any]]:
+def conditions(webhook_pod: dict[str, Any]) -> list[dict[str, Any]]:
     """The pod's conditions."""
-    return list(one["status"].get("conditions") or ())
+    return list(webhook_pod["status"].get("conditions") or ())
 
 
 def start_to_ready_s(pod: dict[str, Any]) -> float:
     """Seconds from the pod's creation until it was Ready."""
     (ready,) = [condition for condition in conditions(pod) if condition["type"] == "Ready"]
-    created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-    return (datetime.fromisoformat(ready["lastTransitionTime"]) - created).total_seconds()
+    creation_time = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    return (datetime.fromisoformat(ready["lastTransitionTime"]) - creation_time).total_seconds()
 
 
 def deleted_together(node: NodeCluster, live: NodeLive, replicas: int) -> Load:
     """Delete all webhooks while pods are created; return the results of those."""
-    with loaded(node, live.namespace) as load:
+    with run_load(node, live.namespace) as load:
         live.until("the load has begun", lambda: load.total > 3 * _RATE)
-        names = {one["metadata"]["name"] for one in webhooks(live)}
+        names = {webhook_pod["metadata"]["name"] for webhook_pod in webhooks(live)}
         assert len(names) == replicas
         node.cluster.kubectl("delete", "pods", *names, f"--namespace={NAMESPACE}", "--wait=false")
-        replaced(live, names, replicas)
+        await_replacement(live, names, replicas)
         more = load.total + 3 * _RATE
         live.until("the load continues", lambda: load.total > more)
-    seconds = [start_to_ready_s(one) for one in webhooks(live)]
+    seconds = [start_to_ready_s(webhook_pod) for webhook_pod in webhooks(live)]
     sys.stdout.write(f"replacements Ready {seconds} s after their creation\n")
     report(f"{replicas} webhooks deleted together", load)
     return load
 
 
-def report(what: str, load: Load) -> None:
+def report(description: str, load: Load) -> None:
     """Print the numbers."""
-    sys.stdout.write(f"{what}: {len(load.failures)} of {load.total} failed {dict(Counter(load.failures))}\n")
+    sys.stdout.write(f"{description}: {len(load.failures)} of {load.total} failed {dict(Counter(load.failures))}\n")
 
 
 def test_both_webhooks_deleted_together_fail_at_most_one_request_in_200(node: NodeCluster, live: NodeLive) -> None:
@@ -139,12 +145,12 @@ def test_both_webhooks_deleted_together_fail_at_most_one_request_in_200(node: No
 
 
 def test_webhooks_evicted_one_after_another_fail_no_request(node: NodeCluster, live: NodeLive) -> None:
-    with loaded(node, live.namespace) as load:
+    with run_load(node, live.namespace) as load:
         live.until("the load has begun", lambda: load.total > _RATE)
-        for name in [one["metadata"]["name"] for one in webhooks(live)]:
+        for name in [webhook_pod["metadata"]["name"] for webhook_pod in webhooks(live)]:
             body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE}}
             node.cluster.api.post(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction", body)
-            replaced(live, {name}, 2)
+            await_replacement(live, {name}, 2)
     report("2 webhooks evicted one after another", load)
     assert load.failures == []
 

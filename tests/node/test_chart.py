@@ -109,9 +109,9 @@ def test_container_has_no_variables_of_other_services(node: NodeCluster, compone
 
 
 def test_invalid_pod_is_denied_through_the_service(live: NodeLive) -> None:
-    denied = live.denial("invalid", {"gpu-fraction": "abc"})
-    assert "gpu-fraction" in denied
-    assert "abc" in denied
+    denial = live.denial("invalid", {"gpu-fraction": "abc"})
+    assert "gpu-fraction" in denial
+    assert "abc" in denial
 
 
 def test_debug_pages_are_reached_by_a_port_forward_only(node: NodeCluster) -> None:
@@ -149,9 +149,9 @@ def test_upgrade_to_an_invalid_configuration_is_refused_by_the_image(node: NodeC
         return node.cluster.kubectl(*command, "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec}{end}").stdout
 
     before = objects()
-    with pytest.raises(CommandError, match=r"no_such_plugin.*is no plugin") as refused:
+    with pytest.raises(CommandError, match=r"no_such_plugin.*is no plugin") as error_info:
         install_chart(node, {"config.plugins": [{"name": "no_such_plugin"}]})
-    assert refused.value.args[0].count("no_such_plugin") >= 3, "in the command, and from both processes"
+    assert error_info.value.args[0].count("no_such_plugin") >= 3, "in the command, and from both processes"
     assert objects().replace("bowline-check ", "") == before
     install_chart(node)
     jobs = node.cluster.kubectl("get", "jobs", f"--namespace={NAMESPACE}", "-o", "name").stdout
@@ -164,8 +164,8 @@ def test_image_is_at_most_250_megabytes(node: NodeCluster) -> None:
 
 
 def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: NodeCluster) -> None:
-    found = json.loads(exec_python(node, "reconciler", _COMPILED))
-    assert found == {"compiled": True, "kubernetes": False}
+    runtime = json.loads(exec_python(node, "reconciler", _COMPILED))
+    assert runtime == {"compiled": True, "kubernetes": False}
 
 
 @pytest.mark.parametrize("module", ["webhook.app", "reconciler.app", "shared.plugins.gpu_sharing.agent.app"])
@@ -189,11 +189,13 @@ def slow(node: NodeCluster) -> Iterator[None]:
 def test_start_slower_than_the_liveness_probe_is_not_killed(node: NodeCluster) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}"
     pods = node.cluster.api.get(f"{path}/pods?labelSelector=app.kubernetes.io/component=reconciler")["items"]
-    started = [pod for pod in pods if pod["spec"]["containers"][0]["resources"].get("limits", {}).get("cpu") == "40m"]
-    assert started
-    restarts = [status["restartCount"] for pod in started for status in pod["status"]["containerStatuses"]]
+    slow_pods = [
+        pod for pod in pods if pod["spec"]["containers"][0]["resources"].get("limits", {}).get("cpu") == "40m"
+    ]
+    assert slow_pods
+    restarts = [status["restartCount"] for pod in slow_pods for status in pod["status"]["containerStatuses"]]
     assert set(restarts) == {0}
-    names = {pod["metadata"]["name"] for pod in started}
+    names = {pod["metadata"]["name"] for pod in slow_pods}
     events = [e for e in node.cluster.api.get(f"{path}/events")["items"] if e["involvedObject"]["name"] in names]
     assert events
     assert [event["message"] for event in events if event["message"].startswith("Liveness probe failed")] == []

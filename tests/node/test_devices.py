@@ -26,12 +26,12 @@ class Scheduler:
     """
 
     groups: dict[str, set[str]] = field(default_factory=dict)
-    whole: set[str] = field(default_factory=set)
-    made: int = 0
+    whole_pods: set[str] = field(default_factory=set)
+    pod_count: int = 0
 
     def has_free_device(self) -> bool:
         """Return whether another device may be used."""
-        return len(self.groups) + len(self.whole) < _DEVICES
+        return len(self.groups) + len(self.whole_pods) < _DEVICES
 
     def open_groups(self) -> list[str]:
         """Return the groups with capacity for another share."""
@@ -39,11 +39,11 @@ class Scheduler:
 
     def pods(self) -> list[str]:
         """Return all pods that hold or share a device."""
-        return sorted(self.whole.union(*self.groups.values()))
+        return sorted(self.whole_pods.union(*self.groups.values()))
 
     def forget(self, pod: str) -> None:
         """Count a deleted pod's device as free."""
-        self.whole.discard(pod)
+        self.whole_pods.discard(pod)
         for pods in self.groups.values():
             pods.discard(pod)
         self.groups = {group: pods for group, pods in self.groups.items() if pods}
@@ -51,21 +51,21 @@ class Scheduler:
 
 def place(live: NodeLive, scheduler: Scheduler, chance: random.Random) -> bool:
     """Create one pod and its request if there is capacity; return whether there was."""
-    name = f"pod-{scheduler.made}"
+    name = f"pod-{scheduler.pod_count}"
     # Each existing group, a new group, or a whole device.
     choices = scheduler.open_groups()
     if scheduler.has_free_device():
-        choices += [f"group-{scheduler.made}", ""]
+        choices += [f"group-{scheduler.pod_count}", ""]
     if not choices:
         return False
-    chosen = chance.choice(choices)
-    scheduler.made += 1
-    if chosen:
-        scheduler.groups.setdefault(chosen, set()).add(name)
+    group = chance.choice(choices)
+    scheduler.pod_count += 1
+    if group:
+        scheduler.groups.setdefault(group, set()).add(name)
         live.run_pod(name, {"gpu-fraction": "0.5"}, container=_PAUSE)
-        live.bind_share(name, "0.50", chosen)
+        live.bind_share(name, "0.50", group)
     else:
-        scheduler.whole.add(name)
+        scheduler.whole_pods.add(name)
         live.run_pod(name, limits={"nvidia.com/gpu": "1"}, container=_PAUSE)
         live.bind(name, receivedGPU={"count": 1, "portion": "1.00"})
     return True
@@ -74,31 +74,31 @@ def place(live: NodeLive, scheduler: Scheduler, chance: random.Random) -> bool:
 def test_devices_alternate_between_pods_in_random_order(live: NodeLive) -> None:
     chance = random.Random(_SEED)  # noqa: S311 - a reproducible order
     scheduler = Scheduler()
-    started: set[str] = set()
-    while len(started) < _PODS:
-        while scheduler.made < _PODS and place(live, scheduler, chance):
+    running_pods: set[str] = set()
+    while len(running_pods) < _PODS:
+        while scheduler.pod_count < _PODS and place(live, scheduler, chance):
             pass
-        waiting = set(scheduler.pods()) - started
+        waiting = set(scheduler.pods()) - running_pods
         if waiting:
-            started |= live.until("another pod runs", partial(running, live, waiting))
-        candidates = [pod for pod in scheduler.pods() if pod in started]
+            running_pods |= live.until("another pod runs", partial(running, live, waiting))
+        candidates = [pod for pod in scheduler.pods() if pod in running_pods]
         leaving = chance.sample(candidates, chance.randint(1, len(candidates)))
         live.kubectl("delete", "pods", *leaving, "--grace-period=1", "--wait")
         for pod in leaving:
             scheduler.forget(pod)
-    failed = [r for r in requests(live) if r["status"]["phase"] != "Succeeded"]
-    assert not failed, json.dumps(failed)
+    failures = [r for r in requests(live) if r["status"]["phase"] != "Succeeded"]
+    assert not failures, json.dumps(failures)
 
 
 def running(live: NodeLive, names: set[str]) -> set[str] | None:
     """Return those that run, None if none does; fails if one has ended."""
     pods = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/pods")["items"]
-    ended = [pod["status"] for pod in pods if pod["status"].get("phase") in ("Failed", "Succeeded")]
-    assert not ended, json.dumps(ended)
+    ended_statuses = [pod["status"] for pod in pods if pod["status"].get("phase") in ("Failed", "Succeeded")]
+    assert not ended_statuses, json.dumps(ended_statuses)
     return {pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"} & names or None
 
 
 def requests(live: NodeLive) -> list[dict[str, Any]]:
     """Return the namespace's BindRequests; those of deleted pods may be deleted."""
-    found: list[dict[str, Any]] = live.cluster.api.get(live.request_path("").rstrip("/"))["items"]
-    return [one for one in found if not one["metadata"].get("deletionTimestamp")]
+    stored: list[dict[str, Any]] = live.cluster.api.get(live.request_path("").rstrip("/"))["items"]
+    return [request for request in stored if not request["metadata"].get("deletionTimestamp")]

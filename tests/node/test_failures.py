@@ -36,7 +36,7 @@ def share(live: NodeLive, name: str, group: str) -> dict[str, Any]:
     return live.running(name)
 
 
-def whole(live: NodeLive, name: str) -> dict[str, Any]:
+def run_whole_gpu_pod(live: NodeLive, name: str) -> dict[str, Any]:
     """Run a pod with a whole device; returns it."""
     live.run_pod(name, limits={"nvidia.com/gpu": "1"}, container=_PAUSE)
     live.bind(name, receivedGPU={"count": 1, "portion": "1.00"})
@@ -45,8 +45,8 @@ def whole(live: NodeLive, name: str) -> dict[str, Any]:
 
 def reservation(live: NodeLive) -> dict[str, Any]:
     """The only reservation pod."""
-    (found,) = json.loads(live.reservations())
-    return dict(found)
+    (entry,) = json.loads(live.reservations())
+    return dict(entry)
 
 
 def device_of(pod: dict[str, Any]) -> str:
@@ -61,7 +61,7 @@ def registrations(node: NodeCluster) -> int:
 
 def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live: NodeLive) -> None:
     first = share(live, "first", "group-k")
-    reserved = reservation(live)["metadata"]["uid"]
+    reservation_uid = reservation(live)["metadata"]["uid"]
     before = registrations(node)
     node.control("kill kubelet")
     live.run_pod("second", {"gpu-fraction": "0.5"}, container=_PAUSE)
@@ -70,11 +70,11 @@ def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live:
     node.control("start kubelet")
     live.until("the device plugin has registered again", lambda: registrations(node) > before)
     live.running("second")
-    whole(live, "whole")
+    run_whole_gpu_pod(live, "whole")
     share(live, "third", "group-l")
     assert live.running("first")["metadata"]["uid"] == first["metadata"]["uid"]
     reservations = json.loads(live.reservations())
-    assert reserved in {pod["metadata"]["uid"] for pod in reservations}
+    assert reservation_uid in {pod["metadata"]["uid"] for pod in reservations}
     assert len({device_of(pod) for pod in reservations}) == 2
 
 
@@ -92,21 +92,27 @@ def test_killed_leader_leads_again_in_its_pod_before_its_lease_expires(live: Nod
     before = live.cluster.api.get(_LEASE)["spec"]
     name, uid, _ = before["holderIdentity"].split("_")
     process = process_of(name)
-    killed = datetime.now(UTC)
+    killed_at = datetime.now(UTC)
     os.kill(process, signal.SIGKILL)
     # Restarted by the kubelet in the same pod, whose UID is part of the new identity, too.
-    after = live.until("the Lease has another holder", lambda: changed(live, before["holderIdentity"]))
+    after = live.until(
+        "the Lease has another holder", lambda: lease_of_another_holder(live, before["holderIdentity"])
+    )
     assert after["holderIdentity"].startswith(f"{name}_{uid}_")
     assert after["leaseTransitions"] == before["leaseTransitions"] + 1
-    renewed, taken = (datetime.fromisoformat(at) for at in (before["renewTime"], after["acquireTime"]))
-    sys.stdout.write(f"killed leader: leads again {(taken - killed).total_seconds():.1f} s after it was killed\n")
-    assert (taken - renewed).total_seconds() < before["leaseDurationSeconds"], "it waited for the Lease to expire"
+    renewed_at, acquired_at = (datetime.fromisoformat(at) for at in (before["renewTime"], after["acquireTime"]))
+    sys.stdout.write(
+        f"killed leader: leads again {(acquired_at - killed_at).total_seconds():.1f} s after it was killed\n"
+    )
+    assert (acquired_at - renewed_at).total_seconds() < before["leaseDurationSeconds"], (
+        "it waited for the Lease to expire"
+    )
     live.run_pod("later", container=_PAUSE)
     live.bind("later")
     live.running("later")
 
 
-def changed(live: NodeLive, holder: str) -> dict[str, Any] | None:
+def lease_of_another_holder(live: NodeLive, holder: str) -> dict[str, Any] | None:
     """The Lease's spec once another identity holds it."""
     spec: dict[str, Any] = live.cluster.api.get(_LEASE)["spec"]
     return spec if spec.get("holderIdentity") not in ("", None, holder) else None
@@ -137,11 +143,11 @@ def test_container_out_of_memory_keeps_its_device(live: NodeLive) -> None:
     )
     live.bind_share("greedy", "0.50", "group-o")
 
-    def restarted() -> bool:
+    def is_running_again() -> bool:
         (status,) = live.pod("greedy")["status"].get("containerStatuses") or [{"restartCount": 0, "state": {}}]
         return status["restartCount"] == 1 and "running" in status["state"]
 
-    live.until("the container runs again", restarted)
+    live.until("the container runs again", is_running_again)
     (status,) = live.pod("greedy")["status"]["containerStatuses"]
     assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
     assert live.output("greedy", "GPU-").strip() == device_of(reservation(live))
@@ -149,19 +155,21 @@ def test_container_out_of_memory_keeps_its_device(live: NodeLive) -> None:
 
 def test_evicted_reservation_is_recreated_with_the_same_device(live: NodeLive) -> None:
     share(live, "sharer", "group-e")
-    lost = reservation(live)
-    name, namespace = lost["metadata"]["name"], lost["metadata"]["namespace"]
+    lost_reservation = reservation(live)
+    name, namespace = lost_reservation["metadata"]["name"], lost_reservation["metadata"]["namespace"]
     eviction = {"metadata": {"name": name, "namespace": namespace}}
     live.cluster.api.post(
         f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
         {"apiVersion": "policy/v1", "kind": "Eviction", **eviction},
     )
 
-    def adopted() -> bool:
-        found = [pod for pod in json.loads(live.reservations()) if not pod["metadata"].get("deletionTimestamp")]
-        others = [pod for pod in found if pod["metadata"]["uid"] != lost["metadata"]["uid"]]
-        return [device_of(pod) for pod in others] == [device_of(lost)]
+    def is_adopted() -> bool:
+        reservations = [
+            pod for pod in json.loads(live.reservations()) if not pod["metadata"].get("deletionTimestamp")
+        ]
+        replacements = [pod for pod in reservations if pod["metadata"]["uid"] != lost_reservation["metadata"]["uid"]]
+        return [device_of(pod) for pod in replacements] == [device_of(lost_reservation)]
 
-    live.until("another reservation has the device", adopted)
+    live.until("another reservation has the device", is_adopted)
     share(live, "joining", "group-e")
     assert live.running("sharer")["spec"]["nodeName"] == NODE_NAME

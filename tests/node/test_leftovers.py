@@ -23,11 +23,11 @@ with start_node_cluster():
 """
 
 
-def wait(what: str, condition: Callable[[], object]) -> None:
+def wait(description: str, condition: Callable[[], object]) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + _LIMIT_S
     while not condition():
-        assert time.monotonic() < deadline, f"waited {_LIMIT_S:g} s for: {what}"
+        assert time.monotonic() < deadline, f"waited {_LIMIT_S:g} s for: {description}"
         time.sleep(0.05)
 
 
@@ -43,20 +43,20 @@ def sysctls() -> dict[str, str]:
 
 def processes(folder: Path, cgroups: list[Path]) -> set[int]:
     """Return the processes that name the folder in their command line or are in one of the cgroups."""
-    found = set()
+    pids = set()
     for cgroup in cgroups:
         for listing in cgroup.rglob("cgroup.procs"):
             try:
-                found |= {int(line) for line in listing.read_text().split()}
+                pids |= {int(line) for line in listing.read_text().split()}
             except OSError:
                 continue
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if str(folder).encode() in command.read_bytes():
-                found.add(int(command.parent.name))
+                pids.add(int(command.parent.name))
         except OSError:
             continue
-    return found - {os.getpid()}
+    return pids - {os.getpid()}
 
 
 def mounts(folder: Path) -> list[str]:

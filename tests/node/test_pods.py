@@ -73,9 +73,9 @@ def test_pod_sees_the_device_that_the_request_allocates_to_its_claim(live: NodeL
         container={"resources": {"claims": [{"name": "gpu"}]}},
         resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}],
     )
-    chosen = {"request": "gpu", "driver": DRIVER, "pool": NODE_NAME, "device": "gpu-2"}
+    device_result = {"request": "gpu", "driver": DRIVER, "pool": NODE_NAME, "device": "gpu-2"}
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE_NAME]}]}
-    allocation = {"devices": {"results": [chosen]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+    allocation = {"devices": {"results": [device_result]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
     live.bind("claiming", resourceClaimAllocations=[{"name": "gpu", "allocation": allocation}])
     live.running("claiming")
     assert live.environment("claiming")["FAKE_GPU_DEVICE"] == "gpu-2"
@@ -146,9 +146,9 @@ time.sleep(3600)
 
 def test_requested_pod_runs_like_one_that_kube_scheduler_binds(live: NodeLive) -> None:
     """Prints how long each takes from its creation; no time is asserted."""
-    taken: dict[str, list[float]] = {"BindRequest": [], "kube-scheduler": []}
+    seconds_by_way: dict[str, list[float]] = {"BindRequest": [], "kube-scheduler": []}
     for number in range(5):
-        for way, found in taken.items():
+        for way, seconds in seconds_by_way.items():
             name = f"{way.lower()}-{number}"
             began = time.monotonic()
             if way == "BindRequest":
@@ -158,6 +158,6 @@ def test_requested_pod_runs_like_one_that_kube_scheduler_binds(live: NodeLive) -
                 scheduler = "default-scheduler"
                 live.run_pod(name, container={"image": PAUSE_IMAGE, "command": ["/pause"]}, schedulerName=scheduler)
             assert live.running(name)["spec"]["nodeName"] == NODE_NAME
-            found.append(time.monotonic() - began)
-    for way, found in taken.items():
-        sys.stdout.write(f"{way}: created to Running, median of {len(found)}: {statistics.median(found):.2f} s\n")
+            seconds.append(time.monotonic() - began)
+    for way, seconds in seconds_by_way.items():
+        sys.stdout.write(f"{way}: created to Running, median of {len(seconds)}: {statistics.median(seconds):.2f} s\n")

@@ -28,9 +28,9 @@ def absent_agent(node: NodeCluster) -> Iterator[None]:
 def test_missing_agent_image_is_named_by_the_failed_request(live: NodeLive) -> None:
     live.run_pod("pod", {"gpu-fraction": "0.5"}, container=_PAUSE)
     live.bind_share("pod", "0.50", "group-i")
-    failed = live.phase("pod", "Failed", "Succeeded")["status"]
-    assert failed["phase"] == "Failed"
-    assert _ABSENT in failed["reason"]
+    status = live.phase("pod", "Failed", "Succeeded")["status"]
+    assert status["phase"] == "Failed"
+    assert _ABSENT in status["reason"]
     assert "nodeName" not in live.pod("pod")["spec"]
 
 

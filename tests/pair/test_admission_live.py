@@ -36,7 +36,7 @@ NO_DRAIN = WorkloadOptions(extra_args=("--drain=0s",))
 
 
 @pytest.fixture(scope="module")
-def installed() -> Iterator[tuple[Cluster, Pair]]:
+def cluster_and_pair() -> Iterator[tuple[Cluster, Pair]]:
     """A control plane with the chart and the webhook."""
     with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(1)
@@ -47,20 +47,20 @@ def installed() -> Iterator[tuple[Cluster, Pair]]:
 
 
 @pytest.fixture
-def live(installed: tuple[Cluster, Pair]) -> Iterator[Live]:
+def live(cluster_and_pair: tuple[Cluster, Pair]) -> Iterator[Live]:
     """A namespace for this test only."""
-    cluster, pair = installed
-    found = Live(cluster, f"test-{uuid.uuid4().hex[:8]}", pair)
-    cluster.make_namespace(found.namespace)
-    yield found
-    cluster.kubectl("delete", "namespace", found.namespace, "--wait=false")
+    cluster, pair = cluster_and_pair
+    live = Live(cluster, f"test-{uuid.uuid4().hex[:8]}", pair)
+    cluster.make_namespace(live.namespace)
+    yield live
+    cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")
 
 
 @pytest.fixture
 async def client(live: Live) -> AsyncIterator[KubeClient]:
     """The administrator's access."""
-    async with KubeClient(await load_access(live.cluster.kubeconfig)) as opened:
-        yield opened
+    async with KubeClient(await load_access(live.cluster.kubeconfig)) as client:
+        yield client
 
 
 def shared_pod(live: Live, annotations: dict[str, str], name: str = "p", **spec: Any) -> dict[str, Any]:
@@ -131,28 +131,28 @@ class TestRefusals:
             "metadata": {"name": "c", "namespace": live.namespace},
             "spec": {"schedule": "@hourly", "jobTemplate": {"spec": {"template": template}}},
         }
-        done = live.kubectl("create", "-f", "-", objects=raw, check=False)
-        assert "spec.jobTemplate.spec.template.metadata.annotations[gpu-fraction]" in done.stderr
+        result = live.kubectl("create", "-f", "-", objects=raw, check=False)
+        assert "spec.jobTemplate.spec.template.metadata.annotations[gpu-fraction]" in result.stderr
 
     def test_kubectl_shows_each_error_once(self, live: Live) -> None:
         live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
-        done = live.kubectl("annotate", "pod", "p", f"{names.GPU_FRACTION}=0.4", "--overwrite", check=False)
-        assert done.returncode == 1
-        assert done.stderr.startswith('The Pod "p" is invalid: metadata.annotations[gpu-fraction]: "0.4": ')
-        assert done.stderr.count("metadata.annotations") == 1
+        result = live.kubectl("annotate", "pod", "p", f"{names.GPU_FRACTION}=0.4", "--overwrite", check=False)
+        assert result.returncode == 1
+        assert result.stderr.startswith('The Pod "p" is invalid: metadata.annotations[gpu-fraction]: "0.4": ')
+        assert result.stderr.count("metadata.annotations") == 1
 
     def test_a_server_side_dry_run_is_validated(self, live: Live) -> None:
         good, bad = (shared_pod(live, {names.GPU_FRACTION: share}) for share in ("0.5", "2"))
         assert live.kubectl("create", "--dry-run=server", "-f", "-", objects=good).returncode == 0
-        done = live.kubectl("create", "--dry-run=server", "-f", "-", objects=bad, check=False)
-        assert "gpu-fraction" in done.stderr
+        result = live.kubectl("create", "--dry-run=server", "-f", "-", objects=bad, check=False)
+        assert "gpu-fraction" in result.stderr
 
     def test_a_pod_with_a_generated_name_is_admitted(self, live: Live) -> None:
         raw = shared_pod(live, {names.GPU_FRACTION: "2"})
         raw["metadata"] = {**raw["metadata"], "generateName": "train-"}
         del raw["metadata"]["name"]
-        done = live.kubectl("create", "-f", "-", objects=raw, check=False)
-        assert "metadata.annotations[gpu-fraction]" in done.stderr
+        result = live.kubectl("create", "-f", "-", objects=raw, check=False)
+        assert "metadata.annotations[gpu-fraction]" in result.stderr
 
 
 class TestPasses:
@@ -162,8 +162,8 @@ class TestPasses:
 
     def test_a_share_for_another_scheduler_passes_with_a_warning(self, live: Live) -> None:
         raw = shared_pod(live, {names.GPU_FRACTION: "2"}, schedulerName="default-scheduler")
-        done = live.kubectl("create", "-f", "-", objects=raw)
-        assert re.search(r"Warning: metadata\.annotations\[gpu-fraction\].*default-scheduler", done.stderr)
+        result = live.kubectl("create", "-f", "-", objects=raw)
+        assert re.search(r"Warning: metadata\.annotations\[gpu-fraction\].*default-scheduler", result.stderr)
 
     @pytest.mark.parametrize("namespace", ["kube-system", "bowline-system"])
     def test_system_namespaces_make_no_call(self, live: Live, namespace: str) -> None:
@@ -201,8 +201,8 @@ class TestUpdates:
         live.kubectl("scale", "deployment", "serve", "--replicas=1")
         live.kubectl("annotate", "deployment", "serve", "other=1")
         assert calls(live, "/validate/workloads") == before
-        changed = live.kubectl("set", "image", "deployment/serve", "main=other:1", check=False)
-        assert "spec.template.metadata.annotations[gpu-fraction]" in changed.stderr
+        result = live.kubectl("set", "image", "deployment/serve", "main=other:1", check=False)
+        assert "spec.template.metadata.annotations[gpu-fraction]" in result.stderr
 
 
 class TestBindRequests:
@@ -214,14 +214,14 @@ class TestBindRequests:
 
     def test_a_uid_that_contradicts_the_owner_is_denied(self, live: Live) -> None:
         raw = bind_request("p", "gpu-node-0", live.namespace, "uid-1", podUID="uid-2")
-        done = live.kubectl("create", "-f", "-", objects=raw, check=False)
-        assert "spec.podUID" in done.stderr
+        result = live.kubectl("create", "-f", "-", objects=raw, check=False)
+        assert "spec.podUID" in result.stderr
 
     def test_schema_errors_are_reported_together(self, live: Live) -> None:
         raw = bind_request("p", "", live.namespace, receivedGPU={"count": -1, "portion": "2"})
-        done = live.kubectl("create", "--validate=false", "-f", "-", objects=raw, check=False)
+        result = live.kubectl("create", "--validate=false", "-f", "-", objects=raw, check=False)
         for path in ("spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
-            assert path in done.stderr
+            assert path in result.stderr
 
 
 class TestCertificate:
@@ -237,10 +237,10 @@ class TestCertificate:
 
     async def test_the_webhook_changes_only_the_ca_bundle(self, live: Live, client: KubeClient) -> None:
         for resource in CONFIGURATIONS:
-            found = await client.get(resource, "", NAME)
+            configuration = await client.get(resource, "", NAME)
             fields = [
                 entry["fieldsV1"]
-                for entry in found["metadata"]["managedFields"]
+                for entry in configuration["metadata"]["managedFields"]
                 if entry["manager"] == names.FIELD_MANAGER_CABUNDLE
             ]
             assert len(fields) == 1
@@ -259,35 +259,35 @@ class TestStart:
 
     def test_without_a_kubeconfig(self, live: Live, tmp_path: Path) -> None:
         late = tmp_path / "kubeconfig"
-        started = another(live, f"--kubeconfig={late}")
-        live.until("it reports the file", lambda: is_not_ready(started, str(late)))
+        process = another(live, f"--kubeconfig={late}")
+        live.until("it reports the file", lambda: is_not_ready(process, str(late)))
         given = webhook(live).kubeconfig
         assert given is not None
         # The token is in the same folder; its path is relative or absolute: both are copied.
         for file in given.parent.glob("kubeconfig*"):
             (tmp_path / file.name).write_bytes(file.read_bytes())
-        started.wait_ready()
-        started.stop()
+        process.wait_ready()
+        process.stop()
 
     def test_without_its_configurations(self, live: Live) -> None:
         for kind in ("mutating", "validating"):
             live.kubectl("delete", f"{kind}webhookconfiguration", NAME)
-        started = another(live)
+        process = another(live)
         live.until(
-            "it reports the missing configuration", lambda: is_not_ready(started, f"there is no configuration {NAME}")
+            "it reports the missing configuration", lambda: is_not_ready(process, f"there is no configuration {NAME}")
         )
         live.pair.upgrade()
-        started.wait_ready()
-        started.stop()
+        process.wait_ready()
+        process.stop()
 
     def test_without_an_api_server(self, live: Live) -> None:
         live.cluster.stop_apiserver()
         try:
-            started = restarted(webhook(live), live)
-            live.until("it reports the failed connection", lambda: is_not_ready(started, "certificate: "))
+            process = restart(webhook(live), live)
+            live.until("it reports the failed connection", lambda: is_not_ready(process, "certificate: "))
         finally:
             live.cluster.start_apiserver()
-        started.wait_ready()
+        process.wait_ready()
 
 
 def another(live: Live, *arguments: str) -> LocalProcess:
@@ -297,7 +297,7 @@ def another(live: Live, *arguments: str) -> LocalProcess:
     )
 
 
-def restarted(process: LocalProcess, live: Live) -> LocalProcess:
+def restart(process: LocalProcess, live: Live) -> LocalProcess:
     """Restart the webhook without requests to the API server."""
     text = process.log.read_text()
     command = [line for line in text.splitlines() if line.startswith("$ ")][-1].removeprefix("$ ").split()
@@ -318,5 +318,7 @@ def is_not_ready(process: LocalProcess, part: str) -> bool | None:
 
 async def bundles(client: KubeClient) -> list[bytes]:
     """Return the CA bundle of every webhook of the release."""
-    found = [await client.get(resource, "", NAME) for resource in CONFIGURATIONS]
-    return [base64.b64decode(hook["clientConfig"]["caBundle"]) for entry in found for hook in entry["webhooks"]]
+    configurations = [await client.get(resource, "", NAME) for resource in CONFIGURATIONS]
+    return [
+        base64.b64decode(hook["clientConfig"]["caBundle"]) for entry in configurations for hook in entry["webhooks"]
+    ]

@@ -15,16 +15,16 @@ def conditions(obj: dict[str, Any]) -> dict[str, str]:
 def test_a_request_becomes_a_bound_pod(pair: Live) -> None:
     uid = pair.create_pod()
     pair.request_bind()
-    done = pair.phase("pod", "Succeeded")
+    request = pair.phase("pod", "Succeeded")
     bound = pair.pod()
     assert bound["spec"]["nodeName"] == "gpu-node-0"
     assert bound["metadata"]["uid"] == uid
     assert bound["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == "Regular"
-    assert done["status"]["nodeName"] == "gpu-node-0"
-    assert conditions(done) == {"Prepared": "True", "Bound": "True"}
-    assert "reason" not in done["status"]
-    assert "failedAttempts" not in done["status"]
-    assert not done["metadata"].get("finalizers")
+    assert request["status"]["nodeName"] == "gpu-node-0"
+    assert conditions(request) == {"Prepared": "True", "Bound": "True"}
+    assert "reason" not in request["status"]
+    assert "failedAttempts" not in request["status"]
+    assert not request["metadata"].get("finalizers")
     assert pair.event("pod", "Bound") == "bound to node gpu-node-0"
     # kwok acts as the kubelet: the pod starts there.
     pair.until("the pod runs", lambda: pair.pod()["status"]["phase"] == "Running" or None)
@@ -75,11 +75,11 @@ def test_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
     pair.create(bind_request("orphan", uid="7e5f9a3c-0000-4000-8000-000000000000"))
     # Its owner does not exist: the garbage collector may delete the request before it is Failed.
 
-    def ended() -> bool:
-        found = pair.cluster.api.get(pair.request_path("").rstrip("/"))["items"]
-        return all((one.get("status") or {}).get("phase") == "Failed" for one in found)
+    def all_failed() -> bool:
+        requests = pair.cluster.api.get(pair.request_path("").rstrip("/"))["items"]
+        return all((request.get("status") or {}).get("phase") == "Failed" for request in requests)
 
-    pair.until("the request is deleted or Failed", ended)
+    pair.until("the request is deleted or Failed", all_failed)
     about_pods = [
         e
         for e in pair.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{pair.namespace}/events")["items"]
@@ -91,8 +91,8 @@ def test_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
 def test_a_request_without_uid_is_pinned_and_bound(pair: Live) -> None:
     uid = pair.create_pod()
     pair.create(bind_request(node="gpu-node-1"))
-    done = pair.phase("pod", "Succeeded")
-    assert [o["uid"] for o in done["metadata"]["ownerReferences"]] == [uid]
+    request = pair.phase("pod", "Succeeded")
+    assert [o["uid"] for o in request["metadata"]["ownerReferences"]] == [uid]
     assert pair.pod()["spec"]["nodeName"] == "gpu-node-1"
 
 
@@ -168,10 +168,10 @@ def test_a_gated_pod_is_awaited(pair: Live) -> None:
 def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:
     pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "2"})
     pair.request_bind()
-    done = pair.phase("pod", "Succeeded")["status"]
-    assert done["failedAttempts"] == 2
+    request = pair.phase("pod", "Succeeded")["status"]
+    assert request["failedAttempts"] == 2
     # Events and the condition are written in the background, by several writers; the failures set it to False.
-    events = pair.until("three events", lambda: found if len(found := pair.events()) >= 3 else None)
+    events = pair.until("three events", lambda: pairs if len(pairs := pair.events()) >= 3 else None)
     assert [reason for reason, _ in events] == ["BindingRetry", "BindingRetry", "Bound"]
     pair.until("the pod's condition", lambda: conditions(pair.pod())[names.CONDITION_POD_BOUND] == "True")
 
@@ -179,23 +179,23 @@ def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:
 def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
     pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
     pair.request_bind(backoffLimit=1)
-    failed = pair.phase("pod", "Failed")
-    assert failed["status"]["reason"].startswith("BackoffLimitExceeded: gave up after 2 attempts")
-    assert failed["status"]["failedAttempts"] == 2
+    request = pair.phase("pod", "Failed")
+    assert request["status"]["reason"].startswith("BackoffLimitExceeded: gave up after 2 attempts")
+    assert request["status"]["failedAttempts"] == 2
     # A later event of the pod does not retry a Failed request.
     pair.kubectl("annotate", "pod", "pod", "touched=yes")
     pair.create_pod("other")
     pair.request_bind("other")
     pair.phase("other", "Succeeded")
-    assert pair.request()["metadata"]["resourceVersion"] == failed["metadata"]["resourceVersion"]
+    assert pair.request()["metadata"]["resourceVersion"] == request["metadata"]["resourceVersion"]
 
 
 def test_two_requests_for_one_pod_take_turns(pair: Live) -> None:
     uid = pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "1"})
     for name in ("a", "b"):
-        wanted = bind_request("pod", "gpu-node-2", uid=uid)
-        wanted["metadata"]["name"] = name
-        pair.create(wanted)
+        body = bind_request("pod", "gpu-node-2", uid=uid)
+        body["metadata"]["name"] = name
+        pair.create(body)
     assert pair.phase("a", "Succeeded")["status"]["failedAttempts"] == 1
     # The second request finds the pod on its node: success without an attempt.
     assert "failedAttempts" not in pair.phase("b", "Succeeded")["status"]
@@ -215,8 +215,8 @@ def test_the_reconciler_has_the_least_rights(pair: Live) -> None:
 
     def can(verb: str, resource: str, subresource: str = "") -> bool:
         account = f"--as=system:serviceaccount:{pair.pair.options.namespace}:bowline-reconciler"
-        asked = ("auth", "can-i", verb, resource, f"--subresource={subresource}", account)
-        return pair.kubectl(*asked, check=False).stdout.strip() == "yes"
+        command = ("auth", "can-i", verb, resource, f"--subresource={subresource}", account)
+        return pair.kubectl(*command, check=False).stdout.strip() == "yes"
 
     assert can("create", "pods", "binding")
     assert can("patch", "bindrequests.scheduling.run.ai", "status")

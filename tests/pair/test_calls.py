@@ -9,7 +9,7 @@ from tests.live import Live
 RECONCILER = "bowline-reconciler"
 
 
-def spent(live: Live, expected: Calls) -> Calls:
+def calls_made(live: Live, expected: Calls) -> Calls:
     """The reconciler's calls in the test's namespace; its watches are cluster-wide."""
     return count_calls(live, RECONCILER, expected)
 
@@ -17,9 +17,9 @@ def spent(live: Live, expected: Calls) -> Calls:
 def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
     pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
     pair.request_bind(backoffLimit=2)
-    failed = pair.phase("pod", "Failed")
+    request = pair.phase("pod", "Failed")
     pair.event("pod", "BindingFailed")
-    refused: Calls = Counter(
+    failed_bind_calls: Calls = Counter(
         {
             # Each failure: the pod's condition, the request's status, an event.
             ("patch", "pods/status"): 3,
@@ -29,7 +29,7 @@ def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
             ("get", "bindrequests"): 2,
         }
     )
-    assert spent(pair, refused) == refused
+    assert calls_made(pair, failed_bind_calls) == failed_bind_calls
     # Later changes of the pod cause no calls.
     for value in ("one", "two"):
         pair.kubectl("annotate", "pod", "pod", f"touched={value}", "--overwrite")
@@ -38,8 +38,8 @@ def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
     pair.phase("other", "Succeeded")
     pair.event("other", "Bound")
     bound: Calls = Counter(PLAIN_BIND)
-    assert spent(pair, refused + bound) == refused + bound
-    assert pair.request()["metadata"]["resourceVersion"] == failed["metadata"]["resourceVersion"]
+    assert calls_made(pair, failed_bind_calls + bound) == failed_bind_calls + bound
+    assert pair.request()["metadata"]["resourceVersion"] == request["metadata"]["resourceVersion"]
 
 
 def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_read(pair: Live) -> None:
@@ -48,8 +48,10 @@ def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_read(pair: Liv
     pair.phase("pod", "Failed")
     pair.event("pod", "BindingFailed")
     # Node reads have no namespace.
-    lost: Calls = Counter({("patch", "pods/status"): 1, ("patch", "bindrequests/status"): 1, ("create", "events"): 1})
-    assert spent(pair, lost) == lost
+    lost_pod_calls: Calls = Counter(
+        {("patch", "pods/status"): 1, ("patch", "bindrequests/status"): 1, ("create", "events"): 1}
+    )
+    assert calls_made(pair, lost_pod_calls) == lost_pod_calls
 
 
 def test_many_binds_cost_no_read_of_completed_requests(pair: Live) -> None:
@@ -58,18 +60,18 @@ def test_many_binds_cost_no_read_of_completed_requests(pair: Live) -> None:
     assert reconciler.stop()
     pods = [f"pod-{number}" for number in range(100)]
     pair.create(*(pod(name) for name in pods))
-    found = pair.cluster.api.get(f"/api/v1/namespaces/{pair.namespace}/pods")["items"]
-    uids = {one["metadata"]["name"]: one["metadata"]["uid"] for one in found}
+    stored_pods = pair.cluster.api.get(f"/api/v1/namespaces/{pair.namespace}/pods")["items"]
+    uids = {stored["metadata"]["name"]: stored["metadata"]["uid"] for stored in stored_pods}
     pair.create(*(bind_request(name, "gpu-node-0", uid=uids[name]) for name in pods))
     pair.pair.launch_reconciler().wait_ready()
     for name in pods:
         pair.phase(name, "Succeeded")
-    hundred: Calls = Counter(dict.fromkeys(PLAIN_BIND, 100))
-    assert spent(pair, hundred) == hundred
+    calls_of_hundred: Calls = Counter(dict.fromkeys(PLAIN_BIND, 100))
+    assert calls_made(pair, calls_of_hundred) == calls_of_hundred
     # The watches have delivered all of their events before the event of one more.
     pair.create_pod("last")
     pair.request_bind("last")
     pair.phase("last", "Succeeded")
     pair.event("last", "Bound")
     expected: Calls = Counter(dict.fromkeys(PLAIN_BIND, 101))
-    assert spent(pair, expected) == expected
+    assert calls_made(pair, expected) == expected

@@ -32,7 +32,7 @@ def large_objects(node: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Paths and objects of the watched kinds that tenants and schedulers create."""
     core, group = "/api/v1/namespaces/default", f"/apis/{names.API_VERSION}/namespaces/default"
     for number in range(COUNT):
-        gated = pod(f"gated-{number}", schedulingGates=[{"name": "tenant.example/gate"}])
+        gated_pod = pod(f"gated-{number}", schedulingGates=[{"name": "tenant.example/gate"}])
         sharing = pod(f"sharing-{number}", nodeName=node)
         sharing["metadata"]["labels"] = {names.LABEL_GPU_GROUP: f"group-{number}"}
         claim: dict[str, Any] = {
@@ -50,7 +50,7 @@ def large_objects(node: str) -> Iterator[tuple[str, dict[str, Any]]]:
         device_claim: dict[str, Any] = {"metadata": {"name": f"devices-{number}"}, "spec": {}}
         request = bind_request(f"gated-{number}", node)
         for path, body in (
-            (f"{core}/pods", gated),
+            (f"{core}/pods", gated_pod),
             (f"{core}/pods", sharing),
             (f"{core}/persistentvolumeclaims", claim),
             ("/api/v1/persistentvolumes", volume),
@@ -63,13 +63,13 @@ def large_objects(node: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
-        started.make_nodes(1)
-        started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        cluster.make_nodes(1)
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        cluster.wait_established(crd.custom_resource_definition()["metadata"]["name"])
         for path, body in large_objects("node-0"):
-            started.api.post(path, body)
-        yield started
+            cluster.api.post(path, body)
+        yield cluster
 
 
 def test_the_peak_does_not_depend_on_the_objects_of_tenants(cluster: Cluster) -> None:

@@ -71,9 +71,9 @@ class Watched(LiveCluster):
     def log(self) -> list[dict[str, Any]]:
         """The lines of the process's log so far, parsed."""
         text = self.process.log.read_text()
-        whole = text[: text.rfind("\n") + 1]
+        complete_lines = text[: text.rfind("\n") + 1]
         # The local cluster writes the command into the log's first line.
-        return [json.loads(line) for line in whole.splitlines() if not line.startswith("$")]
+        return [json.loads(line) for line in complete_lines.splitlines() if not line.startswith("$")]
 
     def bind(self, name: str, annotations: Mapping[str, str] | None = None, node: str = "gpu-node-0") -> None:
         """Create a pod and its request."""
@@ -89,7 +89,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Watched]:
+def live(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Watched]:
     """A control plane and a reconciler, started from the checkout with the slow plugin."""
     config = tmp_path_factory.mktemp("observability") / "config.yaml"
     config.write_text(CONFIG)
@@ -115,112 +115,110 @@ def watched(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Ite
         assert live.process.stop()
 
 
-def test_a_bind_is_visible_in_the_metrics(watched: Watched) -> None:
-    before = watched.value("bowline_attempts_total", outcome="OK") or 0
-    watched.bind("counted")
-    watched.phase("counted", "Succeeded")
+def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
+    before = live.value("bowline_attempts_total", outcome="OK") or 0
+    live.bind("counted")
+    live.phase("counted", "Succeeded")
     binder = {"plugin": "default_binder", "point": "bind", "code": "OK"}
-    assert watched.value("bowline_attempts_total", outcome="OK") == before + 1
-    assert watched.value("bowline_plugin_calls_total", **binder) == before + 1
-    assert (watched.value("bowline_plugin_duration_seconds_count", **binder) or 0) == before + 1
+    assert live.value("bowline_attempts_total", outcome="OK") == before + 1
+    assert live.value("bowline_plugin_calls_total", **binder) == before + 1
+    assert (live.value("bowline_plugin_duration_seconds_count", **binder) or 0) == before + 1
     bindings = {"verb": "create", "resource": "pods/binding"}
-    assert watched.value("bowline_kube_requests_total", **bindings, code="201") == before + 1
-    assert watched.value("bowline_kube_requests_total", **bindings, code="429") == 0
-    assert watched.value("bowline_kube_request_seconds_count", **bindings) == before + 1
-    watched.until("the event is counted", lambda: watched.value("bowline_events_total", outcome="written") or None)
-    assert watched.value("bowline_leadership_total", change="acquired") == 1
-    assert (watched.value("bowline_lease_renewed_timestamp_seconds") or 0) > 0
-    assert watched.value("bowline_reflector_relists_total", resource="bindrequests") == 1
-    assert watched.value("bowline_reflector_objects", resource="nodes") == 1
-    assert watched.value("bowline_queue_depth") == 0
+    assert live.value("bowline_kube_requests_total", **bindings, code="201") == before + 1
+    assert live.value("bowline_kube_requests_total", **bindings, code="429") == 0
+    assert live.value("bowline_kube_request_seconds_count", **bindings) == before + 1
+    live.until("the event is counted", lambda: live.value("bowline_events_total", outcome="written") or None)
+    assert live.value("bowline_leadership_total", change="acquired") == 1
+    assert (live.value("bowline_lease_renewed_timestamp_seconds") or 0) > 0
+    assert live.value("bowline_reflector_relists_total", resource="bindrequests") == 1
+    assert live.value("bowline_reflector_objects", resource="nodes") == 1
+    assert live.value("bowline_queue_depth") == 0
 
 
-def test_metrics_are_documented_and_name_no_object(watched: Watched) -> None:
-    watched.bind("nameless")
-    watched.phase("nameless", "Succeeded")
-    known = {row["name"].removesuffix("_total") for row in documented()}
-    ours = [metric for metric in watched.metrics() if metric.name.startswith("bowline_")]
-    assert {metric.name.removesuffix("_created").removesuffix("_total") for metric in ours} <= known
+def test_metrics_are_documented_and_name_no_object(live: Watched) -> None:
+    live.bind("nameless")
+    live.phase("nameless", "Succeeded")
+    names_in_docs = {row["name"].removesuffix("_total") for row in documented()}
+    ours = [metric for metric in live.metrics() if metric.name.startswith("bowline_")]
+    assert {metric.name.removesuffix("_created").removesuffix("_total") for metric in ours} <= names_in_docs
     samples = [sample for metric in ours for sample in metric.samples]
     assert {label for sample in samples for label in sample.labels} <= LABELS | {"le"}
     values = {value for sample in samples for value in sample.labels.values()}
     assert not values & {"nameless", "default", "default/nameless", "gpu-node-0"}
 
 
-def test_the_journal_of_a_request_lists_its_attempts_step_by_step(watched: Watched) -> None:
-    watched.bind("unlucky", {PREPARE: "raise"})
-    watched.phase("unlucky", "Failed")
+def test_the_journal_of_a_request_lists_its_attempts_step_by_step(live: Watched) -> None:
+    live.bind("unlucky", {PREPARE: "raise"})
+    live.phase("unlucky", "Failed")
 
     def attempts() -> list[dict[str, Any]] | None:
-        _, page = watched.page("/debug/requests/default/unlucky")
-        found = [entry for entry in page["passes"] if entry["decision"] == "Attempt"]
-        return found if len(found) == 2 else None  # a pass is recorded when it ends
+        _, page = live.page("/debug/requests/default/unlucky")
+        entries = [entry for entry in page["passes"] if entry["decision"] == "Attempt"]
+        return entries if len(entries) == 2 else None  # a pass is recorded when it ends
 
-    first, last = watched.until("both attempts are in the journal", attempts)
+    first, last = live.until("both attempts are in the journal", attempts)
     assert (first["outcome"], last["outcome"]) == ("RETRY", "RETRY")
     assert (first["attempt"][-2:], last["attempt"][-2:]) == ("-1", "-2")
     (step,) = first["steps"]
     assert (step["plugin"], step["point"], step["code"]) == ("pair_slow", "pre_bind", "RETRY")
     assert "raised on purpose" in step["why"]
-    assert watched.value("bowline_plugin_errors_total", plugin="pair_slow", point="pre_bind") == 2
-    _, overview = watched.page("/debug/requests")
+    assert live.value("bowline_plugin_errors_total", plugin="pair_slow", point="pre_bind") == 2
+    _, overview = live.page("/debug/requests")
     assert overview["latest"]["default/unlucky"]["outcome"] == "RETRY"
 
 
-def test_a_waiting_request_is_shown_with_its_object_and_plugin(watched: Watched) -> None:
-    watched.bind("patient", {PREPARE: "wait"})
+def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) -> None:
+    live.bind("patient", {PREPARE: "wait"})
     # During a request's first pass its pages are incomplete: wait for the expected content.
-    watched.until("it waits", lambda: watched.value("bowline_requests_waiting", plugin="pair_slow") == 1 or None)
-    _, page = watched.page("/debug/requests/default/patient")
+    live.until("it waits", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 1 or None)
+    _, page = live.page("/debug/requests/default/patient")
     assert page["waitingFor"] == "pair_slow"
     assert page["passes"][-1]["outcome"] == "WAIT"
     assert page["remembered"]["done"] is False
-    _, queue = watched.page("/debug/queue")
+    _, queue = live.page("/debug/queue")
     assert queue["leading"] is True
     assert "default/patient" in queue["delayed"]["nextDue_s"]
-    _, caches = watched.page("/debug/caches")
+    _, caches = live.page("/debug/caches")
     assert caches["watches"]["bindrequests"]["synced"] is True
     assert caches["remembered"]["waiting"] == 1
-    watched.kubectl("delete", "bindrequest", "patient")
-    watched.until(
-        "it waits no more", lambda: watched.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None
-    )
+    live.kubectl("delete", "bindrequest", "patient")
+    live.until("it waits no more", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None)
 
 
-def test_configuration_and_plugins_are_shown_as_they_are_in_effect(watched: Watched) -> None:
-    _, config = watched.page("/debug/config")
+def test_configuration_and_plugins_are_shown_as_they_are_in_effect(live: Watched) -> None:
+    _, config = live.page("/debug/config")
     binding = config["settings"]["binding"]
     assert (binding["backoffLimit"], binding["waitTimeout"]) == (1, "10m")
     assert config["options"]["lease_name"] == "bowline-reconciler"
-    _, plugins = watched.page("/debug/plugins")
+    _, plugins = live.page("/debug/plugins")
     assert plugins["order"]["bind"] == ["default_binder"]
     assert plugins["order"]["pre_bind"][-1] == "pair_slow"
     slow = next(plugin for plugin in plugins["plugins"] if plugin["name"] == "pair_slow")
     assert slow["pages"] == ["plugins/pair_slow/gates", "plugins/pair_slow/broken"]
-    assert watched.page("/debug/plugins/pair_slow/gates") == (200, {"shut": 1})
-    status, message = watched.page("/debug/plugins/pair_slow/broken")
+    assert live.page("/debug/plugins/pair_slow/gates") == (200, {"shut": 1})
+    status, message = live.page("/debug/plugins/pair_slow/broken")
     assert (status, message["error"]) == (500, "the page failed: RuntimeError: no page today")
 
 
-def test_pages_have_their_own_address_and_name_unknown_keys(watched: Watched) -> None:
-    assert watched.process.get("/debug/config")[0] == 404
-    status, message = watched.page("/debug/requests/default/absent")
+def test_pages_have_their_own_address_and_name_unknown_keys(live: Watched) -> None:
+    assert live.process.get("/debug/config")[0] == 404
+    status, message = live.page("/debug/requests/default/absent")
     assert (status, message["error"]) == (404, "nothing is known of default/absent")
-    assert watched.page("/debug/nothing")[0] == 404
-    status, index = watched.page("/debug/")
+    assert live.page("/debug/nothing")[0] == 404
+    status, index = live.page("/debug/")
     assert status == 200
     assert "/debug/requests/{namespace}/{name}" in index["pages"]
 
 
-def test_a_plugin_that_delays_an_attempt_is_named(watched: Watched) -> None:
+def test_a_plugin_that_delays_an_attempt_is_named(live: Watched) -> None:
     def while_it_hung(name: str) -> bool:
-        watched.bind(name, {AFTERWARDS: "60"})
-        overdue = watched.until(
+        live.bind(name, {AFTERWARDS: "60"})
+        overdue = live.until(
             "it is reported",
             lambda: (
                 [
                     line
-                    for line in watched.log()
+                    for line in live.log()
                     if line["message"] == "attempt is overdue" and line["bindRequest"] == f"default/{name}"
                 ]
                 or None
@@ -228,26 +226,26 @@ def test_a_plugin_that_delays_an_attempt_is_named(watched: Watched) -> None:
         )
         assert {(line["plugin"], line["point"]) for line in overdue} == {("pair_slow", "post_bind")}
         # The Runner's budget ends the call, and the binding still succeeds.
-        watched.phase(name, "Succeeded")
+        live.phase(name, "Succeeded")
         return bool(overdue[0]["seconds"] < Budgets().post_bind_s)
 
     # A machine that stalls for seconds may log only the end of the call, which is reported, too.
     assert any(while_it_hung(f"held-up-{number}") for number in range(3))
-    assert watched.value("bowline_attempt_overdue_total", plugin="pair_slow", point="post_bind")
+    assert live.value("bowline_attempt_overdue_total", plugin="pair_slow", point="post_bind")
 
 
-def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(watched: Watched) -> None:
-    watched.bind("erroneous", {PREPARE: "raise"})
-    watched.bind("fine")
-    watched.bind("lost", node="no-such-node")
+def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(live: Watched) -> None:
+    live.bind("erroneous", {PREPARE: "raise"})
+    live.bind("fine")
+    live.bind("lost", node="no-such-node")
     for name, phase in (("erroneous", "Failed"), ("fine", "Succeeded"), ("lost", "Failed")):
-        watched.phase(name, phase)
-    uid = watched.request("erroneous")["metadata"]["uid"]
-    watched.until("its last line", lambda: last_words(watched, "default/erroneous"))
-    lines = watched.log()
+        live.phase(name, phase)
+    uid = live.request("erroneous")["metadata"]["uid"]
+    live.until("its last line", lambda: last_words(live, "default/erroneous"))
+    lines = live.log()
     about = [line for line in lines if line.get("bindRequest") == "default/erroneous"]
-    seen = {line["message"] for line in about}
-    assert {"slow plugin was asked", "plugin raised", "attempt ended", "request has failed"} <= seen
+    messages = {line["message"] for line in about}
+    assert {"slow plugin was asked", "plugin raised", "attempt ended", "request has failed"} <= messages
     # The last message is of a library that logs during an attempt without knowledge of it.
     logged_in_attempt = ("slow plugin was asked", "plugin raised", "a library was asked")
     of_attempt = [line for line in about if line["message"] in logged_in_attempt]
@@ -263,23 +261,23 @@ def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(watche
         ), line
 
 
-def test_a_bind_continues_the_trace_that_admission_began(watched: Watched, receiver: Receiver) -> None:
+def test_a_bind_continues_the_trace_that_admission_began(live: Watched, receiver: Receiver) -> None:
     trace, admission = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    uid = watched.create_pod("traced")
+    uid = live.create_pod("traced")
     request = bind_request("traced", "gpu-node-0", "default", uid)
     request["metadata"]["annotations"] = {names.TRACEPARENT: f"00-{trace}-{admission}-01"}
-    watched.create(request)
-    watched.phase("traced", "Succeeded")
+    live.create(request)
+    live.phase("traced", "Succeeded")
 
     def spans() -> dict[str, Any] | None:
-        found = {span.name: span for span in receiver.spans() if span.trace_id.hex() == trace}
-        return found if "attempt" in found else None
+        spans_by_name = {span.name: span for span in receiver.spans() if span.trace_id.hex() == trace}
+        return spans_by_name if "attempt" in spans_by_name else None
 
-    found = watched.until("the spans are sent", spans)
-    assert found["attempt"].parent_span_id.hex() == admission
-    assert found["default_binder.bind"].parent_span_id == found["attempt"].span_id
+    spans_by_name = live.until("the spans are sent", spans)
+    assert spans_by_name["attempt"].parent_span_id.hex() == admission
+    assert spans_by_name["default_binder.bind"].parent_span_id == spans_by_name["attempt"].span_id
 
 
-def last_words(watched: Watched, request: str) -> bool | None:
-    message = [line["message"] for line in watched.log() if line.get("bindRequest") == request]
+def last_words(live: Watched, request: str) -> bool | None:
+    message = [line["message"] for line in live.log() if line.get("bindRequest") == request]
     return "request has failed" in message or None

@@ -32,18 +32,18 @@ def test_admission_and_bind_are_one_trace(pair: Live, receiver: Receiver) -> Non
     pair.create_pod()
     pair.request_bind()
     pair.phase("pod", "Succeeded")
-    carried = pair.request()["metadata"]["annotations"][names.TRACEPARENT]
-    _, trace, admission, _ = carried.split("-")
+    traceparent = pair.request()["metadata"]["annotations"][names.TRACEPARENT]
+    _, trace, admission, _ = traceparent.split("-")
 
     def spans() -> dict[str, Any] | None:
-        found = {span.name: span for span in receiver.spans() if span.trace_id.hex() == trace}
-        return found if "attempt" in found else None
+        spans_by_name = {span.name: span for span in receiver.spans() if span.trace_id.hex() == trace}
+        return spans_by_name if "attempt" in spans_by_name else None
 
     def mutation() -> Any | None:
         return next((span for span in receiver.spans() if span.span_id.hex() == admission), None)
 
-    found = pair.until("the reconciler's spans are sent", spans)
-    begun = pair.until("the webhook's span is sent", mutation)
-    assert (begun.name, begun.parent_span_id) == ("admission", b"")
-    assert found["attempt"].parent_span_id.hex() == admission
-    assert found["default_binder.bind"].parent_span_id == found["attempt"].span_id
+    spans_by_name = pair.until("the reconciler's spans are sent", spans)
+    webhook_span = pair.until("the webhook's span is sent", mutation)
+    assert (webhook_span.name, webhook_span.parent_span_id) == ("admission", b"")
+    assert spans_by_name["attempt"].parent_span_id.hex() == admission
+    assert spans_by_name["default_binder.bind"].parent_span_id == spans_by_name["attempt"].span_id

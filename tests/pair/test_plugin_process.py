@@ -28,11 +28,11 @@ MISTAKE = "mistakes.example/pre-bind"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec(controllers=())) as started:
-        started.make_nodes(1)
-        started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
-        yield started
+    with Cluster.start(ClusterSpec(controllers=())) as cluster:
+        cluster.make_nodes(1)
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        cluster.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+        yield cluster
 
 
 def reconciler(cluster: Cluster, folder: Path, name: str) -> LocalProcess:

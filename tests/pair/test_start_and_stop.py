@@ -70,28 +70,28 @@ def test_an_invalid_configuration_is_rejected_with_every_error(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(document)
-    done = run(process, f"--config={config}")
-    assert done.returncode == 2
+    result = run(process, f"--config={config}")
+    assert result.returncode == 2
     for part in named:
-        assert part in done.stderr
-    assert "Traceback" not in done.stderr
+        assert part in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
 def test_a_missing_configuration_is_named(process: str) -> None:
-    done = run(process, "--config=/nonexistent/bowline.yaml")
-    assert done.returncode == 2
-    assert "/nonexistent/bowline.yaml" in done.stderr
+    result = run(process, "--config=/nonexistent/bowline.yaml")
+    assert result.returncode == 2
+    assert "/nonexistent/bowline.yaml" in result.stderr
 
 
 @pytest.mark.parametrize("process", [("webhook",), ("reconciler",), ("cli", "lint", "examples/manifests")])
 def test_a_plugin_that_exits_at_import_is_named(tmp_path: Path, process: tuple[str, ...]) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(EXITS)
-    done = run(*process, f"--config={config}", PYTHONPATH=str(PLUGINS))
-    assert done.returncode == 2
-    assert 'plugins[0].name: "pair_exits": cannot be loaded: SystemExit(3)' in done.stderr
-    assert "Traceback" not in done.stderr
+    result = run(*process, f"--config={config}", PYTHONPATH=str(PLUGINS))
+    assert result.returncode == 2
+    assert 'plugins[0].name: "pair_exits": cannot be loaded: SystemExit(3)' in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def run(process: str, *args: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -109,12 +109,12 @@ def run(process: str, *args: str, **environment: str) -> "subprocess.CompletedPr
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[Cluster]:
     """A control plane that these tests may stop; each test has its own pod there."""
-    with Cluster.start(ClusterSpec(controllers=())) as started:
-        started.make_nodes(1)
-        started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+    with Cluster.start(ClusterSpec(controllers=())) as cluster:
+        cluster.make_nodes(1)
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
         name = crd.custom_resource_definition()["metadata"]["name"]
-        started.wait_established(name)
-        yield started
+        cluster.wait_established(name)
+        yield cluster
 
 
 def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
@@ -167,8 +167,8 @@ def test_an_outage_costs_no_attempt(own_cluster: Cluster) -> None:
     live.request_bind("held")
     own_cluster.restart_apiserver()
     live.kubectl("patch", "pod", "held", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
-    done = live.phase("held", "Succeeded")
-    assert "failedAttempts" not in done["status"]
+    request = live.phase("held", "Succeeded")
+    assert "failedAttempts" not in request["status"]
     assert process.stop()
 
 

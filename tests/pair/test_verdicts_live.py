@@ -39,8 +39,8 @@ FAULTY = {names.GPU_FRACTION: '2"\\', names.GPU_MEMORY: "much\nmore", names.GPU_
 @pytest.fixture
 async def client(pair: Live) -> AsyncIterator[KubeClient]:
     """The administrator's access."""
-    async with KubeClient(await load_access(pair.cluster.kubeconfig)) as opened:
-        yield opened
+    async with KubeClient(await load_access(pair.cluster.kubeconfig)) as client:
+        yield client
 
 
 def lint(raw: Any) -> Verdict:
@@ -88,22 +88,22 @@ SAME = [
 async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     pair: Live, client: KubeClient, raw: Any
 ) -> None:
-    placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
-    faults = [str(fault) for fault in lint(placed).errors]
+    namespaced = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
+    faults = [str(fault) for fault in lint(namespaced).errors]
     assert faults
     for _ in range(3):  # the order must not vary
-        status = await refused(client, pair, placed)
+        status = await denial_status(client, pair, namespaced)
         assert [f"{cause.field}: {cause.message}" for cause in status.causes] == faults
         assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
         count = f"{len(faults)} errors: " if len(faults) > 1 else ""
         # The API server prefixes the webhook's name.
         assert status.message.endswith(f"denied the request: {count}{'; '.join(faults)}")
-    done = pair.kubectl("apply", "-f", "-", objects=placed, check=False)
-    text = done.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
+    result = pair.kubectl("apply", "-f", "-", objects=namespaced, check=False)
+    text = result.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
     assert [line.removeprefix("* ") for line in text.splitlines() if line] == faults
 
 
-async def refused(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
+async def denial_status(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
     with pytest.raises(Invalid) as caught:
         await client.create(RESOURCES[raw["kind"]], pair.namespace, raw)
     return caught.value.status
@@ -112,7 +112,7 @@ async def refused(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
 # --- the audit log ---
 
 
-def audited(pair: Live, resource: str, name: str) -> dict[str, str] | None:
+def audit_annotations(pair: Live, resource: str, name: str) -> dict[str, str] | None:
     """Return the audit annotations of our webhooks for the creation of the object; None until it is logged."""
     for line in pair.cluster.audit_log.read_text().splitlines():
         event = json.loads(line)
@@ -122,8 +122,8 @@ def audited(pair: Live, resource: str, name: str) -> dict[str, str] | None:
             about.get("resource"),
             about.get("name"),
         ) == (pair.namespace, resource, name):
-            noted = event.get("annotations") or {}
-            ours = {key: value for key, value in noted.items() if key.partition("/")[0].endswith("bowline.dev")}
+            annotations = event.get("annotations") or {}
+            ours = {key: value for key, value in annotations.items() if key.partition("/")[0].endswith("bowline.dev")}
             return {key: value for key, value in ours.items() if not key.startswith(("mutation.", "patch."))}
     return None
 
@@ -160,18 +160,20 @@ AUDITED = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "resource", "noted"), AUDITED)
+@pytest.mark.parametrize(("raw", "resource", "annotations"), AUDITED)
 def test_the_audit_log_records_the_decision_and_its_rules(
-    pair: Live, raw: Any, resource: str, noted: dict[str, str]
+    pair: Live, raw: Any, resource: str, annotations: dict[str, str]
 ) -> None:
-    placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
-    pair.kubectl("create", "-f", "-", objects=placed, check=False)
-    assert pair.until("the creation is in the audit log", lambda: wrapped(audited(pair, resource, "w"))) == [noted]
+    namespaced = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
+    pair.kubectl("create", "-f", "-", objects=namespaced, check=False)
+    assert pair.until(
+        "the creation is in the audit log", lambda: as_list(audit_annotations(pair, resource, "w"))
+    ) == [annotations]
 
 
-def wrapped(found: dict[str, str] | None) -> list[dict[str, str]] | None:
+def as_list(value: dict[str, str] | None) -> list[dict[str, str]] | None:
     """Return the annotations as a result to wait for: also none are a result."""
-    return None if found is None else [found]
+    return None if value is None else [value]
 
 
 # --- what is accepted ---
@@ -179,14 +181,14 @@ def wrapped(found: dict[str, str] | None) -> list[dict[str, str]] | None:
 
 async def test_lint_and_the_api_server_reject_the_same_fields(pair: Live, client: KubeClient) -> None:
     """Only the fields agree: the API server normalises a quantity of 1000m to 1 before it calls webhooks."""
-    accepted = refusals = 0
+    allowed_count = refusals = 0
     for raw in random_pods(seed=31, count=COUNT):
         raw["metadata"]["namespace"] = pair.namespace
         raw["spec"]["schedulerName"] = "bowline"  # pods of other schedulers are not validated
         fields = await rejected_fields(client, pair, raw)
         assert fields == [fault.path for fault in lint(raw).errors], raw
-        accepted, refusals = accepted + (not fields), refusals + bool(fields)
-    assert min(accepted, refusals) > COUNT * 0.1, "the pods are too similar for a meaningful result"
+        allowed_count, refusals = allowed_count + (not fields), refusals + bool(fields)
+    assert min(allowed_count, refusals) > COUNT * 0.1, "the pods are too similar for a meaningful result"
 
 
 async def rejected_fields(client: KubeClient, pair: Live, raw: Any) -> list[str]:

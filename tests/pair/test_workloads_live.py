@@ -50,7 +50,7 @@ def template(**annotations: str) -> dict[str, Any]:
 GOOD, BAD, WORSE = template(), template(gpu_fraction="2"), template(gpu_memory="much", gpu_fraction_num_devices="0")
 
 
-def reviewed(live: Live) -> int:
+def review_count(live: Live) -> int:
     """Return the number of workloads that the webhook has validated."""
     assert live.pair.webhook is not None
     _, text = live.pair.webhook.get("/metrics")
@@ -59,17 +59,17 @@ def reviewed(live: Live) -> int:
 
 
 def denial(live: Live, *command: str, raw: Any = None) -> str:
-    done = live.kubectl(*command, objects=raw, check=False)
-    assert done.returncode == 1, done.stdout
-    return done.stderr
+    result = live.kubectl(*command, objects=raw, check=False)
+    assert result.returncode == 1, result.stdout
+    return result.stderr
 
 
-def owned(live: Live, *, kind: str, name: str) -> list[dict[str, Any]]:
+def owner_references(live: Live, *, kind: str, name: str) -> list[dict[str, Any]]:
     """Return owner references to a controller that exists: the garbage collector deletes objects of absent owners."""
     if kind == "Pod":
         return [_reference("v1", "Pod", name, live.pod(name)["metadata"]["uid"])]
-    found = live.cluster.api.get(f"{objects_path(kind, live.namespace)}/{name}")
-    return [_reference(found["apiVersion"], kind, name, found["metadata"]["uid"])]
+    owner = live.cluster.api.get(f"{objects_path(kind, live.namespace)}/{name}")
+    return [_reference(owner["apiVersion"], kind, name, owner["metadata"]["uid"])]
 
 
 def _reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def test_an_invalid_workload_is_denied_with_every_error_of_every_template(
 
 
 def test_a_kind_in_warn_mode_gets_the_same_errors_as_warnings(live: Live) -> None:
-    done = live.kubectl("create", "-f", "-", objects=ray_cluster("w", BAD, GOOD, WORSE))
-    warned = [line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: ")]
-    assert [line.split(": ")[0] for line in warned] == [
+    result = live.kubectl("create", "-f", "-", objects=ray_cluster("w", BAD, GOOD, WORSE))
+    warnings = [line.removeprefix("Warning: ") for line in result.stderr.splitlines() if line.startswith("Warning: ")]
+    assert [line.split(": ")[0] for line in warnings] == [
         f"spec.headGroupSpec.template.metadata.annotations[{names.GPU_FRACTION}]",
         *(f"spec.workerGroupSpecs[1].template.{path}" for path in PATHS_OF_WORSE),
     ]
@@ -120,8 +120,8 @@ def test_a_kind_in_warn_mode_gets_the_same_errors_as_warnings(live: Live) -> Non
 def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Live) -> None:
     live.create(pod("owner"))
     # Objects that a controller creates are not validated: so an invalid one is stored, like one from before.
-    live.create(job_set("w", BAD, GOOD, ownerReferences=owned(live, kind="Pod", name="owner")))
-    before = reviewed(live)
+    live.create(job_set("w", BAD, GOOD, ownerReferences=owner_references(live, kind="Pod", name="owner")))
+    before = review_count(live)
     for change in (
         '{"metadata": {"ownerReferences": null}}',
         '{"metadata": {"labels": {"a": "b"}, "finalizers": ["test.bowline.dev/keep"]}}',
@@ -130,15 +130,15 @@ def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Li
         live.kubectl("patch", "jobset", "w", "--type=merge", f"-p={change}")
     scale = '[{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 7}]'
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={scale}")
-    assert reviewed(live) == before, "none of these changes a template"
+    assert review_count(live) == before, "none of these changes a template"
     image = '[{"op": "replace", "path": "%s/spec/containers/0/image", "value": "other:1"}]'
     place = "/spec/replicatedJobs/%d/template/spec/template"
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={image % (place % 1)}")
-    assert reviewed(live) == before + 1, "the valid template is validated, the unchanged invalid one is not"
+    assert review_count(live) == before + 1, "the valid template is validated, the unchanged invalid one is not"
     error = denial(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
     assert f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
-    moved = '[{"op": "move", "from": "/spec/replicatedJobs/0", "path": "/spec/replicatedJobs/1"}]'
-    live.kubectl("patch", "jobset", "w", "--type=json", f"-p={moved}")
+    move = '[{"op": "move", "from": "/spec/replicatedJobs/0", "path": "/spec/replicatedJobs/1"}]'
+    live.kubectl("patch", "jobset", "w", "--type=json", f"-p={move}")
     live.kubectl("delete", "jobset", "w", "--wait=false")
     live.kubectl("patch", "jobset", "w", "--type=merge", '-p={"metadata":{"finalizers":null}}')
     live.until("it is deleted", lambda: live.not_found(f"{objects_path('JobSet', live.namespace)}/w"))
@@ -146,11 +146,13 @@ def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Li
 
 def test_the_jobs_of_a_validated_job_set_are_not_validated_again(live: Live) -> None:
     live.create(job_set("w", GOOD))
-    before = reviewed(live)
+    before = review_count(live)
     # Suspended: the Job controller must not create pods for it.
     bad: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": BAD}}
-    live.create({**bad, "metadata": {"name": "of-set", "ownerReferences": owned(live, kind="JobSet", name="w")}})
-    assert reviewed(live) == before
+    live.create(
+        {**bad, "metadata": {"name": "of-set", "ownerReferences": owner_references(live, kind="JobSet", name="w")}}
+    )
+    assert review_count(live) == before
     error = denial(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
     assert f"spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
 
@@ -179,8 +181,8 @@ FOREIGN = [param for folder in ("good", "bad") for param in examples(folder) if 
 
 @pytest.mark.parametrize("example", FOREIGN)
 def test_the_examples_get_the_stated_verdict(live: Live, example: Any) -> None:
-    done = live.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
+    result = live.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
     faults = [fault for verdict in lint(example) for fault in verdict.errors]
     assert [fault.rule for fault in faults] == list(example.errors)
-    assert (done.returncode == 0) == (not faults), done.stderr
-    assert [str(fault) for fault in faults] == [line.removeprefix("* ") for line in done.stderr.splitlines()[1:]]
+    assert (result.returncode == 0) == (not faults), result.stderr
+    assert [str(fault) for fault in faults] == [line.removeprefix("* ") for line in result.stderr.splitlines()[1:]]

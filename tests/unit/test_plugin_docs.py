@@ -20,8 +20,8 @@ def rows(title: str) -> list[list[str]]:
 
 def methods() -> dict[str, bool]:
     """The extension points, and whether each is asynchronous."""
-    found = {name: member for name, member in vars(Plugin).items() if inspect.isfunction(member)}
-    return {name: inspect.iscoroutinefunction(member) for name, member in found.items() if not name.startswith("_")}
+    methods = {name: member for name, member in vars(Plugin).items() if inspect.isfunction(member)}
+    return {name: inspect.iscoroutinefunction(member) for name, member in methods.items() if not name.startswith("_")}
 
 
 def test_every_extension_point_is_documented_with_its_kind_and_budget() -> None:

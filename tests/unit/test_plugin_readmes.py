@@ -28,12 +28,12 @@ _ROW = re.compile(r"^\| `(?P<path>[\w.]+)` \| (?P<default>[^|]+) \| (?P<unit>[^|
 def section(plugin: str, title: str) -> list[str]:
     """The lines of one section of the plugin's README."""
     text = (PLUGINS / plugin / "README.md").read_text()
-    _, found, rest = text.partition(f"\n## {title}\n")
-    assert found, f"the README of {plugin} has no section {title}"
+    _, heading, rest = text.partition(f"\n## {title}\n")
+    assert heading, f"the README of {plugin} has no section {title}"
     return rest.partition("\n## ")[0].splitlines()
 
 
-def documented(plugin: str) -> Iterator[tuple[str, str]]:
+def documented_defaults(plugin: str) -> Iterator[tuple[str, str]]:
     """Path and default of every setting in the README's table."""
     for line in section(plugin, "Settings"):
         if line.startswith("| `"):
@@ -42,7 +42,7 @@ def documented(plugin: str) -> Iterator[tuple[str, str]]:
             yield row["path"], row["default"].strip("`")
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A default as the tables write it."""
     if value in ("", [], {}):
         return "empty" if value == "" else "none"
@@ -52,44 +52,46 @@ def shown(value: Any) -> str:
 def args(plugin: type[Plugin]) -> dict[str, str]:
     """The plugin's own settings with their defaults, as the configuration spells them."""
     defaults = plugin.config_model().model_dump(mode="json", by_alias=True)
-    return {f"args.{name}": shown(value) for name, value in defaults.items()}
+    return {f"args.{name}": as_text(value) for name, value in defaults.items()}
 
 
 def shared_default(path: str) -> str:
     """The default of a setting that is not one plugin's own. Raises KeyError if there is none by that path."""
     first, _, rest = path.partition(".")
     if first == "featureGates":
-        return shown({gate.name: gate.default for gate in GATES}[rest])
-    found: Any = Settings().model_dump(mode="json", by_alias=True)
+        return as_text({gate.name: gate.default for gate in GATES}[rest])
+    value: Any = Settings().model_dump(mode="json", by_alias=True)
     for word in path.split("."):
-        found = found[word]
-    return shown(found)
+        value = value[word]
+    return as_text(value)
 
 
 @pytest.mark.parametrize("plugin", EVERY)
 def test_every_setting_is_in_the_readme_with_its_default(plugin: type[Plugin]) -> None:
-    table = dict(documented(plugin.name))
-    own = {path: default for path, default in table.items() if path.startswith("args.")}
-    assert own == args(plugin)
-    assert {path: default for path, default in table.items() if path not in own} == {
-        path: shared_default(path) for path in table if path not in own
+    table = dict(documented_defaults(plugin.name))
+    own_defaults = {path: default for path, default in table.items() if path.startswith("args.")}
+    assert own_defaults == args(plugin)
+    assert {path: default for path, default in table.items() if path not in own_defaults} == {
+        path: shared_default(path) for path in table if path not in own_defaults
     }
-    if not own:
+    if not own_defaults:
         assert any("takes no `args`" in line for line in section(plugin.name, "Settings"))
 
 
 def test_every_setting_that_plugins_share_is_in_some_readme() -> None:
     sharing = Settings().gpu_sharing.model_dump(by_alias=True)
     shared = {f"gpuSharing.{name}" for name in sharing} | {"gpuDeviceClasses"}
-    found = {path for builtin in BUILTINS for path, _ in documented(builtin.plugin.name)}
-    assert shared <= found
+    paths = {path for builtin in BUILTINS for path, _ in documented_defaults(builtin.plugin.name)}
+    assert shared <= paths
 
 
 @pytest.mark.parametrize("plugin", EVERY)
 async def test_every_series_of_a_plugin_is_in_its_readme(plugin: type[Plugin]) -> None:
     registry = CollectorRegistry()
-    built = plugin(plugin.config_model(), Settings())
-    await built.setup(handle_for(plugin.name, cast(KubeClient, None), registry=registry))
-    exported = {f"{one.name}_total" if one.type == "counter" else one.name for one in registry.collect()}
+    instance = plugin(plugin.config_model(), Settings())
+    await instance.setup(handle_for(plugin.name, cast(KubeClient, None), registry=registry))
+    metric_names = {
+        f"{family.name}_total" if family.type == "counter" else family.name for family in registry.collect()
+    }
     text = "\n".join(section(plugin.name, "Metrics"))
-    assert set(re.findall(r"`(bowline_\w+)`", text)) == exported
+    assert set(re.findall(r"`(bowline_\w+)`", text)) == metric_names

@@ -30,7 +30,7 @@ WAITS = ("wait", "waits")
 Pair = tuple[str, str]
 
 
-def documented() -> list[Pair]:
+def documented_pairs() -> list[Pair]:
     rows = re.findall(r"^\| `(\w+)` \| `?(\w+)`? \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     return [(reason, suggestion) for reason, suggestion in rows if reason in {r.value for r in Reason}]
 
@@ -56,18 +56,18 @@ def pairs(source: Path) -> Iterator[tuple[Pair, str]]:
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        given = {keyword.arg: keyword.value for keyword in node.keywords}
-        if called in WAITS and "suggestion" in given:
-            advised = word(given["suggestion"], Suggestion, NONE)
-            if advised:
-                yield (Reason.WAIT_TIMEOUT.value, advised), f"{source.relative_to(ROOT)}:{node.lineno}"
-        if called not in ENDS or not (node.args or node.keywords):
+        function_name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        if function_name in WAITS and "suggestion" in keywords:
+            wait_suggestion = word(keywords["suggestion"], Suggestion, NONE)
+            if wait_suggestion:
+                yield (Reason.WAIT_TIMEOUT.value, wait_suggestion), f"{source.relative_to(ROOT)}:{node.lineno}"
+        if function_name not in ENDS or not (node.args or node.keywords):
             continue
-        reason_at, suggestion_at, default = ENDS[called]
-        placed = dict(enumerate(node.args))
-        reason = word(placed.get(reason_at, given.get("reason")), Reason, default)
-        suggestion = word(placed.get(suggestion_at, given.get("suggestion")), Suggestion, NONE)
+        reason_at, suggestion_at, default = ENDS[function_name]
+        positional = dict(enumerate(node.args))
+        reason = word(positional.get(reason_at, keywords.get("reason")), Reason, default)
+        suggestion = word(positional.get(suggestion_at, keywords.get("suggestion")), Suggestion, NONE)
         if reason and suggestion:
             yield (reason, suggestion), f"{source.relative_to(ROOT)}:{node.lineno}"
 
@@ -84,18 +84,18 @@ NOT_SPELT_OUT = {
 
 @pytest.mark.parametrize(("pair", "place"), FOUND, ids=[place for _, place in FOUND])
 def test_a_terminal_failure_has_the_documented_suggestion(pair: Pair, place: str) -> None:
-    assert pair in documented(), f"{place}: suggests {pair[1]} for {pair[0]}; decide, and write it down"
+    assert pair in documented_pairs(), f"{place}: suggests {pair[1]} for {pair[0]}; decide, and write it down"
 
 
 def test_every_documented_suggestion_is_in_the_code() -> None:
-    assert set(documented()) - {pair for pair, _ in FOUND} <= NOT_SPELT_OUT
+    assert set(documented_pairs()) - {pair for pair, _ in FOUND} <= NOT_SPELT_OUT
 
 
 def test_every_reason_and_suggestion_is_documented_once() -> None:
-    found = documented()
-    assert len(found) == len(set(found))
-    assert {reason for reason, _ in found} == {reason.value for reason in Reason} - {Reason.SUPERSEDED.value}
-    assert {suggestion for _, suggestion in found} == {suggestion.value for suggestion in Suggestion} | {NONE}
+    table = documented_pairs()
+    assert len(table) == len(set(table))
+    assert {reason for reason, _ in table} == {reason.value for reason in Reason} - {Reason.SUPERSEDED.value}
+    assert {suggestion for _, suggestion in table} == {suggestion.value for suggestion in Suggestion} | {NONE}
 
 
 # --- suggestions where several failures meet ---
@@ -169,16 +169,16 @@ def test_the_suggestion_of_a_bindings_outcome(
 
 
 def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
-    gated = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
+    gated_pod = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
     request = decode_bind_request(stored(bind_request(uid="u")))
-    seen = Observed(
+    observation = Observed(
         request,
-        gated,
+        gated_pod,
         NodeView(deleting=False),
         served=frozenset({AllocationKind.REGULAR}),
         times=Times(waited=timedelta(hours=1)),
         live=frozenset(Target),
     )
-    end = decide(seen, Settings(scheduler_names=("bowline",), binding=LIMITS))
+    end = decide(observation, Settings(scheduler_names=("bowline",), binding=LIMITS))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)

@@ -18,7 +18,7 @@ from tests.fault_proxy.faults import (
     SwapEvents,
     WatchFault,
 )
-from tests.fault_proxy.kubeconfig import redirected
+from tests.fault_proxy.kubeconfig import redirect
 from tests.fault_proxy.record import Exchange, Record
 from tests.fault_proxy.rules import Match, Rule, RuleBook
 from tests.fault_proxy.watches import Next, Step, WatchScript
@@ -97,7 +97,7 @@ def test_verbs_that_write() -> None:
 
 class TestMatch:
     @pytest.mark.parametrize(
-        ("match", "covered"),
+        ("match", "is_covered"),
         [
             pytest.param(Match(), True, id="an empty match covers all"),
             pytest.param(Match(("create", "patch")), True, id="one of several verbs"),
@@ -109,8 +109,8 @@ class TestMatch:
             pytest.param(Match(name="other"), False, id="another name"),
         ],
     )
-    def test_covers(self, match: Match, covered: bool) -> None:
-        assert match.covers(BINDING) is covered
+    def test_covers(self, match: Match, is_covered: bool) -> None:
+        assert match.covers(BINDING) is is_covered
 
 
 class TestRuleBook:
@@ -119,7 +119,7 @@ class TestRuleBook:
         return "".join(type(fault).__name__[0] if fault is not None else "." for fault in faults)
 
     @pytest.mark.parametrize(
-        ("rules", "chosen"),
+        ("rules", "faults"),
         [
             pytest.param([Rule(DropBefore())], "DDDDDD", id="always"),
             pytest.param([Rule(DropBefore(), nth=2)], ".D....", id="the second only"),
@@ -133,10 +133,10 @@ class TestRuleBook:
             ),
         ],
     )
-    def test_rules_are_due(self, rules: list[Rule], chosen: str) -> None:
+    def test_rules_are_due(self, rules: list[Rule], faults: str) -> None:
         book = RuleBook()
         book.add(*rules)
-        assert self.choose(book, 6) == chosen
+        assert self.choose(book, 6) == faults
 
     def test_only_what_matches_counts(self) -> None:
         book = RuleBook()
@@ -145,13 +145,13 @@ class TestRuleBook:
         assert self.choose(book, 3) == ".D."
 
     def test_the_same_seed_gives_the_same_faults(self) -> None:
-        chosen = []
+        fault_series = []
         for seed in (1, 1, 2):
             book = RuleBook(seed)
             book.add(Rule(DropBefore(), chance=0.5))
-            chosen.append(self.choose(book, 64))
-        assert chosen[0] == chosen[1] != chosen[2]
-        assert {"D", "."} == set(chosen[0])
+            fault_series.append(self.choose(book, 64))
+        assert fault_series[0] == fault_series[1] != fault_series[2]
+        assert {"D", "."} == set(fault_series[0])
 
     def test_clearing_ends_it(self) -> None:
         book = RuleBook()
@@ -177,7 +177,7 @@ class TestRuleBook:
 
 
 @pytest.mark.parametrize(
-    ("fault", "sent", "then"),
+    ("fault", "output", "then"),
     [
         pytest.param(None, b"aa\nbb\ncc\n", Next.GO_ON, id="undisturbed"),
         pytest.param(CutWatch(1), b"aa\nb", Next.BREAK, id="broken off in the middle of a line"),
@@ -186,7 +186,7 @@ class TestRuleBook:
         pytest.param(SwapEvents(2), b"aa\ncc\nbb\n", Next.GO_ON, id="the second after the third"),
     ],
 )
-def test_a_watch_is_disturbed(fault: WatchFault | None, sent: bytes, then: Next) -> None:
+def test_a_watch_is_disturbed(fault: WatchFault | None, output: bytes, then: Next) -> None:
     script = WatchScript(fault)
     data, last = b"", Next.GO_ON
     for line in (b"aa", b"bb", b"cc"):
@@ -194,7 +194,7 @@ def test_a_watch_is_disturbed(fault: WatchFault | None, sent: bytes, then: Next)
         data, last = data + step.data, step.then
         if last is not Next.GO_ON:
             break
-    assert (data, last) == (sent, then)
+    assert (data, last) == (output, then)
     assert not script.holds
 
 
@@ -254,14 +254,14 @@ class TestKubeconfig:
 
     def test_the_kubeconfig_has_the_proxys_address_and_the_same_credentials(self) -> None:
         text = self.document(tokenFile="token")
-        found = yaml.safe_load(redirected(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA"))
-        assert found["clusters"][0]["cluster"] == {
+        kubeconfig = yaml.safe_load(redirect(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA"))
+        assert kubeconfig["clusters"][0]["cluster"] == {
             "server": "https://proxy:1",
             "certificate-authority-data": base64.b64encode(b"CA").decode(),
         }
-        assert found["users"][0]["user"] == {"tokenFile": "/somewhere/token"}
+        assert kubeconfig["users"][0]["user"] == {"tokenFile": "/somewhere/token"}
 
     def test_a_client_certificate_is_rejected_with_the_remedy(self) -> None:
         text = self.document(**{"client-certificate": "crt", "client-key": "key"})
         with pytest.raises(ValueError, match="give it a ServiceAccount's token"):
-            redirected(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA")
+            redirect(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA")
