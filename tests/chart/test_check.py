@@ -10,7 +10,6 @@ from localcluster.helm import HelmCli
 from tests.chart.presets import EVERYTHING
 from tests.chart.rendering import CHART, Chart, Rendered
 
-
 UNINSTALL = (("Job", "bowline-uninstall"), ("Deployment", "bowline-reconciler"))
 
 
