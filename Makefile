@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-availability check verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-upgrade test-availability check verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ test-node: setup ## Run the chart, shares and failures on a real kubelet and con
 storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
+
+test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m pytest tests/upgrade
 
 test-availability: setup ## Admission while certificates and replicas are replaced, as a table
 	$(BIN)/python -m localcluster assets

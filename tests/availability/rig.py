@@ -25,7 +25,7 @@ NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRET = "bowline-ca"
 _READY_S = 60.0
 # The API server's log line of a call without a response, whether the object is allowed or denied.
-_LOST = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
+LOST_CALL = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
 # The machine was too slow, or a process hung: the one reason that a loaded machine cannot exclude.
 TIMED_OUT = "context deadline exceeded"
 
@@ -89,7 +89,7 @@ class Rig:
 
     def lost_calls(self) -> list[str]:
         """Return the reason of each of the API server's calls without a response so far."""
-        return [match[2] for match in _LOST.finditer(self.cluster.process("kube-apiserver").log.read_text())]
+        return [match[2] for match in LOST_CALL.finditer(self.cluster.process("kube-apiserver").log.read_text())]
 
     def mangle(self, data: Mapping[str, Any] | None) -> None:
         """Overwrite data of the CA's Secret; None removes all of it."""

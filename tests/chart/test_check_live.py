@@ -191,7 +191,8 @@ def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
     """The older chart is this one without a section that it has gained."""
     older = tmp_path / "bowline"
     shutil.copytree(CHART, older)
-    (older / "templates" / "check-job.yaml").unlink()
+    for template in ("check-job.yaml", "uninstall-job.yaml"):
+        (older / "templates" / template).unlink()
     values, schema = (older / name for name in ("values.yaml", "values.schema.json"))
     document = yaml.safe_load(values.read_text(encoding="utf-8"))
     del document["hooks"]

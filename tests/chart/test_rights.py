@@ -9,6 +9,7 @@ from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
 ADMISSION = "admissionregistration.k8s.io"
 RESERVATIONS = "kai-resource-reservation"
+AGENT = "bowline-gpu-agent"
 # role: {(group, resource, object name or ""): verbs}
 TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     ("ClusterRole", "bowline-webhook"): {
@@ -42,6 +43,8 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("coordination.k8s.io", "leases", ""): {"create"},
         ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "list", "watch", "update", "delete"},
     },
+    # While Helm uninstalls the release.
+    ("Role", "bowline-uninstall"): {("apps", "deployments/scale", "bowline-reconciler"): {"patch"}},
     # In the namespace of reservation pods: the reconciler's right to create them, and their own.
     ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},
     ("Role", "bowline-agent"): {("", "pods", ""): {"get", "patch"}},
@@ -49,6 +52,14 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch"},
     },
 }
+
+
+# Also that of the agents of KAI-Scheduler and of earlier versions.
+AGENTS = [(AGENT, RESERVATIONS), (RESERVATIONS, RESERVATIONS)]
+
+
+def accounts(keys: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"kind": "ServiceAccount", "name": name, "namespace": namespace} for name, namespace in keys]
 
 
 def rights(role: Any) -> dict[tuple[str, str, str], set[str]]:
@@ -68,15 +79,15 @@ def test_roles_hold_the_rights_of_the_table_and_no_others(rendered: Rendered) ->
 
 def test_each_account_is_bound_to_its_own_role_only(rendered: Rendered) -> None:
     elsewhere = {
-        "bowline-shares": ("bowline-reconciler", NAMESPACE),
-        "bowline-agent": (RESERVATIONS, RESERVATIONS),
+        "bowline-shares": [("bowline-reconciler", NAMESPACE)],
+        "bowline-uninstall": [("bowline-reconciler", NAMESPACE)],
+        "bowline-agent": AGENTS,
     }
     for binding in rendered.of_kind("RoleBinding", "ClusterRoleBinding"):
         name = binding["metadata"]["name"]
-        account, namespace = elsewhere.get(name, (name, NAMESPACE))
         assert binding["roleRef"]["kind"] == binding["kind"].removesuffix("Binding")
         assert binding["roleRef"]["name"] == name
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+        assert binding["subjects"] == accounts(elsewhere.get(name, [(name, NAMESPACE)]))
 
 
 def test_rights_on_reservation_pods_end_at_their_namespace(rendered: Rendered) -> None:
@@ -89,7 +100,7 @@ def test_the_agent_may_read_nodes_only_with_fake_gpus(chart: Chart) -> None:
     fake = chart.render({"config": {"gpuSharing": {"fakeGPUs": True}}})
     assert rights(fake.get("ClusterRole", "bowline-fake-agent")) == {("", "nodes", ""): {"get"}}
     binding = fake.get("ClusterRoleBinding", "bowline-fake-agent")
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": RESERVATIONS, "namespace": RESERVATIONS}]
+    assert binding["subjects"] == accounts(AGENTS)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +119,16 @@ def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[
 
 
 @pytest.mark.parametrize(
-    ("key", "kind"),
+    ("key", "kind", "name"),
     [
-        pytest.param("createNamespace", "Namespace", id="the namespace"),
-        pytest.param("createServiceAccount", "ServiceAccount", id="the account"),
+        pytest.param("createNamespace", "Namespace", RESERVATIONS, id="the namespace"),
+        pytest.param("createServiceAccount", "ServiceAccount", AGENT, id="the account"),
     ],
 )
-def test_objects_of_another_chart_are_not_created(chart: Chart, key: str, kind: str) -> None:
-    kept = chart.render().get(kind, RESERVATIONS)
-    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert (kind, RESERVATIONS) not in chart.render({"reservation": {key: False}}).by_kind
+def test_objects_of_another_chart_are_not_created(chart: Chart, key: str, kind: str, name: str) -> None:
+    existing = chart.render().get(kind, name)
+    assert existing["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert (kind, name) not in chart.render({"reservation": {key: False}}).by_kind
 
 
 @pytest.mark.parametrize("values", PRESETS)
@@ -192,8 +203,8 @@ def test_the_account_and_label_of_reservation_pods_are_settings(chart: Chart) ->
     rendered = chart.render({"config": {"plugins": [{"name": "gpu_sharing", "args": args}]}})
     assert ("ServiceAccount", "gpu-agent") in rendered.by_kind
     binding = rendered.get("RoleBinding", "bowline-agent")
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "gpu-agent", "namespace": RESERVATIONS}]
+    assert binding["subjects"] == accounts([("gpu-agent", RESERVATIONS), *AGENTS[1:]])
     policy = str(rendered.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods"))
     assert "'reserved'" in policy
-    assert "'gpu-agent'" in policy
+    assert '["gpu-agent","kai-resource-reservation"]' in policy
     assert "['app'] == 'kai-resource-reservation'" not in policy
