@@ -22,6 +22,7 @@ CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 EXCLUDED = "/api/v1/namespaces/kube-public"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 GROUP, SHARING = names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING
+NODE_IP = {"ip": "10.0.0.1"}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "share", "uid": "11111111-2222-4333-8444-555555555555"}
 IMAGE = "registry.example/bowline:0.1.0"
 CONFIG = {"namespaces": {"exclude": ["kube-public"]}}
@@ -117,6 +118,7 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     with installed(chart_cluster, chart.render(VALUES)) as made:
         for path, body in STORED:
             api.post(path, body)
+        api.patch(STATUS, {"status": {"hostIP": NODE_IP["ip"], "hostIPs": [NODE_IP]}})
         yield made
         for path, body in STORED:
             remove(api, f"{path}/{body['metadata']['name']}")
@@ -181,11 +183,27 @@ def binding(annotations: dict[str, str] | None = None, labels: dict[str, str] | 
     return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
 
 
+# Of devices that no driver has offered.
+RESULT = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}
+ALLOCATED = {
+    **claim("users", extended=False, owned=False),
+    "status": {"allocation": {"devices": {"results": [RESULT]}}},
+}
 OF_PLUGINS = {names.PREPARED_FOR: "u", names.RECEIVED_RESOURCE_TYPE: "Fraction", names.NUMA_PLACEMENT_PREDICTED: "[]"}
+STATUS_FIELDS: dict[str, Any] = {
+    "hostIPs": [NODE_IP, {"ip": "fd00::9"}],
+    "observedGeneration": 99,
+    "resize": "InProgress",
+    "allocatedResources": {"cpu": "9"},
+    "resources": {"requests": {"cpu": "9"}},
+}
 RECONCILER_MAY = [
     pytest.param("PATCH", POD, LABELLED, id="label a sharing pod"),
     pytest.param("PATCH", STATUS, {"status": {"conditions": [CONDITION]}}, id="write the condition PodBound"),
     pytest.param("POST", f"{CORE}/configmaps", configmap("new-0"), id="create a share's ConfigMap"),
+    pytest.param(
+        "POST", f"{CORE}/configmaps", configmap("any"), id="create one of any name, of a pod that is not there"
+    ),
     pytest.param("DELETE", f"{CORE}/configmaps/share-0", None, id="delete a share's ConfigMap"),
     pytest.param("DELETE", f"{CORE}/configmaps/older-i0-evar", None, id="delete one of an earlier version"),
     pytest.param("POST", RESERVATIONS, reservation(), id="create a reservation pod"),
@@ -207,6 +225,7 @@ RECONCILER_MAY = [
     pytest.param(
         "PATCH", f"{CLAIMS}/users", metadata(finalizers=[names.RESOURCE_CLAIM_PROTECTION]), id="protect any claim"
     ),
+    pytest.param("PUT", f"{CLAIMS}/users/status", ALLOCATED, id="allocate any claim"),
     pytest.param(
         "PATCH",
         "/api/v1/persistentvolumes/free",
@@ -235,6 +254,10 @@ RECONCILER_MAY_NOT = [
     pytest.param("PATCH", f"{EXCLUDED}/pods/share", LABELLED, "excluded", id="label a pod in an excluded namespace"),
     pytest.param("PATCH", STATUS, metadata(labels={"app": "y"}), "metadata", id="change labels by the status"),
     pytest.param("PATCH", STATUS, {"status": {"podIP": "10.0.0.9"}}, "only the condition", id="change a pod's IP"),
+    *(
+        pytest.param("PATCH", STATUS, {"status": {field: value}}, "only the condition", id=f"change {field}")
+        for field, value in STATUS_FIELDS.items()
+    ),
     pytest.param("PATCH", STATUS, {"status": {"phase": "Failed"}}, "only the condition", id="end a pod"),
     pytest.param("PATCH", STATUS, {"status": {"conditions": [READY]}}, "only the condition", id="make a pod ready"),
     pytest.param(
@@ -325,7 +348,12 @@ RECONCILER_MAY_NOT = [
     pytest.param(
         "POST", f"{CORE}/pods/share/binding", binding({"x": "y"}), "other annotation", id="bind with any annotation"
     ),
-    pytest.param("POST", f"{SYSTEM}/pods/share/binding", binding(), "binds no pod", id="bind in kube-system"),
+    *(
+        pytest.param(
+            "POST", f"/api/v1/namespaces/{name}/pods/share/binding", binding(), "no pod", id=f"bind in {name}"
+        )
+        for name in ("kube-system", "kube-public", "kube-node-lease")
+    ),
     pytest.param("DELETE", f"{RESERVATIONS}/foreign", None, "only reservation", id="delete what is no reservation"),
     pytest.param("PATCH", f"{RESERVATIONS}/own", IMAGE_CHANGED, "spec", id="change the agent's image"),
     pytest.param("POST", CLAIMS, claim("n", extended=False), "extended", id="create any claim"),
@@ -354,6 +382,13 @@ RECONCILER_MAY_NOT = [
     ),
     pytest.param(
         "PATCH",
+        "/api/v1/persistentvolumes/free",
+        {"spec": {"capacity": {"storage": "9Gi"}}},
+        "claimRef",
+        id="enlarge a volume",
+    ),
+    pytest.param(
+        "PATCH",
         f"{CORE}/persistentvolumeclaims/data",
         metadata(labels={"a": "b"}, annotations={names.SELECTED_NODE: "n"}),
         "selected-node",
@@ -374,6 +409,14 @@ def test_a_stolen_token_of_the_reconciler_cannot(
     denial = policies.denial(policies.as_user(RECONCILER), method, path + DRY, body)
     assert "the reconciler" in denial, "the request was allowed"
     assert named in denial
+
+
+def test_by_the_status_of_a_claim_nothing_else_of_it_changes(policies: Policies) -> None:
+    """No policy covers the status: the API server itself ignores the rest."""
+    body = {**ALLOCATED, "metadata": {"name": "users", "labels": {"a": "b"}, "finalizers": ["x.example/y"]}}
+    stored = policies.as_user(RECONCILER).request("PUT", f"{CLAIMS}/users/status{DRY}", body)
+    assert "labels" not in stored["metadata"]
+    assert "finalizers" not in stored["metadata"]
 
 
 OWN, NEXT = f"{RESERVATIONS}/own", f"{RESERVATIONS}/next"

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
 from localcluster.pair import Pair
 from shared.api import names
+from tests.chart.policies import RECONCILER
 from tests.live import Live
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.sharing import Shares
@@ -73,14 +75,34 @@ def until_created(live: Live, name: str, *, created: bool, output: str = "") -> 
     live.until(f"a wrong pod is {'created' if created else 'denied'}", found)
 
 
+def until_own_account(live: Live, *, denied: bool) -> None:
+    """Wait until the reconciler's account is denied another label of a pod by its policy, or is not."""
+    client = live.cluster.api_as(RECONCILER)
+    path = f"/api/v1/namespaces/{live.namespace}/pods/own-account?dryRun=All"
+    if live.not_found(path):
+        live.create_pod("own-account")
+
+    def matches() -> bool:
+        try:
+            client.patch(path, {"metadata": {"labels": {"app": "x"}}})
+        except ApiError as error:
+            return denied and "bowline-reconciler-pods" in str(error)
+        return not denied
+
+    live.until(f"the reconciler's account is {'limited' if denied else 'not limited'}", matches)
+    client.close()
+
+
 def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live: Live) -> None:
     until_created(live, "before", created=False)
     notes = live.pair.upgrade()
     command = re.search(r"kubectl (delete validatingwebhookconfigurations,\S+ -l \S+)", notes)
     assert command, "the notes contain the command"
+    until_own_account(live, denied=True)
     live.cluster.kubectl(*shlex.split(command[1]))
     assert present(live) == []
     until_created(live, "without", created=True)
+    until_own_account(live, denied=False)
     # Every other pod is bound as before; a sharing pod was not prepared, and its request reports that.
     live.create_pod("plain")
     live.request_bind("plain")
@@ -93,6 +115,7 @@ def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live:
     # Back through Warn, so that nothing is denied while no webhook is ready.
     switch(live, "Warn")
     until_created(live, "warned", created=True, output="Warning: ")
+    until_own_account(live, denied=True)
     switch(live, "Enforce")
     until_created(live, "after", created=False)
     shares.share("prepared", "g")

@@ -10,7 +10,7 @@ from shared.api import names
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
 
-CORE = "/api/v1/namespaces/default"
+CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 TENANT, BINDER = "tenant", "system:serviceaccount:kai-scheduler:binder"
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 NAMESPACES = "system:serviceaccount:kube-system:namespace-controller"
@@ -76,6 +76,7 @@ DENIED = [
     pytest.param(
         TENANT, "POST", f"{CORE}/pods", pod("new", {SHARING: "no"}), SHARING, id="a new pod marked as sharing"
     ),
+    pytest.param(TENANT, "POST", f"{SYSTEM}/pods", pod("new", {GROUP: "g"}), GROUP, id="a group in kube-system"),
     pytest.param(TENANT, "PATCH", POD, labels({GROUP: None}), GROUP, id="leaving a group"),
     pytest.param(
         TENANT, "PATCH", POD, labels({GROUPS: None, SHARING: None}), GROUPS, id="leaving one of several groups"
@@ -116,6 +117,7 @@ ALLOWED = [
     pytest.param(
         TENANT, "PATCH", RESERVATION, {"metadata": {"annotations": {"other": "y"}}}, id="another annotation"
     ),
+    pytest.param(TENANT, "DELETE", RESERVATION, None, id="deleting a reservation pod, which RBAC must prevent"),
     pytest.param(AGENT, "PATCH", RESERVATION, DEVICE, id="the device by an agent, which has a policy of its own"),
     pytest.param(RECONCILER, "PATCH", POD, labels({GROUP: "h", GROUPS: None}), id="the reconciler changes groups"),
     pytest.param(RECONCILER, "DELETE", MAP, None, id="the reconciler deletes a share's ConfigMap"),

@@ -69,8 +69,8 @@ CASES = [
     pytest.param(
         {"admission": {"mode": "Warn"}},
         NAMESPACE,
-        {"--set admission.mode=Enforce", EMERGENCY},
-        {ONE},
+        {"no user's object is denied", "--set admission.mode=Enforce", EMERGENCY},
+        {ONE, "nothing is denied"},
         id="warn",
     ),
     pytest.param(

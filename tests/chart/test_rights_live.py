@@ -17,6 +17,9 @@ LEASES = "coordination.k8s.io:leases"
 RESERVED = {"namespace": "kai-resource-reservation"}
 MAY = [
     pytest.param(WEBHOOK, "patch", ADMISSION, {"name": WEBHOOK}, True, id="the webhook writes its own CA"),
+    pytest.param(
+        WEBHOOK, "patch", MUTATING, {"name": WEBHOOK}, True, id="the webhook writes it for its mutations too"
+    ),
     pytest.param(WEBHOOK, "patch", ADMISSION, {"name": "other"}, False, id="the webhook writes no other one"),
     pytest.param(WEBHOOK, "create", ADMISSION, {}, False, id="the webhook creates no configuration"),
     pytest.param(WEBHOOK, "patch", MUTATING, {"name": "other"}, False, id="the webhook patches no mutating one"),
@@ -59,11 +62,19 @@ MAY = [
     pytest.param(RECONCILER, "delete", ":pods", {}, False, id="the reconciler deletes no pod"),
     pytest.param(RECONCILER, "delete", ":pods", RESERVED, True, id="the reconciler deletes reservation pods"),
     pytest.param(RECONCILER, "get", ":configmaps", {}, True, id="it writes the ConfigMaps of a share"),
+    pytest.param(RECONCILER, "get", ":configmaps", {"namespace": "kube-system"}, True, id="it reads any ConfigMap"),
     pytest.param(RECONCILER, "list", ":configmaps", {}, False, id="the reconciler lists no ConfigMaps"),
     pytest.param(
         RECONCILER, "create", f"{names.GROUP}:bindrequests", {}, False, id="the reconciler creates no requests"
     ),
     pytest.param(RECONCILER, "patch", f"{names.GROUP}:bindrequests/status", {}, True, id="it reports on them"),
+    pytest.param(RECONCILER, "delete", f"{names.GROUP}:bindrequests", {}, True, id="it deletes finished requests"),
+    pytest.param(
+        RECONCILER, "update", "resource.k8s.io:resourceclaims/status", {}, True, id="it allocates any claim"
+    ),
+    pytest.param(RECONCILER, "create", "events.k8s.io:events", {}, True, id="it creates events in any namespace"),
+    pytest.param(RECONCILER, "create", LEASES, {"namespace": NAMESPACE}, True, id="it creates Leases of any name"),
+    pytest.param(RECONCILER, "create", LEASES, {}, False, id="it creates no Lease in another namespace"),
     pytest.param(
         RECONCILER, "update", LEASES, {"name": RECONCILER, "namespace": NAMESPACE}, True, id="it renews its Lease"
     ),

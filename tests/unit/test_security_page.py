@@ -1,0 +1,105 @@
+"""Every claim of docs/security.md names tests that exist, or states why none can.
+
+A claim is a row of a table or an item of a list. A test is written ``path::function`` or ``path::function[case]``.
+The path is below ``tests/`` or, for a plugin's own tests, below the repository. ``::function`` repeats the last.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "security.md"
+CITED = re.compile(r"`([\w./]*)::(\w+)(?:\[([^\]]+)\])?`")
+UNTESTED = re.compile(r"\bnot tested: \w")
+
+
+def claims(text: str) -> Iterator[str]:
+    """Yield each row of a table, without its head, and each item of a list, with the lines that continue it."""
+    item, was_row = "", False
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("  ") and item:
+            item += line
+            continue
+        if item:
+            yield item
+        item = line if line.startswith("- ") else ""
+        is_row = line.startswith("|")
+        if is_row and was_row and not line.startswith("|---"):
+            yield line
+        was_row = is_row
+
+
+def citations(text: str) -> list[tuple[str, str, str]]:
+    """Return path, function and case of every test that the text names."""
+    cited: list[tuple[str, str, str]] = []
+    for path, function, case in CITED.findall(text):
+        cited.append((path or (cited[-1][0] if cited else ""), function, case))
+    return cited
+
+
+def is_test(path: str, function: str, case: str) -> bool:
+    """Return whether a file of tests has such a function and, if one is named, a case with this id."""
+    files = [file for file in (ROOT / "tests" / path, ROOT / path) if file.is_file()]
+    if not files or not function.startswith("test_"):
+        return False
+    nodes = list(ast.walk(ast.parse(files[0].read_text())))
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    ids = {
+        node.value.value
+        for node in nodes
+        if isinstance(node, ast.keyword) and node.arg == "id"
+        if isinstance(node.value, ast.Constant)
+    }
+    return function in functions and (not case or case in ids)
+
+
+def test_every_claim_names_a_test_or_states_why_there_is_none() -> None:
+    text = PAGE.read_text()
+    bare = [claim for claim in claims(text) if not citations(claim) and not UNTESTED.search(claim)]
+    assert len(list(claims(text))) > 40
+    assert bare == []
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    cited = [name for line in [*claims(PAGE.read_text()), PAGE.read_text()] for name in citations(line)]
+    assert len(set(cited)) > 40
+    assert "test_" not in CITED.sub("", PAGE.read_text()), "a name that is not written as above"
+    assert sorted({name for name in cited if not is_test(*name)}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("| a | b |\n|---|---|\n| x | `t.py::test_x` |\n| y | z |\n", [True, False], id="rows"),
+        pytest.param("- x\n  (`t.py::test_x`)\n- y\n\ntext\n", [True, False], id="items"),
+        pytest.param("- x (not tested: it is advice)\n- not tested\n", [True, False], id="reasons"),
+    ],
+)
+def test_a_claim_without_a_test_is_recognized(text: str, expected: list[bool]) -> None:
+    assert [bool(citations(claim) or UNTESTED.search(claim)) for claim in claims(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("cited", "expected"),
+    [
+        pytest.param(
+            "`unit/test_house.py::test_names_of_tests_are_short_and_in_plain_english`", True, id="a function"
+        ),
+        pytest.param(
+            "`tests/unit/test_security_page.py::test_a_stale_name_is_recognized[a function]`", True, id="a case"
+        ),
+        pytest.param(
+            "`unit/test_security_page.py::test_a_stale_name_is_recognized[no case]`", False, id="another case"
+        ),
+        pytest.param("`unit/test_house.py::test_of_yesterday`", False, id="another function"),
+        pytest.param("`unit/test_of_yesterday.py::test_x`", False, id="another file"),
+        pytest.param("`unit/test_house.py::documents`", False, id="no test"),
+    ],
+)
+def test_a_stale_name_is_recognized(cited: str, expected: bool) -> None:
+    (name,) = citations(cited)
+    assert is_test(*name) is expected
