@@ -303,7 +303,8 @@ def unused_reservations(
     request needs the group.
 
     A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
-    does not either: claims and requests show whether it will be bound, a label alone does not.
+    does not either: claims and requests show whether it will be bound, a label alone does not. A pod that was deleted
+    with force is not listed, so it uses none (decision 169).
     """
     return [
         reservation
