@@ -65,6 +65,7 @@ class Caller(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self.took: list[float] = []
         self.first = b""
+        self.warm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._request = request
         self._transport: asyncio.Transport | None = None
@@ -91,10 +92,12 @@ class Caller(asyncio.Protocol):
         length = int(head[start + len(_LENGTH) :].split(b"\r\n", 1)[0])
         if len(self._buffer) < head_end + len(_HEAD_END) + length:
             return
+        body, self._buffer = self._buffer[head_end + len(_HEAD_END) :], b""
+        if not self.warm.done():
+            self.first = body
+            self.warm.set_result(None)
+            return
         self.took.append(time.perf_counter() - self._sent_at)
-        if not self.first:
-            self.first = self._buffer[head_end + len(_HEAD_END) :]
-        self._buffer = b""
         if self._last:
             self._complete()
         else:
@@ -121,8 +124,9 @@ class Caller(asyncio.Protocol):
             self._transport.close()
 
     def _fail(self, error: Exception) -> None:
-        if not self.end.done():
-            self.end.set_exception(error)
+        future = self.end if self.warm.done() else self.warm
+        if not future.done():
+            future.set_exception(error)
         if self._transport is not None:
             self._transport.close()
 
@@ -143,6 +147,9 @@ async def load(target: Target) -> Measured:
                 lambda: Caller(head.encode() + body), target.host, target.port, ssl=trust
             )
             callers.append(caller)
+            # Not measured. A server may close connections that have sent nothing.
+            caller.send()
+            await caller.warm
     cpu, server, began = time.process_time(), _cpu_s(target.server), time.perf_counter()
     for caller in callers:
         caller.send()

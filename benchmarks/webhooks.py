@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -48,6 +48,7 @@ KAI, BOWLINE, OTHER = "KAI-Scheduler", "Bowline", "other checkout"
 # The budgets of Bowline's rate divided by KAI-Scheduler's, and of its 99th percentile.
 BUDGETS = {"mutate": ">= 2.20", "validate": ">= 1.00"}
 LARGEST_BUDGET = "<= 50 ms"
+OPEN_HEADS, API_CONNECTIONS = 620, 25
 _HOST = "127.0.0.1"
 _READY_S, _LOADER_SLACK_S = 60.0, 60.0
 _MIB = 2**20
@@ -111,6 +112,7 @@ def compare(
             contestants.append(stack.enter_context(_bowline(checkout, folder, ca, OTHER)))
         reviews = {"mutate": bodies["mutate", SHARE], "validate": _mutate(bodies["validate", SHARE])}
         _rounds(contestants, ca, reviews, sizes, report)
+        _beside_open_heads(contestants[1], ca, reviews["validate"], sizes, report)
         _worst(contestants[1], ca, sizes, report)
 
 
@@ -147,6 +149,31 @@ def _add(report: Report, name: str, figures: Sequence[Measured], against: str, b
         values = tuple(column(figure) for figure in figures)
         comparison = f"{against}{suffix}" if against else ""
         report.add(Figure(f"{name}{suffix}", unit, values, comparison, limit if is_ours else ""))
+
+
+# --- beside callers without bodies ---
+
+
+def _beside_open_heads(bowline: Contestant, ca: str, body: bytes, sizes: WebhookSizes, report: Report) -> None:
+    """Time reviews, none of which may fail, while other connections of the same address never complete a body."""
+    target = Target(
+        bowline.port, ca, bowline.paths["validate"], body.decode(), API_CONNECTIONS, sizes.seconds, _last()
+    )
+    heads = replace(target, connections=OPEN_HEADS)
+    argv = [sys.executable, "-m", "benchmarks.open_heads"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as callers:
+        try:
+            if callers.stdin is None or callers.stdout is None:
+                raise RuntimeError("the callers have no pipes")
+            callers.stdin.write(json.dumps(asdict(heads)))
+            callers.stdin.close()
+            if callers.stdout.readline() != "open\n":
+                raise RuntimeError("the callers without bodies have ended")
+            values = tuple(run_load(target).p99_ms for _ in range(sizes.rounds))
+        finally:
+            callers.kill()
+    name = f"{BOWLINE}: validate beside {OPEN_HEADS} open heads, p99"
+    report.add(Figure(name, "ms", values, "", "<= 1000 ms"))
 
 
 # --- the worst permitted load ---

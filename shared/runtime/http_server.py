@@ -8,10 +8,11 @@ closed when there are too many. Every limit applies per listener, and is shared 
 - ``connections``: connections whose handshake is complete.
 
 At the limit of connections, the one is closed that has been without a complete request for the longest time,
-whichever peer it is of: a caller that sends heads without bodies displaces no caller that completes its requests. If
-every request is complete, the peer with the most connections loses the one that has been idle for the longest time,
-or its newest one if all are busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not
-read, and it must read within ``write_s``. No response names the software. Decision 140.
+whichever peer it is of: a caller that sends heads without bodies displaces no caller that completes its requests. A
+request that was answered before its body arrived is not complete: such connections linger. If every
+request is complete, the peer with the most connections loses the one that has been idle for the longest time, or its
+newest one if all are busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not read, and
+it must read within ``write_s``. No response names the software. Decision 140.
 """
 
 import asyncio
@@ -291,7 +292,8 @@ class HttpServer:
             response = await self._handler(request)
         finally:
             connection.is_busy = False
-            self._incomplete.pop(connection, None)
+            if request.content.is_eof():
+                self._incomplete.pop(connection, None)
             self._connections.renew(connection.peer, connection)
             self._requests.done()
         response.headers["Server"] = _SERVER

@@ -1,0 +1,77 @@
+"""Which connection the bounded server closes when there are too many, with real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from shared.runtime.address import ListenAddress
+from shared.runtime.http_server import HttpServer, ServerLimits
+
+LIMITS = ServerLimits(connections=4, linger_s=60)
+HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+
+
+async def respond(request: web.BaseRequest) -> web.StreamResponse:
+    """Respond 200 to a request whose body is complete, and 408 to others, without waiting for the rest."""
+    if request.content.is_eof():
+        return web.Response(status=200)
+    response = web.Response(status=408)
+    response.force_close()
+    return response
+
+
+class Callers:
+    """Connections to the server, which are closed at the end of the test."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def send(self, text: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send the text on a new connection."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self.writers.append(writer)
+        writer.write(text)
+        return reader, writer
+
+
+@pytest.fixture
+async def callers() -> AsyncIterator[Callers]:
+    server = HttpServer(respond, LIMITS)
+    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
+    yield callers
+    for writer in callers.writers:
+        writer.close()
+    await server.stop(0)
+
+
+async def status(reader: asyncio.StreamReader) -> int:
+    """Return the status of the next response, 0 if the connection was closed."""
+    line = await reader.readline()
+    if line:
+        await reader.readuntil(b"\r\n\r\n")
+    return int(line.split()[1]) if line else 0
+
+
+async def test_late_requests_are_displaced_before_a_new_caller(callers: Callers) -> None:
+    """The server waits ``linger_s`` for the rest of a body, so such connections can hold every place."""
+    late_callers = [await callers.send(HEAD) for _ in range(LIMITS.connections)]
+    assert [await status(reader) for reader, _ in late_callers] == [408] * LIMITS.connections
+    reader, writer = await callers.send(b"")
+    for _ in range(LIMITS.connections - 1):
+        assert await status((await callers.send(HEAD))[0]) == 408
+    writer.write(HEAD + b"{}")
+    assert await status(reader) == 200
+
+
+async def test_incomplete_requests_displace_no_caller_that_completes_one(
+    callers: Callers,
+) -> None:
+    reader, writer = await callers.send(HEAD + b"{}")
+    assert await status(reader) == 200
+    for _ in range(3 * LIMITS.connections):
+        await callers.send(HEAD)
+    writer.write(HEAD + b"{}")
+    assert await status(reader) == 200
