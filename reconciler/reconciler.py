@@ -98,7 +98,7 @@ class Reconciler:
     def cancel_if_withdrawn(self, key: ObjectKey) -> None:
         """Cancel a running attempt before its point of no return if, by the caches, its request was withdrawn."""
         state = self.states.get(key)
-        running = state.running if state is not None else None
+        running = state.attempt.running if state is not None else None
         if running is None or running.past_point:
             return
         if not self.informers.still_wanted(running.request, running.node_uid):
@@ -110,7 +110,7 @@ class Reconciler:
             return False  # bound by this process, and queued with low priority
         state, cached = self.states.get(key), self.informers.request(key)
         # Events of the request's own completion: two follow every bind.
-        return state is None or not state.done or cached is None or cached.uid != state.uid
+        return state is None or not state.is_finished or cached is None or cached.uid != state.uid
 
     def on_delete(self, key: ObjectKey, is_queued: bool) -> bool:
         """Handle that a request has left the watch (it may still exist); return whether to enqueue it.
@@ -121,11 +121,12 @@ class Reconciler:
         state = self.states.get(key)
         if state is None:
             return True
-        if state.running is not None and not state.running.past_point:
-            state.running.cancelled.set()
-        if state.done and not is_queued:
+        running = state.attempt.running
+        if running is not None and not running.past_point:
+            running.cancelled.set()
+        if state.is_finished and not is_queued:
             self.states.drop(key)
-        return not state.done
+        return not state.is_finished
 
     # --- leadership ---
 
@@ -138,8 +139,8 @@ class Reconciler:
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
         for state in self.states.values():
-            if state.running is not None:
-                state.running.withdraw()
+            if state.attempt.running is not None:
+                state.attempt.running.withdraw()
 
     async def end(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""
@@ -157,32 +158,34 @@ class Reconciler:
         cached, state = self.informers.request(key), self.states.get(key)
         # A state of another UID belongs to the previous request of that name.
         own = state if state is not None and (cached is None or cached.uid == state.uid) else None
-        if own is not None and own.done:
+        if own is not None and own.is_finished:
             if cached is None:
                 # It has left the watch; no further event follows.
                 self.states.drop(key)
             return DONE
-        latest = own.latest(cached) if own is not None else cached
+        latest, needs_live_read = cached, False
+        if own is not None:
+            own.overlay.observe(cached)
+            latest, needs_live_read = own.overlay.latest(cached), own.overlay.needs_live_read
         bound = self.deferred.pop(key)
         if bound is not None and own is not None and is_resumable(latest):
             self.observation.on_decision(latest, Complete())
             return await self.completer.complete(bound.context.with_request(latest), own, bound.started)
-        is_stale = key in self._stale or (own is not None and own.needs_live_read)
-        snapshot, action = await self.reader.read(key, latest, is_stale)
+        snapshot, action = await self.reader.read(key, latest, needs_live_read or key in self._stale)
         self._stale.discard(key)
-        request = snapshot.found if isinstance(snapshot.found, BindRequest) else None
+        request = snapshot.lookup if isinstance(snapshot.lookup, BindRequest) else None
         if state is not None and (request is None or request.uid != state.uid):
             # A request that moved to another shard keeps its side effects: its finalizer hands them over.
-            pending = await self._release(key, state, roll_back=snapshot.found is not Absent.ELSEWHERE)
+            pending = await self._release(key, state, roll_back=snapshot.lookup is not Absent.ELSEWHERE)
             if pending is not None:
                 return pending
             self.states.drop(key)
         if request is None:
             return DONE
-        state = self.states.of(request)
-        state.needs_live_read = False
+        state = self.states.ensure(request)
+        state.overlay.confirm()
         if Target.REQUEST in snapshot.live and cached is not None and cached.uid == request.uid:
-            state.replaces(cached, request)
+            state.overlay.replace(cached, request)
         self.observation.on_decision(request, action)
         return await self._execute(action, snapshot, state)
 
@@ -200,13 +203,13 @@ class Reconciler:
             case DropFinalizer():
                 return await self.completer.drop_finalizer(request, state)
             case SetOwner():
-                state.attempting = True
+                state.attempt.begin()
                 await self.writer.set_owner(request, action.pod_uid)
                 return REQUEUE
             case Wait():
                 return await self.waits.wait(request, state, action)
             case RequeueAfter():
-                if request.failed_attempts and not action.why and state.retry_at is None:
+                if request.failed_attempts and not action.why and state.attempt.retry_at is None:
                     # From here on the monotonic clock counts.
                     self.timing.delay_retry(state, action.after)
                 return Result(action.after, keeps_failures=True)
@@ -220,15 +223,16 @@ class Reconciler:
         pending = await self._release(request.key, state, roll_back=True)
         if pending is not None:
             return pending
-        state.close()
+        state.finish()
         if self.informers.request(request.key) is None:
             self.states.drop(request.key)  # no watch will report its deletion
         return DONE
 
     async def _release(self, key: ObjectKey, state: RequestState, *, roll_back: bool) -> Result | None:
         """Roll back what a request has left that no finalizer holds; returns when to continue, None at the end."""
-        if state.side_effects is not None and roll_back:
-            orphan = self.reader.from_cache(key, state.side_effects)
+        side_effects = state.rollback.side_effects
+        if side_effects is not None and roll_back:
+            orphan = self.reader.from_cache(key, side_effects)
             pending = await self.completer.roll_back_orphan(orphan, state)
             if pending is not None:
                 return pending
@@ -244,8 +248,8 @@ class Reconciler:
         if state is not None and not isinstance(error, InfrastructureError):
             # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
             # read.
-            state.needs_live_read = True
-        if self.failures.note(key, retry_after).own and state is not None and not state.done:
+            state.overlay.invalidate()
+        if self.failures.note(key, retry_after).own and state is not None and not state.is_finished:
             try:
                 result = await self._report(key, state, why)
             except KubeError as unreported:
@@ -257,11 +261,11 @@ class Reconciler:
 
     async def _report(self, key: ObjectKey, state: RequestState, why: str) -> Result | None:
         """Count a failed attempt if one was in progress; otherwise report only why the request is not complete."""
-        attempting, state.attempting = state.attempting, False
-        request = state.latest(self.informers.request(key))
+        was_attempting = state.attempt.end()
+        request = state.overlay.latest(self.informers.request(key))
         if request is None or request.uid != state.uid or request.deleting:
             return None
-        if attempting:
+        if was_attempting:
             return await self.attempts.interrupted(self.reader.from_cache(key, request), state, why)
         await self.completer.report_blocked(request, state, why)
         return None

@@ -14,7 +14,7 @@ from reconciler.binding.deferred import DEFER, DeferredBind, DeferredCompletions
 from reconciler.binding.pod_conditions import PodConditions
 from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import Result, TransientFailures
-from reconciler.binding.state import NO_WAIT, RequestState, Running, Unpersisted, WaitState
+from reconciler.binding.state import RequestState, Running
 from reconciler.binding.timing import Timing
 from reconciler.binding.waits import Waits
 from reconciler.binding.writer import Writer
@@ -60,18 +60,19 @@ class AttemptRunner:
         ``has_side_effects``: the attempt may leave side effects, so the finalizer is added first.
         """
         request = snapshot.request
-        unpersisted = state.unpersisted
-        if unpersisted is not None and unpersisted.failed_before == request.failed_attempts:
+        pending = state.attempt.pending_outcome
+        if pending is not None and pending.failed_before == request.failed_attempts:
             # The failure must be counted before the next attempt starts.
-            return await self._act(self.reader.context(snapshot), snapshot, state, unpersisted.outcome)
-        state.unpersisted = None
-        state.attempting = True
+            return await self._act(self.reader.context(snapshot), snapshot, state, pending.outcome)
+        state.attempt.confirm()
+        state.attempt.begin()
         started = self.clock.now()
         if has_side_effects:
-            snapshot.found = state.side_effects = await self._hold(request, state)
-            state.rolled_back = False
+            request = await self._hold(request, state)
+            state.rollback.expect(request)
+            snapshot = replace(snapshot, lookup=request)
         ctx = self.reader.context(snapshot)
-        status = await self._bind(ctx, snapshot, state)
+        status, snapshot = await self._bind(ctx, snapshot, state)
         return await self._ended(ctx, snapshot, state, Outcome(status, started))
 
     async def interrupted(self, snapshot: Snapshot, state: RequestState, why: str) -> Result:
@@ -94,40 +95,41 @@ class AttemptRunner:
         """Return the request with the finalizer added and, after a change of leader, fenced."""
         if not has_finalizer(request):
             return await self.writer.add_finalizer(request)
-        if state.side_effects is None and self.completer.may_predate_term(request):
+        if state.rollback.side_effects is None and self.completer.may_predate_term(request):
             # Fence the previous leader: a new resourceVersion makes any status write that it still has in flight fail
             # with a Conflict. Such a write would not describe what is prepared from here on.
             return await self.writer.fence(request)
         return request
 
-    async def _bind(self, ctx: BindContext, snapshot: Snapshot, state: RequestState) -> Status:
-        """Run the attempt and return its status; OK only if the pod is known to be on its node."""
+    async def _bind(self, ctx: BindContext, snapshot: Snapshot, state: RequestState) -> tuple[Status, Snapshot]:
+        """Run the attempt; return its status, OK only if the pod is on its node, and the snapshot after it."""
         request = snapshot.request
         node_uid = self.informers.node_uid(request.selected_node)
-        running = state.running = Running(request, node_uid, ctx.cancelled, ctx.posts)
+        running = Running(request, node_uid, ctx.cancelled, ctx.posts)
+        state.attempt.run(running)
         try:
             status = await self._run_points(ctx, running)
         finally:
-            state.running = None
-            state.prepared = state.prepared or running.past_point
-            if ctx.posts.last_unknown is not None:
-                state.unacknowledged_at = ctx.posts.last_unknown
-        snapshot.live.clear()  # read before the attempt
+            state.attempt.stop()
+            if running.past_point:
+                state.rollback.prepare()
+        snapshot = replace(snapshot, live=frozenset())  # read before the attempt
         is_ok = status.code is Code.OK
-        may_be_unknown = (running.past_point and not ctx.posts.rejected) or state.unacknowledged_at is not None
+        is_unacknowledged = state.attempt.unacknowledged_at is not None
+        may_be_unknown = (running.past_point and not ctx.posts.rejected) or is_unacknowledged
         if ctx.posts.acknowledged if is_ok else not may_be_unknown:
-            return status
+            return status, snapshot
         # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind
         # plugin has sent a Binding of its own.
-        await self.reader.read_live(snapshot, Target.POD)
+        snapshot = await self.reader.read_live(snapshot, Target.POD)
         if is_bound_as_asked(request, snapshot.pod_view):
-            return status if is_ok else Status.ok()
+            return status if is_ok else Status.ok(), snapshot
         if not is_ok:
-            return status
+            return status, snapshot
         # A call that the plugin has sent may still take effect.
-        state.unacknowledged_at = self.clock.monotonic()
+        state.attempt.doubt(self.clock.monotonic())
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
-        return Status.retry(why).from_plugin(status.plugin)
+        return Status.retry(why).from_plugin(status.plugin), snapshot
 
     async def _run_points(self, ctx: BindContext, running: Running) -> Status:
         """Call the plugins up to the Binding."""
@@ -136,12 +138,12 @@ class AttemptRunner:
             return status
         if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
             return WITHDRAWN
-        running.past_point = True
+        running.pass_point()
         return await self.runner.run_bind(ctx)
 
     async def _act(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
         """Classify the attempt's outcome and execute the action. ``ctx``: the attempt's context, as for post_bind."""
-        state.attempting = False
+        state.attempt.end()
         request = snapshot.request
         times = self.timing.times(request) if outcome.status.code is Code.WAIT else Times()
         action = classify_outcome(request, outcome, self.limits, self.jitter(), times, self.clock.now())
@@ -151,20 +153,20 @@ class AttemptRunner:
                     return DEFER
                 return await self.completer.complete(ctx, state, outcome.started)
             case Fail():
-                state.unpersisted = Unpersisted(outcome, request.failed_attempts)
+                state.attempt.keep(outcome, request.failed_attempts)
                 return await self.completer.fail(snapshot, state, action)
             case RetryAt():
-                state.unpersisted = Unpersisted(outcome, request.failed_attempts)
+                state.attempt.keep(outcome, request.failed_attempts)
                 return await self._retry(snapshot, state, action)
             case Wait():
                 # If the wait had expired but its failure could not be written, and the plugin waits again, nothing
                 # has failed.
-                state.unpersisted = None
+                state.attempt.confirm()
                 return await self.waits.wait(request, state, action)
             case TransientFailure():
                 return self.failures.requeue(request.key, action.why, action.after)
             case RequeueNow():
-                state.needs_live_read = True
+                state.overlay.invalidate()
                 return self.failures.requeue(request.key, "the attempt was withdrawn")
             case _:
                 assert_never(action)
@@ -173,9 +175,8 @@ class AttemptRunner:
         """Count and report the failed attempt; the next one follows after a pause."""
         request, pod = snapshot.request, snapshot.named_pod
         await self.writer.write_report(request, retry.report, on_pod=pod is not None)
-        state.unpersisted = None
-        # A wait in the next attempt is a new one.
-        state.wait = WaitState(cause=NO_WAIT)
+        state.attempt.confirm()
+        state.wait.end()
         self.timing.delay_retry(state, retry.pause)
         if pod is not None and retry.report.condition is not None:
             self.conditions.report(pod, retry.report.condition)

@@ -79,7 +79,7 @@ class Completer:
         if request is None:
             return await self._close(ctx.request, state)
         now = self.clock.now()
-        prepared = preparation(request, state.prepared, not state.rolled_back, ctx.pod)
+        prepared = preparation(request, state.rollback.is_prepared, not state.rollback.is_complete, ctx.pod)
         report = success_report(request, prepared, ctx.pod, started, now, bound_events=self.limits.bound_events)
         await self.writer.write_report(request, report, on_pod=ctx.pod is not None)
         if ctx.pod is not None and report.condition is not None:
@@ -93,12 +93,13 @@ class Completer:
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
         """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""
         request = snapshot.request
-        may_have_effects = has_finalizer(request) or state.side_effects is not None or is_rollback_incomplete(request)
-        may_be_in_flight = state.unacknowledged_at is not None or self.may_predate_term(request)
+        has_effects = has_finalizer(request) or state.rollback.side_effects is not None
+        may_have_effects = has_effects or is_rollback_incomplete(request)
+        may_be_in_flight = state.attempt.unacknowledged_at is not None or self.may_predate_term(request)
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:
             # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
             if Target.POD not in snapshot.live:
-                await self.reader.read_live(snapshot, Target.POD)
+                snapshot = await self.reader.read_live(snapshot, Target.POD)
             if is_bound_as_asked(request, snapshot.pod_view):
                 return await self.complete(self.reader.context(snapshot), state)
         pending = self._writes_in_flight(snapshot, state)
@@ -106,9 +107,9 @@ class Completer:
             pending = await self._roll_back(snapshot, state, Status.fatal(fail.message, fail.reason), fail)
         if pending is not None:
             return pending
-        released = await self.writer.drop_finalizer(request)
-        if released is not None:
-            await self._report_failed(released, snapshot, state, fail)
+        without_finalizer = await self.writer.drop_finalizer(request)
+        if without_finalizer is not None:
+            await self._report_failed(without_finalizer, snapshot, state, fail)
         return await self._close(request, state)
 
     async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
@@ -127,7 +128,7 @@ class Completer:
 
     async def roll_back_orphan(self, snapshot: Snapshot, state: RequestState) -> Result | None:
         """Roll back the side effects of a request that was released without a rollback; None if none are left."""
-        await self.reader.read_live(snapshot, Target.POD)
+        snapshot = await self.reader.read_live(snapshot, Target.POD)
         if is_bound_as_asked(snapshot.request, snapshot.pod_view):
             return None
         why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
@@ -140,8 +141,7 @@ class Completer:
 
     async def report_blocked(self, request: BindRequest, state: RequestState, why: str) -> None:
         """Report in status and event what keeps the request from completing, other than a failed attempt."""
-        if why != state.blocked:
-            state.blocked = why
+        if state.rollback.block(why):
             self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
         if request.phase is Phase.PENDING:
             await self.writer.patch_status(request, blocked_status(request, why, self.clock.now()))
@@ -162,35 +162,33 @@ class Completer:
         scheduler waits for the result.
         """
         ctx = self.reader.context(snapshot)
-        done = await self.runner.run_rollback(ctx, why)
-        if done.code is Code.OK:
-            state.side_effects = None
-            state.rolled_back = True
-            state.prepared = False
+        result = await self.runner.run_rollback(ctx, why)
+        if result.code is Code.OK:
+            state.rollback.complete()
             return None
         if is_orphan:
-            ctx.log.warning("rollback is delayed", extra={"why": done.message})
-        elif done.code is Code.TRANSIENT and state.rollback_transient_failures < QUIET_FAILURES:
-            state.rollback_transient_failures += 1
+            ctx.log.warning("rollback is delayed", extra={"why": result.message})
+        elif result.code is Code.TRANSIENT and state.rollback.transient_failures < QUIET_FAILURES:
+            state.rollback.count_transient_failure()
         else:
-            await self._report_incomplete(snapshot, state, done, fail)
-            ctx.log.warning("rollback is not complete", extra={"why": done.message})
-        return self.failures.requeue_rollback(snapshot.key, max(ROLLBACK_PAUSE, done.retry_after or ROLLBACK_PAUSE))
+            await self._report_incomplete(snapshot, state, result, fail)
+            ctx.log.warning("rollback is not complete", extra={"why": result.message})
+        return self.failures.requeue_rollback(snapshot.key, max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))
 
     async def _report_incomplete(
-        self, snapshot: Snapshot, state: RequestState, done: Status, fail: Fail | None
+        self, snapshot: Snapshot, state: RequestState, rollback: Status, fail: Fail | None
     ) -> None:
         request = snapshot.request
-        await self.writer.patch_status(request, rollback_incomplete_status(request, fail, done, self.clock.now()))
+        await self.writer.patch_status(request, rollback_incomplete_status(request, fail, rollback, self.clock.now()))
         # After a restart the status already reports it: the previous process has sent the event.
-        if not state.rollback_reported and not is_rollback_incomplete(request):
-            event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {done.message}")
+        if not state.rollback.is_reported and not is_rollback_incomplete(request):
+            event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {rollback.message}")
             self.writer.record_event(request, event, on_pod=snapshot.named_pod is not None)
-        state.rollback_reported = True
+        state.rollback.report()
 
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
-        report = failure_report(request, fail, state.rolled_back, pod, self.clock.now())
+        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now())
         await self.writer.write_report(request, report, on_pod=pod is not None)
         if pod is not None and report.condition is not None:
             self.conditions.report(pod, report.condition)
@@ -198,7 +196,7 @@ class Completer:
         log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
-        state.close()
+        state.finish()
         await self.runner.forget(request.key, request.uid)
         return DONE
 
@@ -208,7 +206,7 @@ class Completer:
         Until then nothing is rolled back and no failure is reported as final.
         """
         request, now = snapshot.request, self.clock.monotonic()
-        unacknowledged_at = state.unacknowledged_at
+        unacknowledged_at = state.attempt.unacknowledged_at
         is_inherited = self.may_predate_term(request)
         left = in_flight_for(
             request,

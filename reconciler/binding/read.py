@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 from reconciler.binding.timing import Timing
 from reconciler.decide.decide import Action, ReadLive, decide
@@ -43,31 +43,32 @@ class StateReader:
         """
         snapshot = self.from_cache(key, latest)
         if is_stale:
-            await self.read_live(snapshot, Target.REQUEST)
+            snapshot = await self.read_live(snapshot, Target.REQUEST)
         while isinstance(decision := self._decide(snapshot), ReadLive):
-            await self.read_live(snapshot, decision.target)
+            snapshot = await self.read_live(snapshot, decision.target)
         return snapshot, decision
 
-    async def read_live(self, snapshot: Snapshot, target: Target) -> None:
-        """Read one object from the API server into the snapshot. Raises the client's errors, except NotFound."""
+    async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
+        """Return the snapshot with one object read live. Raises the client's errors, except NotFound."""
         match target:
             case Target.REQUEST:
-                found = await self.informers.get_request(snapshot.key)
-                fresh = self.from_cache(
-                    snapshot.key, None if isinstance(found, Absent) else decode_bind_request(found)
-                )
-                snapshot.found = found if isinstance(found, Absent) else fresh.found
-                snapshot.pod, snapshot.node, snapshot.times = fresh.pod, fresh.node, fresh.times
-                snapshot.live.clear()  # the request may name another pod now
+                stored = await self.informers.get_request(snapshot.key)
+                if isinstance(stored, Absent):
+                    return Snapshot(snapshot.key, stored, live=frozenset({target}))
+                # The request may name another pod now.
+                return replace(self.from_cache(snapshot.key, decode_bind_request(stored)), live=frozenset({target}))
             case Target.POD:
                 raw = await self._get(PODS, snapshot.request.pod_key)
-                snapshot.pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
-                if not isinstance(snapshot.pod, Absent):
-                    self.informers.offer_pod(snapshot.pod)
+                pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
+                if not isinstance(pod, Absent):
+                    self.informers.offer_pod(pod)
+                return replace(snapshot, pod=pod, live=snapshot.live | {target})
             case Target.NODE:
                 raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
-                snapshot.node = transform_node(raw) if raw is not None else Absent.NOT_FOUND
-        snapshot.live.add(target)
+                node = transform_node(raw) if raw is not None else Absent.NOT_FOUND
+                return replace(snapshot, node=node, live=snapshot.live | {target})
+            case _:
+                assert_never(target)
 
     def from_cache(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
         """Return the snapshot of a request with the cached objects around it."""
@@ -99,7 +100,7 @@ class StateReader:
         )
 
     def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
-        request, preceding, served, has_side_effects = snapshot.found, None, Served(frozenset()), False
+        request, preceding, served, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
         if isinstance(request, BindRequest):
             preceding = self.informers.preceding(request)
             if request.spec is not None:
@@ -112,7 +113,7 @@ class StateReader:
             served.demands,
             has_side_effects,
             snapshot.times,
-            frozenset(snapshot.live),
+            snapshot.live,
             served.errors,
             self.uninstalling,
         )

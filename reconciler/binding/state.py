@@ -1,12 +1,14 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
 It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
-entry valid for one UID. Times are monotonic, in seconds. Decision 2.
+entry valid for one UID. An entry has four values, and only their methods change them: the attempt (used by
+``attempt``), the side effects and their rollback (``complete``), the wait (``waits``), and what is newer than the
+cache (``reconciler``). Times are monotonic, in seconds. Decision 2.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +18,9 @@ from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from shared.framework.binding.context import BindingPosts
 
 # apiVersion, kind and key of an object that a request waits for.
-Watched = tuple[str, str, ObjectKey]
+ObjectID = tuple[str, str, ObjectKey]
+# After a failed attempt: not waiting, and no wait is restored from the status.
+NO_WAIT = "nothing"
 
 
 @dataclass(slots=True)
@@ -29,6 +33,10 @@ class Running:
     posts: BindingPosts = field(default_factory=BindingPosts)
     past_point: bool = False
 
+    def pass_point(self) -> None:
+        """Pass the point of no return: everything is prepared, and the Binding follows."""
+        self.past_point = True
+
     def withdraw(self) -> None:
         """Cancel the attempt before the point of no return; after it, stop it before its next POST."""
         if self.past_point:
@@ -38,15 +46,94 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Unpersisted:
+class PendingOutcome:
     """An outcome whose write is not confirmed. If ``failed_attempts`` exceeds ``failed_before``, it was stored."""
 
     outcome: Outcome
     failed_before: int
 
 
-# After a failed attempt: not waiting, and no wait is restored from the status.
-NO_WAIT = "nothing"
+@dataclass(slots=True)
+class AttemptState:
+    """The attempt in progress, and what remains of the last one."""
+
+    is_open: bool = False  # an attempt has begun and has no result yet
+    running: Running | None = None
+    pending_outcome: PendingOutcome | None = None
+    unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
+    retry_at: float | None = None  # no attempt before this time
+
+    def begin(self) -> None:
+        """Begin an attempt."""
+        self.is_open = True
+
+    def run(self, running: Running) -> None:
+        """Record that plugins are being called."""
+        self.running = running
+
+    def stop(self) -> None:
+        """Record that no plugin is being called any more, and when a Binding was last sent without a reply."""
+        if self.running is not None and self.running.posts.last_unknown is not None:
+            self.unacknowledged_at = self.running.posts.last_unknown
+        self.running = None
+
+    def end(self) -> bool:
+        """End the attempt, because its result is known; returns whether one had begun."""
+        was_open, self.is_open = self.is_open, False
+        return was_open
+
+    def doubt(self, now: float) -> None:
+        """Record that a Binding may have been sent, or be on its way."""
+        self.unacknowledged_at = now
+
+    def keep(self, outcome: Outcome, failed_before: int) -> None:
+        """Remember the outcome until its write is confirmed."""
+        self.pending_outcome = PendingOutcome(outcome, failed_before)
+
+    def confirm(self) -> None:
+        """The outcome is stored, or has become void."""
+        self.pending_outcome = None
+
+    def delay_until(self, moment: float) -> None:
+        """Start no attempt before that time."""
+        self.retry_at = moment
+
+
+@dataclass(slots=True)
+class RollbackState:
+    """The side effects of the attempts so far, and their rollback."""
+
+    side_effects: BindRequest | None = None  # as of the last attempt that may have left some; None: none has
+    is_prepared: bool = False  # an attempt of this process has prepared everything, and nothing was rolled back since
+    is_complete: bool = False  # all side effects of the attempts so far are rolled back
+    is_reported: bool = False
+    transient_failures: int = 0
+    blocked_by: str = ""  # the last event's cause of why the request cannot complete
+
+    def expect(self, request: BindRequest) -> None:
+        """Record that an attempt for the request, as stored, may leave side effects from here on."""
+        self.side_effects, self.is_complete = request, False
+
+    def prepare(self) -> None:
+        """Record that an attempt has prepared everything."""
+        self.is_prepared = True
+
+    def complete(self) -> None:
+        """Record that all side effects are rolled back."""
+        self.side_effects, self.is_complete, self.is_prepared = None, True, False
+
+    def count_transient_failure(self) -> None:
+        """Count a transient failure that is not reported."""
+        self.transient_failures += 1
+
+    def report(self) -> None:
+        """Record that the status reports the rollback as incomplete."""
+        self.is_reported = True
+
+    def block(self, why: str) -> bool:
+        """Record why the request cannot complete; returns whether that is another cause than before."""
+        is_new, self.blocked_by = why != self.blocked_by, why
+        return is_new
 
 
 @dataclass(slots=True)
@@ -56,9 +143,75 @@ class WaitState:
     cause: str = ""
     began: float = 0.0
     restored_at: float = 0.0  # when the wait was restored from the status; 0 if it was not
-    reported: str = ""  # the message that was last reported in status and event
+    last_report: str = ""  # the message that was last reported in status and event
     report_at: float | None = None
-    slot_reserved: bool = False  # ``report_at`` is a slot reserved with the rate limiter
+    has_slot: bool = False  # ``report_at`` is a slot reserved with the rate limiter
+    versions: MutableMapping[ObjectID, ResourceVersion] = field(default_factory=dict)  # at the last registration
+
+    def begin(self, cause: str, began: float, restored_at: float) -> None:
+        """Begin to wait for another cause."""
+        self.cause, self.began, self.restored_at = cause, began, restored_at
+
+    def schedule_report(self, moment: float, *, has_slot: bool) -> None:
+        """Report the wait from that time on."""
+        self.report_at, self.has_slot = moment, has_slot
+
+    def report(self, why: str) -> None:
+        """Record the message that was reported."""
+        self.last_report = why
+
+    def end(self) -> None:
+        """End the wait by a failed attempt: a wait in the next attempt is a new one."""
+        self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
+        self.last_report, self.report_at, self.has_slot = "", None, False
+
+
+class CacheOverlay:
+    """What this process has written or read live, until the watch delivers it."""
+
+    def __init__(self) -> None:
+        self.is_final = False  # completed or failed by this process; whatever the cache still shows is stale
+        self.needs_live_read = False  # the cached request is known to be stale
+        self._latest: BindRequest | None = None
+        self._older: set[ResourceVersion] = set()  # versions known to precede the latest
+
+    def latest(self, cached: BindRequest | None) -> BindRequest | None:
+        """Return the cached request, or a newer known version while the watch is behind."""
+        return self._latest if cached is not None and cached.resource_version in self._older else cached
+
+    def observe(self, cached: BindRequest | None) -> None:
+        """Drop the overlay if the watch has delivered it.
+
+        If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
+        """
+        if self._latest is None or cached is None or cached.resource_version in self._older:
+            return
+        if cached.resource_version != self._latest.resource_version:
+            self.needs_live_read = True
+        self._clear()
+
+    def replace(self, before: BindRequest, after: BindRequest) -> None:
+        """Remember a version that was written or read live."""
+        if before.resource_version != after.resource_version:
+            self._latest = after
+            self._older.add(before.resource_version)
+
+    def invalidate(self) -> None:
+        """Require a live read: another client has written, or a policy denies a write."""
+        self.needs_live_read = True
+
+    def confirm(self) -> None:
+        """Record that the request is as current as its decision requires."""
+        self.needs_live_read = False
+
+    def finish(self) -> None:
+        """Record that the request is finished, whatever the watch still delivers."""
+        self.is_final = True
+        self._clear()
+
+    def _clear(self) -> None:
+        self._latest = None
+        self._older.clear()
 
 
 @dataclass(slots=True)
@@ -66,69 +219,35 @@ class RequestState:
     """The in-memory state of one request (one UID)."""
 
     uid: ObjectUID
-    since: float = 0.0  # when this process first saw the request
-    done: bool = False  # completed or failed by this process; whatever the cache still shows is stale
-    running: Running | None = None
-    attempting: bool = False  # an attempt has begun and has no result yet
-    unpersisted: Unpersisted | None = None
-    unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
-    retry_at: float | None = None  # no attempt before this time
+    since: float = 0.0  # when this process first observed the request
+    attempt: AttemptState = field(default_factory=AttemptState)
+    rollback: RollbackState = field(default_factory=RollbackState)
     wait: WaitState = field(default_factory=WaitState)
-    awaited_versions: dict[Watched, ResourceVersion] = field(default_factory=dict)  # at the last registration
-    prepared: bool = False  # an attempt of this process has prepared everything, and nothing was rolled back since
-    side_effects: BindRequest | None = None  # as of the last attempt that may have left some; None: none has
-    rolled_back: bool = False  # all side effects of the attempts so far are rolled back
-    rollback_reported: bool = False
-    rollback_transient_failures: int = 0
-    blocked: str = ""  # the last event's cause of why the request cannot complete
-    needs_live_read: bool = False  # the cached request is known to be stale
-    _latest: BindRequest | None = None  # what was written or read live, until the watch delivers it
-    _older: set[ResourceVersion] = field(default_factory=set)  # versions known to precede the latest
+    overlay: CacheOverlay = field(default_factory=CacheOverlay)
 
-    def close(self) -> None:
+    @property
+    def is_finished(self) -> bool:
+        """Whether this process has completed or failed the request."""
+        return self.overlay.is_final
+
+    def finish(self) -> None:
         """Mark the request as finished; keep only what identifies stale events of the watch."""
-        self.done = True
-        self.unpersisted = None
-        self.side_effects = None
-        self.awaited_versions.clear()
-        self._caught_up()
-
-    def replaces(self, before: BindRequest | None, after: BindRequest) -> None:
-        """Remember a version that was written or read live, until the watch has delivered it."""
-        if before is not None and before.resource_version != after.resource_version:
-            self._latest = after
-            self._older.add(before.resource_version)
-
-    def latest(self, cached: BindRequest | None) -> BindRequest | None:
-        """Return the cached request, or a newer known version while the watch is behind.
-
-        If the cached version is unknown, it may precede or follow the latest one: then ``needs_live_read`` is set.
-        """
-        if self._latest is None or cached is None:
-            return cached
-        if cached.resource_version in self._older:
-            return self._latest
-        if cached.resource_version != self._latest.resource_version:
-            self.needs_live_read = True
-        self._caught_up()
-        return cached
+        self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
+        self.overlay.finish()
 
     def view(self) -> dict[str, Any]:
         """Return the state for the debug pages."""
+        running = self.attempt.running
         return {
             "uid": self.uid,
-            "done": self.done,
-            "bindStarted": self.running is not None and self.running.past_point,
-            "unpersistedOutcome": self.unpersisted is not None,
+            "done": self.is_finished,
+            "bindStarted": running is not None and running.past_point,
+            "unpersistedOutcome": self.attempt.pending_outcome is not None,
             "waitCause": self.wait.cause or None,
-            "reportedWait": self.wait.reported or None,
-            "unacknowledgedBinding": self.unacknowledged_at is not None,
-            "needsLiveRead": self.needs_live_read,
+            "reportedWait": self.wait.last_report or None,
+            "unacknowledgedBinding": self.attempt.unacknowledged_at is not None,
+            "needsLiveRead": self.overlay.needs_live_read,
         }
-
-    def _caught_up(self) -> None:
-        self._latest = None
-        self._older.clear()
 
 
 class RequestStates:
@@ -143,25 +262,25 @@ class RequestStates:
 
     def get(self, key: ObjectKey, uid: ObjectUID | None = None) -> RequestState | None:
         """Return the state under the key, of that UID if one is given; None if there is none."""
-        known = self._by_key.get(key)
-        return known if known is not None and uid in (None, known.uid) else None
+        state = self._by_key.get(key)
+        return state if state is not None and uid in (None, state.uid) else None
 
     def values(self) -> Collection[RequestState]:
         """Return all states."""
         return self._by_key.values()
 
-    def of(self, request: BindRequest) -> RequestState:
+    def ensure(self, request: BindRequest) -> RequestState:
         """Return the request's state; creates it if there is none for this UID."""
-        known = self.get(request.key, request.uid)
-        if known is None:
-            known = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
-        return known
+        state = self.get(request.key, request.uid)
+        if state is None:
+            state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
+        return state
 
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the stored result of a write until the watch has delivered it."""
-        known = self.get(before.key, before.uid)
-        if known is not None:
-            known.replaces(before, after)
+        state = self.get(before.key, before.uid)
+        if state is not None:
+            state.overlay.replace(before, after)
 
     def drop(self, key: ObjectKey) -> None:
         """Drop the key's state."""
@@ -169,6 +288,6 @@ class RequestStates:
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
-        known = [(key, state.uid) for key, state in self._by_key.items()]
+        dropped = [(key, state.uid) for key, state in self._by_key.items()]
         self._by_key.clear()
-        return known
+        return dropped

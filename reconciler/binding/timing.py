@@ -62,21 +62,21 @@ class Timing:
             return
         now = self._clock.monotonic()
         restored = stored_wait(request, self._clock.now()) if not wait.cause else None
-        wait.cause = cause
-        wait.began = now - (restored or _ZERO).total_seconds()
-        wait.restored_at = now if restored is not None else 0.0
+        began = now - (restored or _ZERO).total_seconds()
+        wait.begin(cause, began, restored_at=now if restored is not None else 0.0)
 
     def delay_retry(self, state: RequestState, pause: timedelta) -> None:
         """Record that the next attempt must not start before ``pause`` is over."""
-        state.retry_at = self._clock.monotonic() + pause.total_seconds()
+        state.attempt.delay_until(self._clock.monotonic() + pause.total_seconds())
 
     def waiting_since(self, state: RequestState) -> datetime:
         """Return the present wait's start as wall-clock time, for the status."""
         return self._clock.now() - _since(state.wait.began, self._clock.monotonic())
 
     def _retry_in(self, request: BindRequest, state: RequestState | None, now: float) -> timedelta:
-        if state is not None and state.retry_at is not None:
-            return max(_ZERO, timedelta(seconds=state.retry_at - now))
+        retry_at = state.attempt.retry_at if state is not None else None
+        if retry_at is not None:
+            return max(_ZERO, timedelta(seconds=retry_at - now))
         if request.next_attempt is not None:
             return stored_pause(request, self._clock.now(), self._limits.backoff.max)
         # Another project's CRD does not store nextAttemptTime.

@@ -16,7 +16,7 @@ from datetime import timedelta
 from enum import Enum
 
 from reconciler.binding.requeue import REQUEUE, Result
-from reconciler.binding.state import RequestState, Watched
+from reconciler.binding.state import ObjectID, RequestState
 from reconciler.binding.timing import Timing
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Wait
@@ -58,88 +58,91 @@ class WaitIndex:
 
     def __init__(self, sources: Mapping[Resource, Sequence[WaitSource]]) -> None:
         self._sources: dict[tuple[str, str], list[WaitSource]] = {}
-        for resource, several in sources.items():
-            self._sources.setdefault((resource.api_version, resource.kind), []).extend(several)
-        self._by_object: dict[Watched, set[ObjectKey]] = {}
-        self._objects: dict[ObjectKey, Mapping[Watched, ResourceVersion]] = {}  # with the versions that were read
+        for resource, watches in sources.items():
+            self._sources.setdefault((resource.api_version, resource.kind), []).extend(watches)
+        self._by_object: dict[ObjectID, set[ObjectKey]] = {}
+        self._objects: dict[ObjectKey, Mapping[ObjectID, ResourceVersion]] = {}  # with the versions that were read
 
     def __len__(self) -> int:
         return len(self._objects)
 
     @property
-    def watched(self) -> int:
+    def object_count(self) -> int:
         """The number of objects that requests wait for."""
         return len(self._by_object)
 
     def waiters_of(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
         """Return the keys of the requests that wait for the object, and whose wait its cached state may end."""
-        watched = (resource.api_version, resource.kind, key)
-        waiters = self._by_object.get(watched)
+        object_id = (resource.api_version, resource.kind, key)
+        waiters = self._by_object.get(object_id)
         if not waiters:
             return ()
-        found = self._cached(watched)
-        if found is None:
+        entry = self._cached(object_id)
+        if entry is None:
             return list(waiters)
-        source, seen = found
-        version = version_of(seen)
+        source, cached = entry
+        version = version_of(cached)
         return [
             request
             for request in waiters
-            if self._objects[request][watched] != version and source.may_end_wait(request, seen)
+            if self._objects[request][object_id] != version and source.may_end_wait(request, cached)
         ]
 
     def register(
-        self, request: ObjectKey, refs: Sequence[ObjectRef], awaited: MutableMapping[Watched, ResourceVersion]
+        self, request: ObjectKey, refs: Sequence[ObjectRef], last_versions: MutableMapping[ObjectID, ResourceVersion]
     ) -> Registration:
         """Register a request until one of the objects changes.
 
-        ``awaited`` is the request's own record of the versions at which it began to wait; it is updated. So a
+        ``last_versions`` is the request's own record of the versions at which it began to wait; it is updated. So a
         plugin that gives no version causes one extra reconcile instead of a hot loop. A cached version older than the
         one that was read is a lagging watch, which will show it.
         """
         self.unregister(request)
-        wanted = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
-        cached = {watched: self._version(watched) for watched in wanted if watched[:2] in self._sources}
-        for watched, version in cached.items():
-            is_known = version in (wanted[watched], awaited.get(watched)) or is_older(version, wanted[watched])
-            if not is_known and self._may_end_wait(request, watched):
-                awaited[watched] = version
+        versions_read = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
+        cached = {
+            object_id: self._version(object_id) for object_id in versions_read if object_id[:2] in self._sources
+        }
+        for object_id, version in cached.items():
+            read_version = versions_read[object_id]
+            is_current = version in (read_version, last_versions.get(object_id)) or is_older(version, read_version)
+            if not is_current and self._may_end_wait(request, object_id):
+                last_versions[object_id] = version
                 return Registration.STALE
-        awaited.update(cached)
-        self._objects[request] = wanted
-        for watched in wanted:
-            self._by_object.setdefault(watched, set()).add(request)
-        is_watched = bool(wanted) and all(cached.get(watched) for watched in wanted)
+        last_versions.update(cached)
+        self._objects[request] = versions_read
+        for object_id in versions_read:
+            self._by_object.setdefault(object_id, set()).add(request)
+        is_watched = bool(versions_read) and all(cached.get(object_id) for object_id in versions_read)
         return Registration.WATCHED if is_watched else Registration.NEEDS_POLL
 
     def unregister(self, request: ObjectKey) -> None:
         """Remove a request from the index, if present."""
-        for watched in self._objects.pop(request, ()):
-            waiters = self._by_object[watched]
+        for object_id in self._objects.pop(request, ()):
+            waiters = self._by_object[object_id]
             waiters.discard(request)
             if not waiters:
-                del self._by_object[watched]
+                del self._by_object[object_id]
 
     def clear(self) -> None:
         """Drop everything: this process is no longer the leader."""
         self._by_object.clear()
         self._objects.clear()
 
-    def _version(self, watched: Watched) -> ResourceVersion:
+    def _version(self, object_id: ObjectID) -> ResourceVersion:
         """Return the cached version of the object; empty if no watch shows it."""
-        found = self._cached(watched)
-        return version_of(found[1]) if found is not None else ResourceVersion("")
+        entry = self._cached(object_id)
+        return version_of(entry[1]) if entry is not None else ResourceVersion("")
 
-    def _may_end_wait(self, request: ObjectKey, watched: Watched) -> bool:
+    def _may_end_wait(self, request: ObjectKey, object_id: ObjectID) -> bool:
         """Return whether the object's cached state may end the request's wait; that it is not cached always may."""
-        found = self._cached(watched)
-        return found is None or found[0].may_end_wait(request, found[1])
+        entry = self._cached(object_id)
+        return entry is None or entry[0].may_end_wait(request, entry[1])
 
-    def _cached(self, watched: Watched) -> tuple[WaitSource, Object] | None:
-        for source in self._sources[watched[:2]]:
-            seen = source.store.get(watched[2])
-            if seen is not None:
-                return source, seen
+    def _cached(self, object_id: ObjectID) -> tuple[WaitSource, Object] | None:
+        for source in self._sources[object_id[:2]]:
+            cached = source.store.get(object_id[2])
+            if cached is not None:
+                return source, cached
         return None
 
 
@@ -157,19 +160,20 @@ class Waits:
         """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
         self._timing.begin_wait(request, state, wait.cause)
         own, now = state.wait, self._writer.clock.monotonic()
-        if own.report_at is None:
+        quiet_until = own.report_at
+        if quiet_until is None:
             # Spread the first report over the time that reporting all waiters takes, so that they are not all
             # reconciled together.
-            own.report_at = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self._index) / REPORT_QPS
-        quiet_until = own.report_at
-        if now >= quiet_until and own.reported != wait.why:
-            if not own.slot_reserved:
-                own.slot_reserved = True
-                own.report_at = quiet_until = now + self._slots.reserve()
+            quiet_until = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self._index) / REPORT_QPS
+            own.schedule_report(quiet_until, has_slot=False)
+        if now >= quiet_until and own.last_report != wait.why:
+            if not own.has_slot:
+                quiet_until = now + self._slots.reserve()
+                own.schedule_report(quiet_until, has_slot=True)
             if now >= quiet_until:
                 await self._report(request, state, wait)
         # Last, with no await after it: a change from here on finds the request in the index.
-        registration = self._index.register(request.key, wait.on, state.awaited_versions)
+        registration = self._index.register(request.key, wait.on, own.versions)
         if registration is Registration.STALE:
             return REQUEUE
         latest = wait.left
@@ -186,6 +190,6 @@ class Waits:
         # Otherwise reported by the previous process, with its event.
         is_new = request.status.get("reason") != status["reason"]
         await self._writer.patch_status(request, status)
-        state.wait.reported = wait.why
+        state.wait.report(wait.why)
         if is_new:
             self._writer.record_event(request, Event("Normal", names.EVENT_WAITING, wait.why))

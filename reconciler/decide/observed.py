@@ -126,22 +126,22 @@ def node_view(node: Object) -> NodeView:
     return NodeView(deleting=is_deleting(node))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
 
     key: ObjectKey
-    found: BindRequest | Absent
+    lookup: BindRequest | Absent  # of the request
     pod: Object | Absent = Absent.NOT_IN_CACHE
     node: Object | Absent = Absent.NOT_IN_CACHE
     times: Times = field(default_factory=Times)
-    live: set[Target] = field(default_factory=set)
+    live: frozenset[Target] = frozenset()
 
     @property
     def request(self) -> BindRequest:
         """The request. Only valid if it was found; before that there is no pod or node to read."""
-        assert isinstance(self.found, BindRequest)  # noqa: S101 - decide() requires the request first
-        return self.found
+        assert isinstance(self.lookup, BindRequest)  # noqa: S101 - decide() requires the request first
+        return self.lookup
 
     @property
     def pod_view(self) -> PodView | Absent:

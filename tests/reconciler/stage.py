@@ -288,7 +288,7 @@ class Stage:
         memory = working.parts.reconciler.states.get(ObjectKey(self.namespace, name))
         seen = working.seen(self.namespace, name)
         reported = seen is not None and "Waiting" in seen.status.get("reason", "")
-        return reported and memory is not None and memory.running is None
+        return reported and memory is not None and memory.attempt.running is None
 
     # --- reads ---
 

@@ -149,7 +149,7 @@ async def test_a_backoff_restarts_with_the_process(stage: Stage) -> None:
     async with stage.working(plugin) as working:
         await until(lambda: working.sizes["requests"] == 1)
         memory = next(iter(working.parts.reconciler.states.values()))
-        await until(lambda: memory.retry_at is not None)
+        await until(lambda: memory.attempt.retry_at is not None)
         assert plugin.calls == []
         stage.clock.passed += timedelta(minutes=2)
         await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "yes"}}})

@@ -297,7 +297,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(stage: Stage, proxied:
         def is_between_posts() -> bool:
             memory = memories.get(key)
             posted = sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges())
-            return memory is not None and memory.running is not None and posted % 2 == 1
+            return memory is not None and memory.attempt.running is not None and posted % 2 == 1
 
         await until(is_between_posts)
         posted = sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges())

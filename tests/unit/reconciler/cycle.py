@@ -167,7 +167,7 @@ class Cycle:
         self.request = decode_bind_request(stored(bind_request("train", uid="pod-uid"), version="1"))
         self.plugin = Recorded(self.log, acts)
         states = RequestStates(self.clock.monotonic)
-        self.state: RequestState = states.of(self.request)
+        self.state: RequestState = states.ensure(self.request)
         settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
         limits, client, caches = settings.binding, Live(self), Caches(self)
         observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)

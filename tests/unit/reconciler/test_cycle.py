@@ -23,7 +23,7 @@ async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
         "status Succeeded",
         "event Bound",
     ]
-    assert cycle.state.done
+    assert cycle.state.is_finished
 
 
 async def test_the_points_of_an_attempt_share_one_context() -> None:
@@ -60,7 +60,7 @@ async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
     assert result.requeue_after is not None
     assert result.keeps_failures
     assert cycle.log == ["read pod", "rollback", "status Pending", "event RollbackFailed"]
-    assert not cycle.state.done
+    assert not cycle.state.is_finished
 
 
 async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
@@ -74,7 +74,7 @@ async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
 
 async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
     cycle = Cycle()
-    cycle.state.unacknowledged_at = cycle.clock.monotonic()
+    cycle.state.attempt.doubt(cycle.clock.monotonic())
     cycle.clock.step(timedelta(seconds=20))
     snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
     result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)
@@ -106,7 +106,7 @@ async def test_a_lost_reply_of_a_binding_without_effect_is_a_retry() -> None:
     result = await cycle.attempt()
     assert result.requeue_after is not None
     assert cycle.log[3:] == ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
-    assert cycle.state.unacknowledged_at is not None
+    assert cycle.state.attempt.unacknowledged_at is not None
 
 
 async def test_an_ok_without_a_binding_is_not_a_success() -> None:
@@ -129,7 +129,7 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound() -> None:
     result = await cycle.attempt()
     assert result.requeue_after is not None
     assert cycle.log == ["add finalizer", "pre_bind"]
-    assert cycle.state.needs_live_read
+    assert cycle.state.overlay.needs_live_read
 
 
 async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> None:
@@ -143,4 +143,4 @@ async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> N
     cycle.plugin.acts["pre_bind"] = cancel
     await cycle.attempt()
     assert cycle.log == ["add finalizer", "pre_bind"]
-    assert cycle.state.side_effects is not None, "a later rollback needs the record"
+    assert cycle.state.rollback.side_effects is not None, "a later rollback needs the record"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from reconciler.binding.deferred import MAX_DEFERRED, DeferredBind, DeferredCompletions, is_resumable
-from reconciler.binding.state import RequestState
+from reconciler.binding.state import CacheOverlay
 from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey, ObjectUID
+from shared.api.meta import ObjectKey
 from shared.testing.builders import bind_request, stored
 from tests.unit.reconciler.watching import context
 
@@ -69,7 +69,8 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ],
 )
 def test_a_deferred_completion_uses_the_current_request(shown: BindRequest | None, version: str | None) -> None:
-    memory = RequestState(ObjectUID("request-uid"))
-    memory.replaces(request(), request("8"))
-    latest = memory.latest(shown)
+    overlay = CacheOverlay()
+    overlay.replace(request(), request("8"))
+    overlay.observe(shown)
+    latest = overlay.latest(shown)
     assert (latest.resource_version if is_resumable(latest) else None) == version

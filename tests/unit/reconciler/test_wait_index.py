@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.binding.state import Watched
+from reconciler.binding.state import ObjectID
 from reconciler.binding.waits import Registration, WaitIndex, WaitSource
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
@@ -72,14 +72,14 @@ def test_an_older_version_and_a_deletion_end_a_wait(version: str) -> None:
 
 def test_versions_without_an_order_are_compared_for_equality() -> None:
     index, _ = watching("a")
-    registered: dict[Watched, ResourceVersion] = {}
+    registered: dict[ObjectID, ResourceVersion] = {}
     assert index.register(REQUEST, [ref("b")], registered) is Registration.STALE
     assert index.register(REQUEST, [ref("b")], registered) is Registration.WATCHED
 
 
 def test_a_wait_without_a_version_is_registered_and_woken_by_the_next_event() -> None:
     index, store = watching("7")
-    registered: dict[Watched, ResourceVersion] = {}
+    registered: dict[ObjectID, ResourceVersion] = {}
     assert index.register(REQUEST, [ref()], registered) is Registration.STALE
     assert index.register(REQUEST, [ref()], registered) is Registration.WATCHED
     put(store, "8")
@@ -126,7 +126,7 @@ def test_unregistered_waits_leave_nothing() -> None:
         index.register(key, [ref("7"), ref("", "ConfigMap", f"own-{number}")], {})
         index.unregister(key)
         index.unregister(key)
-    assert (len(index), index.watched) == (0, 0)
+    assert (len(index), index.object_count) == (0, 0)
 
 
 def test_a_new_wait_replaces_the_former_one() -> None:
@@ -134,4 +134,4 @@ def test_a_new_wait_replaces_the_former_one() -> None:
     index.register(REQUEST, [ref("7")], {})
     index.register(REQUEST, [ref("", "ConfigMap", "else")], {})
     assert not index.waiters_of(CONFIGMAPS, DATA)
-    assert (len(index), index.watched) == (1, 1)
+    assert (len(index), index.object_count) == (1, 1)
