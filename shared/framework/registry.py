@@ -7,7 +7,8 @@ together. No plugin is returned unless there are none.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +17,7 @@ from shared.api.field_error import FieldError
 from shared.api.schema import schema_errors
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import FeatureGates, Gate, resolve_gates
+from shared.framework.interface import interface_errors
 from shared.framework.plugin import Budgets, Plugin
 from shared.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
 
@@ -27,8 +29,22 @@ Discover = Callable[[], Mapping[str, Callable[[], PluginClass]]]
 
 
 def installed_plugins() -> dict[str, Callable[[], PluginClass]]:
-    """Return the loaders of the plugins in installed distributions, by name."""
-    return {point.name: point.load for point in entry_points(group=ENTRY_POINT_GROUP)}
+    """Return the loaders of the plugins in installed distributions, by name.
+
+    The loader of a name that several provide raises ImportError.
+    """
+    points: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        points.setdefault(point.name, []).append(point)
+    return {name: partial(_load_only, same_name) for name, same_name in points.items()}
+
+
+def _load_only(points: Sequence[EntryPoint]) -> PluginClass:
+    if len({point.value for point in points}) > 1:
+        providers = ", ".join(sorted(f"{point.dist.name if point.dist else '?'} ({point.value})" for point in points))
+        raise ImportError(f"several distributions provide this name: {providers}; uninstall all but one")
+    plugin_class: PluginClass = points[0].load()
+    return plugin_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +129,7 @@ class Registry:
             selection.classes[name] = builtin.plugin
             if builtin.is_enabled:
                 selection.enabled_classes[name] = builtin.plugin
-        loaders = self._discover() if any(e.name not in self._builtins for e in settings.plugins) else {}
+        loaders = self._discover() if settings.plugins else {}
         for index, entry in enumerate(settings.plugins):
             path = f"plugins[{index}]"
             if entry.name in selection.entries:
@@ -122,6 +138,10 @@ class Registry:
                 selection.errors.append(error)
                 continue
             selection.entries[entry.name] = (path, entry)
+            if entry.name in self._builtins and entry.name in loaders:
+                selection.error(
+                    entry.name, "is a built-in plugin and one of an installed distribution; uninstall that"
+                )
             if entry.name not in self._builtins:
                 plugin_class = self._load(entry.name, loaders, selection)
                 if plugin_class is None:
@@ -148,10 +168,9 @@ class Registry:
             selection.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
         invalid = class_error(plugin_class, name)
-        if invalid is not None:
-            selection.errors.append(FieldError("config/plugin", path, name, invalid))
-            return None
-        return plugin_class
+        problems = [invalid] if invalid is not None else interface_errors(plugin_class)
+        selection.errors += [FieldError("config/plugin", path, name, problem) for problem in problems]
+        return None if problems else plugin_class
 
     # --- feature gates ---
 

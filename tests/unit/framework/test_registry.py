@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint
 from typing import Any, ClassVar
 
 import pytest
@@ -10,8 +11,8 @@ from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import Gate, Stage
 from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.plugin_order import PluginClass
+from shared.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
 from shared.framework.registry import LAST_PLUGIN as LAST
-from shared.framework.registry import Builtin, Registry
 
 
 class Args(PluginConfig):
@@ -73,7 +74,21 @@ def test_distributions_are_only_read_when_needed() -> None:
     def explode() -> dict[str, Callable[[], PluginClass]]:
         raise AssertionError("loaded")
 
-    assert Registry(BUILTINS, (), explode).build(settings_of({"name": "one"}))
+    assert Registry(BUILTINS, (), explode).build(settings_of())
+
+
+def test_a_distribution_with_the_name_of_a_built_in_plugin_is_an_error() -> None:
+    registry = registry_of(offers={"one": lambda: plugin("one")})
+    assert errors(registry, settings_of({"name": "one"})) == [
+        'plugins[0]: "one": is a built-in plugin and one of an installed distribution; uninstall that'
+    ]
+
+
+def test_two_distributions_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("two", f"{module}:Example", ENTRY_POINT_GROUP) for module in ("first", "second")]
+    monkeypatch.setattr("shared.framework.registry.entry_points", lambda group: points)
+    (error,) = errors(Registry(BUILTINS), settings_of({"name": "two"}))
+    assert "several distributions provide this name: ? (first:Example), ? (second:Example)" in error
 
 
 def test_arguments_reach_the_plugin() -> None:
@@ -101,6 +116,18 @@ class TestGates:
 def test_a_built_in_name_registered_twice_is_a_bug() -> None:
     with pytest.raises(ValueError, match="one"):
         registry_of(Builtin(plugin("one")), Builtin(plugin("one")))
+
+
+def _misspelt() -> PluginClass:
+    """A plugin whose pods would be bound unprepared."""
+
+    class Misspelt(Plugin):
+        name = "misspelt"
+
+        async def prebind(self, ctx: Any) -> None:
+            """Prepare a pod."""
+
+    return Misspelt
 
 
 def _broken() -> PluginClass:
@@ -138,6 +165,7 @@ def _exits() -> PluginClass:
         pytest.param(
             settings_of({"name": "exits"}), "cannot be loaded: SystemExit(3)", id="one that exits at import"
         ),
+        pytest.param(settings_of({"name": "misspelt"}), "method `prebind` is no hook", id="one with a misspelt hook"),
         pytest.param(
             settings_of({"name": "function"}), "must name a subclass of Plugin", id="one that is not a class"
         ),
@@ -154,7 +182,13 @@ def _exits() -> PluginClass:
     ],
 )
 def test_an_error_of_the_configuration_is_reported(settings: Settings, expected: str) -> None:
-    offers = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
+    offers = {
+        "broken": _broken,
+        "exits": _exits,
+        "misspelt": _misspelt,
+        "function": lambda: len,
+        "alias": lambda: plugin("another"),
+    }
     faults = errors(registry_of(offers=offers), settings)
     assert len(faults) == 1
     assert expected in faults[0]
