@@ -71,12 +71,12 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     try:
         access = await wait_for_access(options.common.kubeconfig, stop, partial(_set_not_ready, checks))
         if access is not None:
-            chosen = ClientOptions(
+            client_options = ClientOptions(
                 name=names.FIELD_MANAGER_RECONCILER,
                 connections=connections(settings.binding.workers),
                 metrics=KubeMetrics(registry),
             )
-            async with KubeClient(access, chosen) as client:
+            async with KubeClient(access, client_options) as client:
                 observation = Observation(metrics, client.clock, tracing.tracer)
                 parts = await build(
                     client, plugins, settings, observation, options.shard, uninstalling=bool(options.uninstall)

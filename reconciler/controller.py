@@ -38,13 +38,13 @@ RELEASE_WITHIN = timedelta(seconds=1)
 
 @dataclass(slots=True)
 class Term:
-    """One leadership term. ``ended`` ends it; after that, ``drain`` remains for attempts past the point of no return.
+    """One leadership term. ``end_event`` ends it; ``drain`` remains for attempts past the point of no return.
 
-    ``expired`` ends the drain early: the Lease is lost, and another process is about to lead.
+    ``expiry`` ends the drain early: the Lease is lost, and another process is about to lead.
     """
 
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    expired: asyncio.Event = field(default_factory=asyncio.Event)
+    end_event: asyncio.Event = field(default_factory=asyncio.Event)
+    expiry: asyncio.Event = field(default_factory=asyncio.Event)
     drain: timedelta = DRAIN
 
 
@@ -82,7 +82,7 @@ class Controller:
         self._availability = availability
         self._clock = clock
         # Keys to process when the API server is available again.
-        self._held: set[ObjectKey] = set()
+        self._keys_on_hold: set[ObjectKey] = set()
         metrics.queue_depth.set_function(lambda: queue.depth)
         metrics.queue_delayed.set_function(lambda: queue.delayed)
         metrics.queue_age.set_function(lambda: queue.oldest_age / timedelta(seconds=1))
@@ -113,12 +113,12 @@ class Controller:
         The watches must have been listed. Raises the error of a worker that failed.
         """
         since = self._clock.monotonic()
-        listed = await self._compare(term.ended)
-        if term.ended.is_set():
+        listing = await self._compare(term.end_event)
+        if term.end_event.is_set():
             return
-        self._reconciler.begin(since, listed)
+        self._reconciler.begin(since, listing)
         self.queue.open()
-        for key in {*self._informers.pending_keys(), *listed.stale}:
+        for key in {*self._informers.pending_keys(), *listing.stale}:
             self.queue.add(key)
         workers = [
             asyncio.create_task(run_worker(self.queue, self._reconcile, self._on_error), name=f"worker {number}")
@@ -126,17 +126,17 @@ class Controller:
         ]
         log.info("working", extra={"workers": self._workers, "unfinished": self.queue.depth})
         probing = asyncio.create_task(
-            self._availability.run(self._informers.probe, self._recovered), name="availability"
+            self._availability.run(self._informers.probe, self._on_recovery), name="availability"
         )
         try:
-            await wait_first(term.ended.wait(), wait_failed([*workers, probing]))
+            await wait_first(term.end_event.wait(), wait_failed([*workers, probing]))
         finally:
             self.queue.shut_down()
             await cancel_and_wait(probing)
-            self._held.clear()
+            self._keys_on_hold.clear()
             self._reconciler.withdraw()
             drain_s = term.drain.total_seconds()
-            await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expired.wait())
+            await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expiry.wait())
             late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
@@ -147,21 +147,21 @@ class Controller:
             if (failure := failure_of(worker)) is not None:
                 raise failure
 
-    async def _compare(self, ended: asyncio.Event) -> Listed:
+    async def _compare(self, end_event: asyncio.Event) -> Listed:
         """Compare the cache with the API server. Retries until the API server answers or the term ends."""
         backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
-        while not ended.is_set():
+        while not end_event.is_set():
             try:
                 return await self._informers.compare()
             except KubeError as error:
                 delay = backoff.next_delay(timedelta(seconds=0.1))
                 log.warning("cannot start processing yet", extra={"error": str(error)})
-                await wait_until(ended, delay)
+                await wait_until(end_event, delay)
         return Listed()
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         if not self._availability.available:
-            self._held.add(key)
+            self._keys_on_hold.add(key)
             return None
         with self._observation.track(key):
             result = await self._reconciler.reconcile(key)
@@ -169,15 +169,15 @@ class Controller:
             self.queue.hold(key, result.retry_after)
         return result.requeue_after
 
-    def _recovered(self) -> None:
+    def _on_recovery(self) -> None:
         """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
-        self._reconciler.recovered()
+        self._reconciler.reset_failures()
         jitter = RELEASE_WITHIN.total_seconds() * random.random()  # noqa: S311 - spreads load
         asyncio.get_running_loop().call_later(jitter, self._release)
 
     def _release(self) -> None:
-        held, self._held = self._held, set()
-        for key in held:
+        keys, self._keys_on_hold = self._keys_on_hold, set()
+        for key in keys:
             self.queue.add(key)
 
     def _on_error(self, key: ObjectKey) -> None:

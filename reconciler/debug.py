@@ -36,8 +36,8 @@ def configuration_pages(
 
     If a plugin's ``routes`` raises, it has no pages of its own; ``errors`` counts that by plugin and point.
     """
-    enabled = tuple(plugins)
-    routes = {plugin.name: _routes(plugin, errors) for plugin in enabled}
+    plugins_in_order = tuple(plugins)
+    routes = {plugin.name: _routes(plugin, errors) for plugin in plugins_in_order}
     return (
         DebugPage(
             "config",
@@ -51,13 +51,13 @@ def configuration_pages(
             "plugins",
             "enabled plugins: their order at each point, their effective arguments, their own pages",
             lambda: {
-                "order": order_by_point(enabled),
-                "plugins": [_plugin(plugin, routes[plugin.name]) for plugin in enabled],
+                "order": order_by_point(plugins_in_order),
+                "plugins": [_plugin(plugin, routes[plugin.name]) for plugin in plugins_in_order],
             },
         ),
         *(
             DebugPage(_path(plugin, route.path), f"by plugin {plugin.name}", route.content)
-            for plugin in enabled
+            for plugin in plugins_in_order
             for route in routes[plugin.name]
         ),
     )
@@ -82,12 +82,12 @@ class WorkPages:
 
     def requests(self) -> dict[str, Any]:
         """Return the reconciles in progress, the waiting requests and the latest results."""
-        seen, now = self._observation, self._clock.monotonic()
-        longest = sorted(seen.passes.values(), key=lambda current: current.since)
-        latest = seen.journal.latest(SHOWN)
+        observation, now = self._observation, self._clock.monotonic()
+        longest = sorted(observation.passes.values(), key=lambda current: current.since)
+        latest = observation.journal.latest(SHOWN)
         return {
             "inProgress": _first({str(current.key): current.view(now) for current in longest}),
-            "waiting": _first({str(key): plugin for key, plugin in seen.waiting.items()}),
+            "waiting": _first({str(key): plugin for key, plugin in observation.waiting.items()}),
             "latest": {
                 str(key): {"at": entry.at, "decision": entry.decision, "outcome": entry.outcome, "why": entry.why}
                 for key, entry in latest
@@ -97,18 +97,18 @@ class WorkPages:
     def request(self, namespace: str, name: str) -> dict[str, Any] | None:
         """Return the known state of one request; None if there is none."""
         key = ObjectKey(namespace, name)
-        seen = self._observation
-        in_progress, state = seen.passes.get(key), self._parts.reconciler.states.get(key)
+        observation = self._observation
+        in_progress, state = observation.passes.get(key), self._parts.reconciler.states.get(key)
         queue = self._parts.controller.queue
-        known = {
+        content = {
             "request": str(key),
             "inProgress": in_progress.view(self._clock.monotonic()) if in_progress is not None else None,
-            "waitingFor": seen.waiting.get(key),
+            "waitingFor": observation.waiting.get(key),
             "queue": queue.describe(key),
             "remembered": state.view() if state is not None else None,
-            "passes": [asdict(entry) for entry in seen.journal.of(key)],
+            "passes": [asdict(entry) for entry in observation.journal.of(key)],
         }
-        return known if any(value for label, value in known.items() if label != "request") else None
+        return content if any(value for label, value in content.items() if label != "request") else None
 
     def queue(self) -> dict[str, Any]:
         """Return the leader's work queue; a standby has none."""

@@ -92,11 +92,11 @@ def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
 def transform_node(node: dict[str, Any]) -> Object:
     """Transform: keep a node's identity, its deletion timestamp and its GPU labels."""
     metadata = node["metadata"]
-    kept = {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    identity = {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     if metadata.get("deletionTimestamp"):
-        kept["deletionTimestamp"] = metadata["deletionTimestamp"]
+        identity["deletionTimestamp"] = metadata["deletionTimestamp"]
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}
-    return {"metadata": kept | ({"labels": labels} if labels else {})}
+    return {"metadata": identity | ({"labels": labels} if labels else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ class Informers:
         self._client = client
         self._selector = parse_label_selector(shard)
         # Deleted requests outside every shard that this process must release.
-        self.adopted: Collection[ObjectKey] = frozenset()
+        self.adopted_keys: Collection[ObjectKey] = frozenset()
         # The cached requests, decoded; and the same by pod.
-        self._decoded: dict[ObjectKey, BindRequest] = {}
+        self._by_key: dict[ObjectKey, BindRequest] = {}
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
         self.requests = Reflector(
             client,
@@ -162,18 +162,18 @@ class Informers:
         A synced cache may still lack the previous leader's last writes.
         """
         newest: datetime | None = None
-        stored: dict[ObjectKey, ResourceVersion] = {}
+        versions: dict[ObjectKey, ResourceVersion] = {}
         selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
         async for page in self._client.pages(selection):
             items = page["items"] or ()
-            stored |= {key_of(item): version_of(item) for item in items}
-            created = (parse_time(item["metadata"].get("creationTimestamp")) for item in items)
-            newest = max((time for time in (newest, *created) if time is not None), default=None)
+            versions |= {key_of(item): version_of(item) for item in items}
+            creation_times = (parse_time(item["metadata"].get("creationTimestamp")) for item in items)
+            newest = max((time for time in (newest, *creation_times) if time is not None), default=None)
         store = self.requests.store
-        changed = {key for key, seen in store.items() if stored.get(key) != version_of(seen)}
+        changed_keys = {key for key, cached_object in store.items() if versions.get(key) != version_of(cached_object)}
         # Without a field selector, most requests that are not in the cache have Succeeded.
-        unknown = {key for key in stored if key not in store} if selection.field_selector else set()
-        return Listed(changed | unknown, newest)
+        unknown = {key for key in versions if key not in store} if selection.field_selector else set()
+        return Listed(changed_keys | unknown, newest)
 
     async def probe(self) -> None:
         """Make one small call that reads from etcd, as every bind does. Raises the client's errors."""
@@ -182,15 +182,19 @@ class Informers:
     async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
         """Read a request live; NOT_FOUND if it does not exist, ELSEWHERE if it is not in this shard."""
         try:
-            found = await self._client.get(BINDREQUESTS, key.namespace, key.name)
+            request_object = await self._client.get(BINDREQUESTS, key.namespace, key.name)
         except NotFound:
             return Absent.NOT_FOUND
-        labels = found["metadata"].get("labels") or {}
-        return reduce_request(found) if self._selector.selects(labels) or key in self.adopted else Absent.ELSEWHERE
+        labels = request_object["metadata"].get("labels") or {}
+        return (
+            reduce_request(request_object)
+            if self._selector.selects(labels) or key in self.adopted_keys
+            else Absent.ELSEWHERE
+        )
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the cached request; absence proves nothing."""
-        return self._decoded.get(key)
+        return self._by_key.get(key)
 
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the cached pod, if it is unbound; absence proves nothing."""
@@ -250,12 +254,12 @@ class Informers:
         return list(self.requests.store)
 
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        before = self._decoded.pop(key, None)
+        before = self._by_key.pop(key, None)
         after = decode_bind_request(new, before) if new is not None else None
         if before is not None:
             self._unindex(before)
         if after is not None:
-            self._decoded[key] = after
+            self._by_key[key] = after
             self._by_pod.setdefault(after.pod_key, {})[key] = after
         for pod in {request.pod_key for request in (before, after) if request is not None}:
             self._pod_cache.name(pod, pod in self._by_pod)
@@ -264,8 +268,8 @@ class Informers:
         else:
             self.handler.on_change(key)
         # Enqueue the pod's other requests: this one may have ended, or may now precede them.
-        known = after or before
-        for rival in self._by_pod.get(known.pod_key, ()) if known is not None else ():
+        request = after or before
+        for rival in self._by_pod.get(request.pod_key, ()) if request is not None else ():
             if rival != key:
                 self.handler.on_change(rival)
         self.handler.on_object(BINDREQUESTS, key)
@@ -284,7 +288,7 @@ class Informers:
         if new is None or is_deleting(new):
             # Another wait of these requests would last until its timeout. Nodes are deleted too rarely to need an
             # index.
-            for request in self._decoded.values():
+            for request in self._by_key.values():
                 if request.selected_node == key.name:
                     self.handler.on_change(request.key)
 

@@ -51,7 +51,7 @@ async def run_while_leader(
         try:
             await wait_first(elector.is_leader.wait(), stop.wait(), wait_done(electing))
             leads = elector.is_leader.is_set() and not stop.is_set()
-            if leads and not await parts.shards.outranked(lease):
+            if leads and not await parts.shards.is_outranked(lease):
                 with holding(elector.identity):
                     await _lead(parts, elector, lease, stop)
         finally:
@@ -72,12 +72,12 @@ async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, sto
         fencing = asyncio.create_task(_fence(parts, elector, term), name="fence")
         ending.push_async_callback(cancel_and_wait, fencing)
         ending.push_async_callback(_stop_plugins, parts, elector)
-        if not await _started(parts, elector, stop):
+        if not await _start_plugins(parts, elector, stop):
             return
         deleting = asyncio.create_task(parts.ttl.run(), name="TTL controller")
         ending.push_async_callback(cancel_and_wait, deleting)
         working = asyncio.create_task(parts.controller.lead(term), name="controller")
-        ending.push_async_callback(_drained, working, term)
+        ending.push_async_callback(_drain, working, term)
         sharing = asyncio.create_task(parts.shards.watch(lease), name="shards")
         ending.push_async_callback(cancel_and_wait, sharing)
         await wait_first(
@@ -94,12 +94,12 @@ async def _fence(parts: Components, elector: LeaderElector, term: Term) -> None:
     """After the Lease is lost: end the drain, all writes and plugins' workers before another process may lead."""
     await elector.lost.wait()
     await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
-    term.expired.set()
+    term.expiry.set()
     parts.client.read_only = True
     parts.plugins.cancel_workers()
 
 
-async def _started(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> bool:
+async def _start_plugins(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> bool:
     """Start the plugins; return whether this process still leads and must work. Raises PluginError.
 
     A start in progress when leadership ends is cancelled. If it does not end then, the process fails: its activity
@@ -128,7 +128,7 @@ async def _stop_plugins(parts: Components, elector: LeaderElector) -> None:
         await parts.plugins.stop()
 
 
-async def _drained(working: "asyncio.Task[None]", term: Term) -> None:
+async def _drain(working: "asyncio.Task[None]", term: Term) -> None:
     """End the term and wait until the workers have stopped. Raises their error."""
-    term.ended.set()
+    term.end_event.set()
     await working

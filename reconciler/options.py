@@ -56,11 +56,18 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         default="",
         help="end a release: stop this Deployment of reconcilers, roll back every request, print what remains, exit",
     )
-    given = parser.parse_args(arguments)
-    common = common_options(given)
-    shard = str(given.shard_label_selector)
-    lease = shard_lease(given.lease_name, shard)
-    return Options(common, lease, common.namespace or DEFAULT_NAMESPACE, given.debug_listen, given.uninstall, shard)
+    values = parser.parse_args(arguments)
+    common = common_options(values)
+    shard = str(values.shard_label_selector)
+    lease = shard_lease(values.lease_name, shard)
+    return Options(
+        common,
+        lease,
+        common.namespace or DEFAULT_NAMESPACE,
+        values.debug_listen,
+        values.uninstall,
+        shard,
+    )
 
 
 def shard_lease(lease: str, selector: str) -> str:

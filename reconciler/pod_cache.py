@@ -55,10 +55,10 @@ class PodCache(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self._packed: dict[ObjectKey, _Packed] = {}
+        self._entries: dict[ObjectKey, _Packed] = {}
         self._named: set[ObjectKey] = set()
         # The named pods that are decoded.
-        self._decoded: dict[ObjectKey, Object] = {}
+        self._pods: dict[ObjectKey, Object] = {}
         self._dictionaries: dict[str, bytes] = {}
 
     def name(self, key: ObjectKey, named: bool) -> None:
@@ -67,13 +67,13 @@ class PodCache(Store):
             self._named.add(key)
             return
         self._named.discard(key)
-        pod = self._decoded.pop(key, None)
+        pod = self._pods.pop(key, None)
         if pod is None:
             return
         if has_ended(pod):
-            del self._packed[key]
+            del self._entries[key]
         else:
-            self._packed[key] = self._pack(key, pod)
+            self._entries[key] = self._pack(key, pod)
 
     def offer(self, key: ObjectKey, pod: Object) -> None:
         """Cache a pod that was read live, if it is named and its version is the one that the watch reported."""
@@ -81,26 +81,26 @@ class PodCache(Store):
             self._keep(key, pod, len(orjson.dumps(pod)))
 
     def __getitem__(self, key: ObjectKey) -> Object:
-        decoded = self._decoded.get(key)
-        if decoded is not None:
-            return decoded
-        packed = self._packed[key]
-        if not packed.content:
+        cached_pod = self._pods.get(key)
+        if cached_pod is not None:
+            return cached_pod
+        entry = self._entries[key]
+        if not entry.content:
             raise KeyError(key)
-        unpacked = zlib.decompressobj(_WINDOW, packed.dictionary).decompress(packed.content)
-        pod: Object = orjson.loads(unpacked)
+        content = zlib.decompressobj(_WINDOW, entry.dictionary).decompress(entry.content)
+        pod: Object = orjson.loads(content)
         if key in self._named:
-            self._keep(key, pod, len(unpacked))
+            self._keep(key, pod, len(content))
         return pod
 
     def __contains__(self, key: object) -> bool:
-        return key in self._packed
+        return key in self._entries
 
     def __iter__(self) -> Iterator[ObjectKey]:
-        return iter(self._packed)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._packed)
+        return len(self._entries)
 
     def values(self) -> NoReturn:
         """Raise TypeError: this cache exists to avoid unpacking every pod."""
@@ -108,35 +108,35 @@ class PodCache(Store):
 
     def version(self, key: ObjectKey) -> ResourceVersion | None:
         """Return a pod's resourceVersion; None if it is not cached."""
-        packed = self._packed.get(key)
-        return packed.version if packed is not None else None
+        entry = self._entries.get(key)
+        return entry.version if entry is not None else None
 
     def uid(self, key: ObjectKey) -> ObjectUID | None:
         """Return a pod's UID; None if it is not cached."""
-        packed = self._packed.get(key)
-        return packed.uid if packed is not None else None
+        entry = self._entries.get(key)
+        return entry.uid if entry is not None else None
 
-    def put(self, key: ObjectKey, seen: Object) -> Object | None:
+    def put(self, key: ObjectKey, pod: Object) -> Object | None:
         """Store a pod; returns the previous one's identity. For the reflector only."""
-        before = self._packed.get(key)
+        before = self._entries.get(key)
         if key in self._named:
-            self._packed[key] = _Packed(uid_of(seen), version_of(seen))
-            self._decoded.pop(key, None)
-            self._keep(key, seen, len(orjson.dumps(seen)))
+            self._entries[key] = _Packed(uid_of(pod), version_of(pod))
+            self._pods.pop(key, None)
+            self._keep(key, pod, len(orjson.dumps(pod)))
         else:
-            self._packed[key] = self._pack(key, seen)
+            self._entries[key] = self._pack(key, pod)
         return before.identity if before is not None else None
 
     def drop(self, key: ObjectKey) -> Object | None:
         """Remove a pod; returns its identity. For the reflector only."""
-        self._decoded.pop(key, None)
-        before = self._packed.pop(key, None)
+        self._pods.pop(key, None)
+        before = self._entries.pop(key, None)
         return before.identity if before is not None else None
 
     def _keep(self, key: ObjectKey, pod: Object, size: int) -> None:
         """Keep a named pod decoded, unless its JSON is larger than MAX_DECODED bytes."""
         if size <= MAX_DECODED:
-            self._decoded[key] = pod
+            self._pods[key] = pod
 
     def _pack(self, key: ObjectKey, pod: Object) -> _Packed:
         plain = orjson.dumps(pod)
@@ -149,9 +149,9 @@ class PodCache(Store):
 
     def _dictionary(self, namespace: str, plain: bytes) -> bytes:
         """Return the compression dictionary of the namespace; the first pod of a namespace becomes its dictionary."""
-        found = self._dictionaries.get(namespace)
-        if found is not None:
-            return found
+        dictionary = self._dictionaries.get(namespace)
+        if dictionary is not None:
+            return dictionary
         if len(self._dictionaries) < MAX_NAMESPACES and len(plain) <= MAX_DICTIONARY:
             return self._dictionaries.setdefault(sys.intern(namespace), plain)
         return next(iter(self._dictionaries.values()), b"")

@@ -89,7 +89,7 @@ class Reconciler:
             self.failures.forget(key)
         return result
 
-    def recovered(self) -> None:
+    def reset_failures(self) -> None:
         """The API server is available again after an outage: reset the transient failures."""
         self.failures.clear()
 
@@ -108,9 +108,9 @@ class Reconciler:
         """Return whether a change of the request or its pod can require a reconcile."""
         if key in self.deferred:
             return False  # bound by this process, and queued with low priority
-        state, cached = self.states.get(key), self.informers.request(key)
+        state, cached_request = self.states.get(key), self.informers.request(key)
         # Events of the request's own completion: two follow every bind.
-        return state is None or not state.is_finished or cached is None or cached.uid != state.uid
+        return state is None or not state.is_finished or cached_request is None or cached_request.uid != state.uid
 
     def on_delete(self, key: ObjectKey, is_queued: bool) -> bool:
         """Handle that a request has left the watch (it may still exist); return whether to enqueue it.
@@ -130,11 +130,11 @@ class Reconciler:
 
     # --- leadership ---
 
-    def begin(self, since: float, listed: Listed) -> None:
+    def begin(self, since: float, listing: Listed) -> None:
         """Begin a leadership term at ``since`` (monotonic). ``listed``: what the API server stored after that."""
-        self.completer.begin(since, listed.newest)
+        self.completer.begin(since, listing.newest)
         self.conditions.start()
-        self._stale.update(listed.stale)
+        self._stale.update(listing.stale)
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
@@ -155,22 +155,24 @@ class Reconciler:
     # --- one reconcile ---
 
     async def _reconcile(self, key: ObjectKey) -> Result:
-        cached, state = self.informers.request(key), self.states.get(key)
+        cached_request, state = self.informers.request(key), self.states.get(key)
         # A state of another UID belongs to the previous request of that name.
-        own = state if state is not None and (cached is None or cached.uid == state.uid) else None
-        if own is not None and own.is_finished:
-            if cached is None:
+        own_state = (
+            state if state is not None and (cached_request is None or cached_request.uid == state.uid) else None
+        )
+        if own_state is not None and own_state.is_finished:
+            if cached_request is None:
                 # It has left the watch; no further event follows.
                 self.states.drop(key)
             return DONE
-        latest, needs_live_read = cached, False
-        if own is not None:
-            own.overlay.observe(cached)
-            latest, needs_live_read = own.overlay.latest(cached), own.overlay.needs_live_read
+        latest, needs_live_read = cached_request, False
+        if own_state is not None:
+            own_state.overlay.observe(cached_request)
+            latest, needs_live_read = own_state.overlay.latest(cached_request), own_state.overlay.needs_live_read
         bound = self.deferred.pop(key)
-        if bound is not None and own is not None and is_resumable(latest):
+        if bound is not None and own_state is not None and is_resumable(latest):
             self.observation.on_decision(latest, Complete())
-            return await self.completer.complete(bound.context.with_request(latest), own, bound.started)
+            return await self.completer.complete(bound.context.with_request(latest), own_state, bound.started_at)
         snapshot, action = await self.reader.read(key, latest, needs_live_read or key in self._stale)
         self._stale.discard(key)
         request = snapshot.lookup if isinstance(snapshot.lookup, BindRequest) else None
@@ -184,8 +186,8 @@ class Reconciler:
             return DONE
         state = self.states.ensure(request)
         state.overlay.confirm()
-        if Target.REQUEST in snapshot.live and cached is not None and cached.uid == request.uid:
-            state.overlay.replace(cached, request)
+        if Target.REQUEST in snapshot.live and cached_request is not None and cached_request.uid == request.uid:
+            state.overlay.replace(cached_request, request)
         self.observation.on_decision(request, action)
         return await self._execute(action, snapshot, state)
 
@@ -249,11 +251,11 @@ class Reconciler:
             # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
             # read.
             state.overlay.invalidate()
-        if self.failures.note(key, retry_after).own and state is not None and not state.is_finished:
+        if self.failures.note(key, retry_after).is_own and state is not None and not state.is_finished:
             try:
                 result = await self._report(key, state, why)
-            except KubeError as unreported:
-                log.debug("a failure is not reported", extra={"bindRequest": str(key), "error": str(unreported)})
+            except KubeError as report_error:
+                log.debug("a failure is not reported", extra={"bindRequest": str(key), "error": str(report_error)})
             else:
                 if result is not None and result.requeue_after is not None:
                     return replace(result, keeps_failures=True)
@@ -266,6 +268,6 @@ class Reconciler:
         if request is None or request.uid != state.uid or request.deleting:
             return None
         if was_attempting:
-            return await self.attempts.interrupted(self.reader.from_cache(key, request), state, why)
+            return await self.attempts.interrupt(self.reader.from_cache(key, request), state, why)
         await self.completer.report_blocked(request, state, why)
         return None

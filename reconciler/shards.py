@@ -40,14 +40,14 @@ class Shard:
     lease: ObjectKey
     selector: LabelSelector
     holder: str
-    acquired: str  # by the holder's clock
-    renewed: str
+    acquired_at: str  # by the holder's clock
+    renewed_at: str
     duration_s: float
 
     @property
     def rank(self) -> tuple[str, ObjectKey]:
         """Of two overlapping shards, the lower rank is active."""
-        return self.acquired, self.lease
+        return self.acquired_at, self.lease
 
 
 def held_shard(lease: Object) -> Shard | None:
@@ -63,16 +63,16 @@ def held_shard(lease: Object) -> Shard | None:
         lease=key_of(lease),
         selector=selector,
         holder=spec["holderIdentity"],
-        acquired=spec.get("acquireTime") or "",
-        renewed=spec.get("renewTime") or "",
+        acquired_at=spec.get("acquireTime") or "",
+        renewed_at=spec.get("renewTime") or "",
         duration_s=spec.get("leaseDurationSeconds") or 0,
     )
 
 
 def overlapping(shards: Collection[Shard], lease: ObjectKey, selector: LabelSelector) -> list[Shard]:
     """Return other Leases' shards that can select a request which ``selector`` selects too, by rank."""
-    found = [shard for shard in shards if shard.lease != lease and shard.selector.overlaps(selector)]
-    return sorted(found, key=lambda shard: shard.rank)
+    rivals = [shard for shard in shards if shard.lease != lease and shard.selector.overlaps(selector)]
+    return sorted(rivals, key=lambda shard: shard.rank)
 
 
 def release_of(lease: ObjectKey, selector: LabelSelector) -> ObjectKey:
@@ -104,7 +104,7 @@ class Shards:
         # The renewTime last seen of each Lease, and when this process first saw it (monotonic): clocks are not
         # compared.
         self._records: dict[ObjectKey, tuple[str, float]] = {}
-        self._reported = ""
+        self._last_report = ""
 
     @property
     def metadata(self) -> dict[str, dict[str, str]]:
@@ -117,23 +117,25 @@ class Shards:
     async def free(self, lease: ObjectKey) -> None:
         """Wait until no other reconciler serves any of this shard's requests. Raises no errors of the API server."""
         while True:
-            others = overlapping(await self._live(), lease, self._selector)
-            self._note(others, lease)
-            if not others:
+            rivals = overlapping(await self._live(), lease, self._selector)
+            self._note(rivals, lease)
+            if not rivals:
                 return
             await asyncio.sleep(WAIT_S)
 
-    async def outranked(self, lease: ObjectKey) -> bool:
+    async def is_outranked(self, lease: ObjectKey) -> bool:
         """Return whether a reconciler that serves some of this shard's requests was active before this one."""
         live = await self._live()
-        own = next((shard for shard in live if shard.lease == lease), None)
-        others = [shard for shard in overlapping(live, lease, self._selector) if own and shard.rank < own.rank]
-        self._note(others, lease)
-        return bool(others)
+        own_shard = next((shard for shard in live if shard.lease == lease), None)
+        rivals = [
+            shard for shard in overlapping(live, lease, self._selector) if own_shard and shard.rank < own_shard.rank
+        ]
+        self._note(rivals, lease)
+        return bool(rivals)
 
     async def watch(self, lease: ObjectKey) -> None:
         """Check the registry periodically during a term; returns when another reconciler outranks this one."""
-        while not await self.outranked(lease):
+        while not await self.is_outranked(lease):
             try:
                 await self._outside(lease)
             except KubeError as error:
@@ -154,40 +156,40 @@ class Shards:
             return []
         shards = [shard for lease in leases if (shard := held_shard(lease)) is not None]
         now = self._client.clock.monotonic()
-        seen = self._records
+        records = self._records
         self._records = {
-            shard.lease: seen[shard.lease]
-            if seen.get(shard.lease, ("", 0.0))[0] == shard.renewed
-            else (shard.renewed, now)
+            shard.lease: records[shard.lease]
+            if records.get(shard.lease, ("", 0.0))[0] == shard.renewed_at
+            else (shard.renewed_at, now)
             for shard in shards
         }
         return [shard for shard in shards if now - self._records[shard.lease][1] <= shard.duration_s]
 
-    def _note(self, others: Collection[Shard], lease: ObjectKey) -> None:
-        self.waiting = bool(others)
-        if not others:
-            self.conflict, self._reported = None, ""
+    def _note(self, rivals: Collection[Shard], lease: ObjectKey) -> None:
+        self.waiting = bool(rivals)
+        if not rivals:
+            self.conflict, self._last_report = None, ""
             return
-        selectors = "; ".join(f"{shard.lease} serves {str(shard.selector) or 'all requests'!r}" for shard in others)
-        own = str(self._selector) or "all requests"
-        why = f"this reconciler serves {own!r}, which overlaps: {selectors}; give each its own requests"
+        selectors = "; ".join(f"{shard.lease} serves {str(shard.selector) or 'all requests'!r}" for shard in rivals)
+        own_shard = str(self._selector) or "all requests"
+        why = f"this reconciler serves {own_shard!r}, which overlaps: {selectors}; give each its own requests"
         self._report(why)
         # The same release with another selector is being replaced: its successor is ready, and waits for its end.
         release = release_of(lease, self._selector)
-        strangers = [shard for shard in others if release_of(shard.lease, shard.selector) != release]
+        strangers = [shard for shard in rivals if release_of(shard.lease, shard.selector) != release]
         self.conflict = why if strangers else None
 
     def _report(self, why: str) -> None:
         """Log a reason once, until it changes."""
-        if why != self._reported:
+        if why != self._last_report:
             log.error("shards overlap or are not known", extra={"why": why})
-        self._reported = why
+        self._last_report = why
 
     async def _outside(self, lease: ObjectKey) -> None:
         """Count the requests that no shard serves; adopt the deleting ones among them, if this is the first shard."""
         shards = await self._live()
         selectors = [self._selector, *(shard.selector for shard in shards)]
-        outside, adopted = [], []
+        outside, adopted_keys = [], []
         if all(selector.conditions for selector in selectors):
             async for page in self._client.pages(Selection(BINDREQUESTS.as_metadata())):
                 for item in page["items"] or ():
@@ -195,12 +197,12 @@ class Shards:
                     if not any(selector.selects(labels) for selector in selectors):
                         outside.append(key_of(item))
                         if is_deleting(item) and names.FINALIZER in (item["metadata"].get("finalizers") or ()):
-                            adopted.append(key_of(item))
+                            adopted_keys.append(key_of(item))
         self._metrics.outside_shards.set(len(outside))
         if outside:
-            some = ", ".join(str(key) for key in outside[:NAMED])
-            log.warning("requests that no shard serves", extra={"count": len(outside), "some": some})
-        first = min([lease, *(shard.lease for shard in shards)]) == lease
-        self._stores.adopted = frozenset(adopted) if first else frozenset()
-        for key in self._stores.adopted:
+            examples = ", ".join(str(key) for key in outside[:NAMED])
+            log.warning("requests that no shard serves", extra={"count": len(outside), "some": examples})
+        is_first = min([lease, *(shard.lease for shard in shards)]) == lease
+        self._stores.adopted_keys = frozenset(adopted_keys) if is_first else frozenset()
+        for key in self._stores.adopted_keys:
             self._wake(key)

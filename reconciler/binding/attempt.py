@@ -21,7 +21,7 @@ from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Complete, Fail, Wait
 from reconciler.decide.observed import Snapshot, Target, Times, has_finalizer, is_bound_as_asked
 from reconciler.decide.outcome import Outcome, RequeueNow, RetryAt, TransientFailure, classify_outcome
-from reconciler.decide.transient import classified
+from reconciler.decide.transient import classify
 from reconciler.informers import Informers
 from reconciler.observe.tracker import Observation
 from shared.api.bindrequest import BindRequest
@@ -66,26 +66,26 @@ class AttemptRunner:
             return await self._act(self.reader.context(snapshot), snapshot, state, pending.outcome)
         state.attempt.confirm()
         state.attempt.begin()
-        started = self.clock.now()
+        started_at = self.clock.now()
         if has_side_effects:
             request = await self._hold(request, state)
             state.rollback.expect(request)
             snapshot = replace(snapshot, lookup=request)
         ctx = self.reader.context(snapshot)
         status, snapshot = await self._bind(ctx, snapshot, state)
-        return await self._ended(ctx, snapshot, state, Outcome(status, started))
+        return await self._conclude(ctx, snapshot, state, Outcome(status, started_at))
 
-    async def interrupted(self, snapshot: Snapshot, state: RequestState, why: str) -> Result:
+    async def interrupt(self, snapshot: Snapshot, state: RequestState, why: str) -> Result:
         """Count an attempt that ended by an error of one of the reconciler's own calls."""
         outcome = Outcome(Status.retry(why), self.clock.now())
-        return await self._ended(self.reader.context(snapshot), snapshot, state, outcome)
+        return await self._conclude(self.reader.context(snapshot), snapshot, state, outcome)
 
-    async def _ended(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
+    async def _conclude(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
         """Act on an attempt's result, after deciding whether a transient failure counts as the request's own."""
         status = outcome.status
         transient = status.may_be_transient
         if transient:
-            status = classified(status, self.failures.note(snapshot.key, status.retry_after))
+            status = classify(status, self.failures.note(snapshot.key, status.retry_after))
         self.observation.attempt_ended(ctx, status)
         result = await self._act(ctx, snapshot, state, replace(outcome, status=status))
         # Further transient failures extend the same streak.
@@ -149,9 +149,9 @@ class AttemptRunner:
         action = classify_outcome(request, outcome, self.limits, self.jitter(), times, self.clock.now())
         match action:
             case Complete():
-                if self.deferred.defer(request.key, DeferredBind(ctx, outcome.started)):
+                if self.deferred.defer(request.key, DeferredBind(ctx, outcome.started_at)):
                     return DEFER
-                return await self.completer.complete(ctx, state, outcome.started)
+                return await self.completer.complete(ctx, state, outcome.started_at)
             case Fail():
                 state.attempt.keep(outcome, request.failed_attempts)
                 return await self.completer.fail(snapshot, state, action)

@@ -69,22 +69,24 @@ class Completer:
         """Return whether a previous leader may have started on the request: it was created before this term."""
         return existed_before(request, self._newest_before)
 
-    async def complete(self, ctx: BindContext, state: RequestState, started: datetime | None = None) -> Result:
+    async def complete(self, ctx: BindContext, state: RequestState, started_at: datetime | None = None) -> Result:
         """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
 
-        ``ctx``: the attempt's context, with the present request; ``started``: when the attempt started, if one has.
+        ``ctx``: the attempt's context, with the present request; ``started_at``: of the attempt, if there was one.
         """
         await self.runner.run_post_bind(ctx)
         request = await self.writer.drop_finalizer(ctx.request)
         if request is None:
             return await self._close(ctx.request, state)
         now = self.clock.now()
-        prepared = preparation(request, state.rollback.is_prepared, not state.rollback.is_complete, ctx.pod)
-        report = success_report(request, prepared, ctx.pod, started, now, bound_events=self.limits.bound_events)
+        preparation_status = preparation(request, state.rollback.is_prepared, not state.rollback.is_complete, ctx.pod)
+        report = success_report(
+            request, preparation_status, ctx.pod, started_at, now, bound_events=self.limits.bound_events
+        )
         await self.writer.write_report(request, report, on_pod=ctx.pod is not None)
         if ctx.pod is not None and report.condition is not None:
             self.conditions.report(ctx.pod, report.condition)
-        self.metrics.finished.labels(reason=Phase.SUCCEEDED.value).inc()
+        self.metrics.finished_requests.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
         ctx.log.info("pod is bound", extra={"node": request.selected_node})
@@ -192,7 +194,7 @@ class Completer:
         await self.writer.write_report(request, report, on_pod=pod is not None)
         if pod is not None and report.condition is not None:
             self.conditions.report(pod, report.condition)
-        self.metrics.finished.labels(reason=fail.reason.value).inc()
+        self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:

@@ -27,7 +27,7 @@ class DeferredBind:
     """A deferred completion: the attempt's context, which post_bind receives as well, and its start time."""
 
     context: BindContext
-    started: datetime
+    started_at: datetime
 
 
 class DeferredCompletions:

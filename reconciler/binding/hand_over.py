@@ -40,12 +40,12 @@ async def hand_over(
     the resourceVersion of what was read.
     """
     async with KubeClient(access, options) as client:
-        stored = await client.get(LEASES, lease.namespace, lease.name)
-        if not identity or holder_of(stored) != identity:
+        lease_object = await client.get(LEASES, lease.namespace, lease.name)
+        if not identity or holder_of(lease_object) != identity:
             return
         if call.key is not None and call.point in _COUNTED:
             await _count(client, limits, call, call.key, why)
-        body = {**stored, "spec": released(stored["spec"], client.clock.now())}
+        body = {**lease_object, "spec": released(lease_object["spec"], client.clock.now())}
         await client.update(LEASES, lease.namespace, lease.name, body)
 
 

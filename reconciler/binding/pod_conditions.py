@@ -76,14 +76,16 @@ class PodConditions:
         Dropped if MAX_PENDING are pending.
         """
         content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message)
-        stored = (pod.get("status") or {}).get("conditions") or ()
+        conditions = (pod.get("status") or {}).get("conditions") or ()
         key = key_of(pod)
-        if content in [tuple(one.get(name) for name in ("type", "status", "reason", "message")) for one in stored]:
+        if content in [
+            tuple(existing.get(name) for name in ("type", "status", "reason", "message")) for existing in conditions
+        ]:
             return
         if self._queue is None or (len(self._pending) >= MAX_PENDING and key not in self._pending):
             return
-        kept = {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
-        self._pending[key] = _Report({"metadata": kept}, condition, self._writer.clock.now())
+        metadata = {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+        self._pending[key] = _Report({"metadata": metadata}, condition, self._writer.clock.now())
         self._queue.add(key)
 
     async def _write(self, key: ObjectKey) -> timedelta | None:

@@ -52,11 +52,13 @@ class StateReader:
         """Return the snapshot with one object read live. Raises the client's errors, except NotFound."""
         match target:
             case Target.REQUEST:
-                stored = await self.informers.get_request(snapshot.key)
-                if isinstance(stored, Absent):
-                    return Snapshot(snapshot.key, stored, live=frozenset({target}))
+                raw_request = await self.informers.get_request(snapshot.key)
+                if isinstance(raw_request, Absent):
+                    return Snapshot(snapshot.key, raw_request, live=frozenset({target}))
                 # The request may name another pod now.
-                return replace(self.from_cache(snapshot.key, decode_bind_request(stored)), live=frozenset({target}))
+                return replace(
+                    self.from_cache(snapshot.key, decode_bind_request(raw_request)), live=frozenset({target})
+                )
             case Target.POD:
                 raw = await self._get(PODS, snapshot.request.pod_key)
                 pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
@@ -100,21 +102,21 @@ class StateReader:
         )
 
     def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
-        request, preceding, served, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
+        request, preceding, plugin_answers, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
         if isinstance(request, BindRequest):
             preceding = self.informers.preceding(request)
             if request.spec is not None:
-                served, has_side_effects = self.runner.served(request), self.runner.has_side_effects(request)
+                plugin_answers, has_side_effects = self.runner.served(request), self.runner.has_side_effects(request)
         observed = Observed(
             request,
             snapshot.pod_view,
             snapshot.node_view,
             preceding,
-            served.demands,
+            plugin_answers.demands,
             has_side_effects,
             snapshot.times,
             snapshot.live,
-            served.errors,
+            plugin_answers.errors,
             self.uninstalling,
         )
         return decide(observed, self.settings)

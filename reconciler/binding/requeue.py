@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, extended
+from reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, extend
 from shared.api.meta import ObjectKey
 from shared.kube.availability import Availability
 from shared.runtime.backoff import ItemBackoff
@@ -53,7 +53,7 @@ class TransientFailures:
         self._clock = clock
         self._backoff: ItemBackoff[ObjectKey] = ItemBackoff(BASE, MAX)
         self._streaks: dict[ObjectKey, Streak] = {}
-        self._unlogged = 0
+        self._failures_to_log = 0
         self._log_at = float("-inf")
 
     def __len__(self) -> int:
@@ -61,11 +61,11 @@ class TransientFailures:
 
     def note(self, key: ObjectKey, retry_after: timedelta | None) -> Streak:
         """Add a failure to the key's streak and return the streak; called once for each failed reconcile."""
-        streak = extended(
+        streak = extend(
             self._streaks.get(key),
             self._clock.monotonic(),
             self._availability.last_success,
-            deferred=retry_after is not None,
+            is_deferred=retry_after is not None,
         )
         self._streaks[key] = streak
         return streak
@@ -75,7 +75,7 @@ class TransientFailures:
         now = self._clock.monotonic()
         delay = self._backoff.next_delay(key, at_least)
         streak = self._streaks.get(key)
-        if streak is not None and not streak.own and at_least is None:
+        if streak is not None and not streak.is_own and at_least is None:
             # The failure is reported after REPORT_AFTER_S; the longest backoff must not be added to that.
             left = timedelta(seconds=streak.first + REPORT_AFTER_S - now)
             delay = min(delay, max(left, BASE))
@@ -100,9 +100,9 @@ class TransientFailures:
     def _log(self, key: ObjectKey, why: str, delay: timedelta, now: float) -> None:
         fields = {"bindRequest": str(key), "why": why, "again_s": round(delay.total_seconds(), 3)}
         log.debug("a reconcile has failed", extra=fields)
-        self._unlogged += 1
+        self._failures_to_log += 1
         if self._backoff.count(key) > QUIET_FAILURES and now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
-            counts = {"failures": self._unlogged, "requests": len(self._backoff)}
+            counts = {"failures": self._failures_to_log, "requests": len(self._backoff)}
             log.warning("reconciles fail, the latest is an example", extra=counts | fields)
-            self._unlogged = 0
+            self._failures_to_log = 0

@@ -175,18 +175,19 @@ class CacheOverlay:
         self._latest: BindRequest | None = None
         self._older: set[ResourceVersion] = set()  # versions known to precede the latest
 
-    def latest(self, cached: BindRequest | None) -> BindRequest | None:
+    def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
         """Return the cached request, or a newer known version while the watch is behind."""
-        return self._latest if cached is not None and cached.resource_version in self._older else cached
+        is_older = cached_request is not None and cached_request.resource_version in self._older
+        return self._latest if is_older else cached_request
 
-    def observe(self, cached: BindRequest | None) -> None:
+    def observe(self, cached_request: BindRequest | None) -> None:
         """Drop the overlay if the watch has delivered it.
 
         If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
         """
-        if self._latest is None or cached is None or cached.resource_version in self._older:
+        if self._latest is None or cached_request is None or cached_request.resource_version in self._older:
             return
-        if cached.resource_version != self._latest.resource_version:
+        if cached_request.resource_version != self._latest.resource_version:
             self.needs_live_read = True
         self._clear()
 
@@ -288,6 +289,6 @@ class RequestStates:
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
-        dropped = [(key, state.uid) for key, state in self._by_key.items()]
+        entries = [(key, state.uid) for key, state in self._by_key.items()]
         self._by_key.clear()
-        return dropped
+        return entries

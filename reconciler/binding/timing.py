@@ -43,17 +43,17 @@ class Timing:
         """Return the request's times, with those of its present wait."""
         now, contact = self._clock.monotonic(), self._contact()
         state = self._states.get(request.key, request.uid)
-        known = _since(state.since, now) if state is not None else _ZERO
+        age = _since(state.since, now) if state is not None else _ZERO
         retry_in = self._retry_in(request, state, now)
         if state is None or not state.wait.cause:
-            restored = stored_wait(request, self._clock.now())
-            watched = contact if restored is None else _ZERO
-            return Times(known, restored or _ZERO, watched, retry_in, contact)
+            restored_wait = stored_wait(request, self._clock.now())
+            watch_time = contact if restored_wait is None else _ZERO
+            return Times(age, restored_wait or _ZERO, watch_time, retry_in, contact)
         wait = state.wait
         if wait.cause == NO_WAIT:
-            return Times(known, _ZERO, contact, retry_in, contact)
-        watched = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
-        return Times(known, _since(wait.began, now), watched, retry_in, contact, wait.cause)
+            return Times(age, _ZERO, contact, retry_in, contact)
+        watch_time = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
+        return Times(age, _since(wait.began, now), watch_time, retry_in, contact, wait.cause)
 
     def begin_wait(self, request: BindRequest, state: RequestState, cause: str) -> None:
         """Record that the request waits; no change if it already waits for the same."""
@@ -61,9 +61,9 @@ class Timing:
         if wait.cause == cause:
             return
         now = self._clock.monotonic()
-        restored = stored_wait(request, self._clock.now()) if not wait.cause else None
-        began = now - (restored or _ZERO).total_seconds()
-        wait.begin(cause, began, restored_at=now if restored is not None else 0.0)
+        restored_wait = stored_wait(request, self._clock.now()) if not wait.cause else None
+        began = now - (restored_wait or _ZERO).total_seconds()
+        wait.begin(cause, began, restored_at=now if restored_wait is not None else 0.0)
 
     def delay_retry(self, state: RequestState, pause: timedelta) -> None:
         """Record that the next attempt must not start before ``pause`` is over."""
@@ -80,15 +80,15 @@ class Timing:
         if request.next_attempt is not None:
             return stored_pause(request, self._clock.now(), self._limits.backoff.max)
         # Another project's CRD does not store nextAttemptTime.
-        failed = request.failed_attempts
-        return backoff(failed, self._limits, self._jitter()) if failed else _ZERO
+        failures = request.failed_attempts
+        return backoff(failures, self._limits, self._jitter()) if failures else _ZERO
 
 
 def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
     """Return for how long the stored status has reported a wait; None if it reports none."""
-    stored = condition_of(request, PREPARED)
-    since = parse_time(stored.get("lastTransitionTime"))
-    if stored.get("status") != "False" or stored.get("reason") != "Waiting" or since is None:
+    condition = condition_of(request, PREPARED)
+    since = parse_time(condition.get("lastTransitionTime"))
+    if condition.get("status") != "False" or condition.get("reason") != "Waiting" or since is None:
         return None
     return max(_ZERO, now - since)
 
@@ -103,8 +103,8 @@ def stored_pause(request: BindRequest, now: datetime, backoff_max: timedelta) ->
     if at is None:
         return _ZERO
     last = parse_time(request.status.get("lastAttemptTime"))
-    meant = min(at - last, MAX_PAUSE) if last is not None else _ZERO
-    return max(_ZERO, min(at - now, max(backoff_max, meant)))
+    pause = min(at - last, MAX_PAUSE) if last is not None else _ZERO
+    return max(_ZERO, min(at - now, max(backoff_max, pause)))
 
 
 def _since(moment: float, now: float) -> timedelta:

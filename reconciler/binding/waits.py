@@ -77,15 +77,15 @@ class WaitIndex:
         waiters = self._by_object.get(object_id)
         if not waiters:
             return ()
-        entry = self._cached(object_id)
+        entry = self._cached_entry(object_id)
         if entry is None:
             return list(waiters)
-        source, cached = entry
-        version = version_of(cached)
+        source, cached_object = entry
+        version = version_of(cached_object)
         return [
             request
             for request in waiters
-            if self._objects[request][object_id] != version and source.may_end_wait(request, cached)
+            if self._objects[request][object_id] != version and source.may_end_wait(request, cached_object)
         ]
 
     def register(
@@ -99,20 +99,20 @@ class WaitIndex:
         """
         self.unregister(request)
         versions_read = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
-        cached = {
+        cached_versions = {
             object_id: self._version(object_id) for object_id in versions_read if object_id[:2] in self._sources
         }
-        for object_id, version in cached.items():
+        for object_id, version in cached_versions.items():
             read_version = versions_read[object_id]
             is_current = version in (read_version, last_versions.get(object_id)) or is_older(version, read_version)
             if not is_current and self._may_end_wait(request, object_id):
                 last_versions[object_id] = version
                 return Registration.STALE
-        last_versions.update(cached)
+        last_versions.update(cached_versions)
         self._objects[request] = versions_read
         for object_id in versions_read:
             self._by_object.setdefault(object_id, set()).add(request)
-        is_watched = bool(versions_read) and all(cached.get(object_id) for object_id in versions_read)
+        is_watched = bool(versions_read) and all(cached_versions.get(object_id) for object_id in versions_read)
         return Registration.WATCHED if is_watched else Registration.NEEDS_POLL
 
     def unregister(self, request: ObjectKey) -> None:
@@ -130,19 +130,19 @@ class WaitIndex:
 
     def _version(self, object_id: ObjectID) -> ResourceVersion:
         """Return the cached version of the object; empty if no watch shows it."""
-        entry = self._cached(object_id)
+        entry = self._cached_entry(object_id)
         return version_of(entry[1]) if entry is not None else ResourceVersion("")
 
     def _may_end_wait(self, request: ObjectKey, object_id: ObjectID) -> bool:
         """Return whether the object's cached state may end the request's wait; that it is not cached always may."""
-        entry = self._cached(object_id)
+        entry = self._cached_entry(object_id)
         return entry is None or entry[0].may_end_wait(request, entry[1])
 
-    def _cached(self, object_id: ObjectID) -> tuple[WaitSource, Object] | None:
+    def _cached_entry(self, object_id: ObjectID) -> tuple[WaitSource, Object] | None:
         for source in self._sources[object_id[:2]]:
-            cached = source.store.get(object_id[2])
-            if cached is not None:
-                return source, cached
+            cached_object = source.store.get(object_id[2])
+            if cached_object is not None:
+                return source, cached_object
         return None
 
 
@@ -159,21 +159,21 @@ class Waits:
     async def wait(self, request: BindRequest, state: RequestState, wait: Wait) -> Result:
         """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
         self._timing.begin_wait(request, state, wait.cause)
-        own, now = state.wait, self._writer.clock.monotonic()
-        quiet_until = own.report_at
+        wait_state, now = state.wait, self._writer.clock.monotonic()
+        quiet_until = wait_state.report_at
         if quiet_until is None:
             # Spread the first report over the time that reporting all waiters takes, so that they are not all
             # reconciled together.
             quiet_until = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self._index) / REPORT_QPS
-            own.schedule_report(quiet_until, has_slot=False)
-        if now >= quiet_until and own.last_report != wait.why:
-            if not own.has_slot:
+            wait_state.schedule_report(quiet_until, has_slot=False)
+        if now >= quiet_until and wait_state.last_report != wait.why:
+            if not wait_state.has_slot:
                 quiet_until = now + self._slots.reserve()
-                own.schedule_report(quiet_until, has_slot=True)
+                wait_state.schedule_report(quiet_until, has_slot=True)
             if now >= quiet_until:
                 await self._report(request, state, wait)
         # Last, with no await after it: a change from here on finds the request in the index.
-        registration = self._index.register(request.key, wait.on, own.versions)
+        registration = self._index.register(request.key, wait.on, wait_state.versions)
         if registration is Registration.STALE:
             return REQUEUE
         latest = wait.left

@@ -57,24 +57,24 @@ class Writer:
         self._client = client
         self._record = record
         self._on_write = on_write
-        self._pruned: frozenset[str] = frozenset()
+        self._pruned_keys: frozenset[str] = frozenset()
         self.clock = client.clock
 
     async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
         """Set the request's status, without a write if it is equal. Returns the request as stored."""
-        kept = {key: value for key, value in status.items() if key not in self._pruned}
-        patch = status_patch(request.status, kept)
+        storable = {key: value for key, value in status.items() if key not in self._pruned_keys}
+        patch = status_patch(request.status, storable)
         if patch is None:
             return request
-        stored = await self._patch(request, {"status": patch}, subresource="status")
-        pruned = self._pruned | pruned_fields(patch, stored.status)
-        if pruned != self._pruned:
+        stored_request = await self._patch(request, {"status": patch}, subresource="status")
+        pruned_keys = self._pruned_keys | pruned_fields(patch, stored_request.status)
+        if pruned_keys != self._pruned_keys:
             log.warning(
                 "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",
-                extra={"dropped": sorted(pruned)},
+                extra={"dropped": sorted(pruned_keys)},
             )
-            self._pruned = pruned
-        return stored
+            self._pruned_keys = pruned_keys
+        return stored_request
 
     async def write_report(self, request: BindRequest, report: Report, on_pod: bool) -> None:
         """Set the status, then queue the event; the pod's condition follows in the background."""
@@ -84,15 +84,15 @@ class Writer:
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""
-        written = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
-        if not has_finalizer(written):
+        stored_request = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
+        if not has_finalizer(stored_request):
             raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
-        return written
+        return stored_request
 
     async def fence(self, request: BindRequest) -> BindRequest:
         """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict."""
-        taken = {names.TAKEN_OVER: format_micro_time(self.clock.now())}
-        return await self._patch(request, {"metadata": {"annotations": taken}})
+        annotations = {names.TAKEN_OVER: format_micro_time(self.clock.now())}
+        return await self._patch(request, {"metadata": {"annotations": annotations}})
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
         """Remove the finalizer: no side effects are left. Returns None if the request no longer exists."""
@@ -107,10 +107,10 @@ class Writer:
         """Tie the request to the present pod by an owner reference. Raises NotStoredError if a webhook removes it."""
         owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
-        written = await self._patch(request, {"metadata": {"ownerReferences": owners}})
-        if not written.pod_uid:
+        stored_request = await self._patch(request, {"metadata": {"ownerReferences": owners}})
+        if not stored_request.pod_uid:
             raise NotStoredError(_REMOVED.format("the owner reference to its pod"))
-        return written
+        return stored_request
 
     async def patch_pod_bound_condition(self, pod: Object, condition: PodBound, since: datetime) -> None:
         """Write the PodBound condition of this pod; not if it no longer exists or was replaced.
@@ -187,18 +187,18 @@ class Writer:
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
         )
-        written = decode_bind_request(reduce_request(reply), request)
-        self._on_write(request, written)
-        return written
+        stored_request = decode_bind_request(reduce_request(reply), request)
+        self._on_write(request, stored_request)
+        return stored_request
 
 
-def status_patch(stored: Object, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the merge patch from ``stored`` to ``wanted``; None if they are equal."""
-    changed: dict[str, Any] = {key: value for key, value in wanted.items() if stored.get(key) != value}
-    changed |= dict.fromkeys(key for key in stored if key not in wanted)
-    return changed or None
+def status_patch(stored_status: Object, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the merge patch from the stored status to another one; None if they are equal."""
+    patch: dict[str, Any] = {key: value for key, value in status.items() if stored_status.get(key) != value}
+    patch |= dict.fromkeys(key for key in stored_status if key not in status)
+    return patch or None
 
 
-def pruned_fields(patch: Mapping[str, Any], stored: Object) -> frozenset[str]:
+def pruned_fields(patch: Mapping[str, Any], stored_status: Object) -> frozenset[str]:
     """Return the fields that were written but not stored, because the CRD does not define them."""
-    return frozenset(key for key, value in patch.items() if value is not None and key not in stored)
+    return frozenset(key for key, value in patch.items() if value is not None and key not in stored_status)

@@ -127,10 +127,10 @@ _READ_BEFORE_FAILURE = {
 }
 
 
-def decide(seen: Observed, settings: Settings) -> Action | ReadLive:
+def decide(observed: Observed, settings: Settings) -> Action | ReadLive:
     """Return the first row that applies, or the live read that this row requires first."""
-    decision = _first_row(seen, settings)
-    missing = _required_live_reads(decision, seen.request) - seen.live
+    decision = _first_row(observed, settings)
+    missing = _required_live_reads(decision, observed.request) - observed.live
     return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
 
 
@@ -157,44 +157,44 @@ def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Abs
     return reads
 
 
-def _first_row(seen: Observed, settings: Settings) -> Action | ReadLive:
-    request = seen.request
+def _first_row(observed: Observed, settings: Settings) -> Action | ReadLive:
+    request = observed.request
     if request is Absent.NOT_IN_CACHE:
         return ReadLive(Target.REQUEST)
     if isinstance(request, Absent):
         return Forget()
-    if request.deleting or request.phase is not Phase.PENDING or seen.uninstalling:
-        return _ended(request, seen)
+    if request.deleting or request.phase is not Phase.PENDING or observed.uninstalling:
+        return _of_finished(request, observed)
     if not request.pod_key.name:
         return _invalid(request)
     if not request.pod_uid:
-        return _without_owner(request, seen.pod, seen.times)
-    if seen.preceding is not None:
-        ref = ObjectRef(names.API_VERSION, names.KIND, seen.preceding)
-        return Wait((ref,), f"BindRequest {seen.preceding} for the same pod came first", FRESH_CONTACT, PRECEDING)
-    if seen.pod is Absent.NOT_IN_CACHE:
+        return _without_owner(request, observed.pod, observed.times)
+    if observed.preceding is not None:
+        ref = ObjectRef(names.API_VERSION, names.KIND, observed.preceding)
+        return Wait((ref,), f"BindRequest {observed.preceding} for the same pod came first", FRESH_CONTACT, PRECEDING)
+    if observed.pod is Absent.NOT_IN_CACHE:
         return ReadLive(Target.POD)
-    on_pod = _of_pod(request, seen.pod)
+    on_pod = _of_pod(request, observed.pod)
     if on_pod is not None:
         return on_pod
-    assert isinstance(seen.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
-    return _of_attempt(request, seen.pod, seen, settings)
+    assert isinstance(observed.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
+    return _of_attempt(request, observed.pod, observed, settings)
 
 
-def _ended(request: BindRequest, seen: Observed) -> Action | ReadLive:
+def _of_finished(request: BindRequest, observed: Observed) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
     if not has_finalizer(request):
         return Forget()
     if request.phase is Phase.SUCCEEDED:
         return DropFinalizer()
-    if seen.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
+    if observed.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
         return ReadLive(Target.POD)
-    if is_bound_as_asked(request, seen.pod):
+    if is_bound_as_asked(request, observed.pod):
         return Complete() if request.phase is Phase.PENDING and not request.deleting else DropFinalizer()
-    if seen.preceding is not None:
+    if observed.preceding is not None:
         # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
         # because there is nothing to report.
-        why = f"BindRequest {seen.preceding} for the same pod precedes: what is prepared on the pod is its own"
+        why = f"BindRequest {observed.preceding} for the same pod precedes: what is prepared on the pod is its own"
         return RequeueAfter(FRESH_CONTACT, why)
     if request.deleting:
         return Rollback("the request was deleted")
@@ -208,8 +208,8 @@ def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) ->
         return ReadLive(Target.POD)
     if isinstance(pod, PodView):
         return SetOwner(pod.uid)
-    if times.known < POD_GRACE:
-        return RequeueAfter(POD_GRACE - times.known)
+    if times.age < POD_GRACE:
+        return RequeueAfter(POD_GRACE - times.age)
     return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
 
 
@@ -228,43 +228,43 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
         return Fail(Reason.BOUND_ELSEWHERE, why)
     if pod.deleting:
         return Fail(Reason.POD_GONE, f"pod {name} is being deleted")
-    if pod.finished:
+    if pod.has_ended:
         return Fail(Reason.POD_GONE, f"pod {name} has already ended")
     return None
 
 
-def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, settings: Settings) -> Action | ReadLive:
+def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings: Settings) -> Action | ReadLive:
     """Rows between a pod that may be bound and an attempt."""
     failure = pending_failure(request)
     if failure is not None:
         return failure
     if request.spec is None:
         return _invalid(request)
-    unserved = sorted(request.spec.demands - seen.served)
-    if unserved:
-        why = f"no enabled plugin serves {', '.join(unserved)}; enable one, or let the scheduler ask for less"
-        return Fail(Reason.NO_PLUGIN, "; ".join((why, *seen.plugin_errors)))
+    missing_kinds = sorted(request.spec.demands - observed.provided)
+    if missing_kinds:
+        why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
+        return Fail(Reason.NO_PLUGIN, "; ".join((why, *observed.plugin_errors)))
     if not settings.schedules(pod.scheduler):
         ours = ", ".join(settings.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
         return Fail(Reason.NOT_OURS, why)
-    if pod.gated:
-        times = seen.times.of(GATES)
+    if pod.is_gated:
+        times = observed.times.of(GATES)
         left = times.wait_left(settings.binding.wait_timeout)
         why = f"pod {request.pod_key} still has scheduling gates"
         if left <= timedelta():
-            why = f"{why} after {times.waited.total_seconds():.0f} s"
+            why = f"{why} after {times.wait_time.total_seconds():.0f} s"
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
         return Wait((pod_ref(request, pod),), why, left, GATES)
-    if seen.node is Absent.NOT_IN_CACHE:
+    if observed.node is Absent.NOT_IN_CACHE:
         return ReadLive(Target.NODE)
-    if isinstance(seen.node, Absent) or seen.node.deleting:
-        what = "does not exist" if isinstance(seen.node, Absent) else "is being deleted"
+    if isinstance(observed.node, Absent) or observed.node.deleting:
+        what = "does not exist" if isinstance(observed.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
-    if seen.times.retry_in > timedelta():
-        return RequeueAfter(seen.times.retry_in)
-    return Attempt(seen.has_side_effects)
+    if observed.times.retry_in > timedelta():
+        return RequeueAfter(observed.times.retry_in)
+    return Attempt(observed.has_side_effects)
 
 
 def pending_failure(request: BindRequest) -> Fail | None:
@@ -274,13 +274,13 @@ def pending_failure(request: BindRequest) -> Fail | None:
     """
     if not is_rollback_incomplete(request):
         return None
-    announced = condition_of(request, BOUND)
-    reason = next((one for one in Reason if one.value == announced.get("reason")), None)
+    condition = condition_of(request, BOUND)
+    reason = next((member for member in Reason if member.value == condition.get("reason")), None)
     if reason is None:
         return None
-    suggested = request.status.get("suggestion")
-    suggestion = next((one for one in Suggestion if one.value == suggested), None)
-    return Fail(reason, str(announced.get("message") or ""), suggestion)
+    suggestion_value = request.status.get("suggestion")
+    suggestion = next((member for member in Suggestion if member.value == suggestion_value), None)
+    return Fail(reason, str(condition.get("message") or ""), suggestion)
 
 
 def _reported_reason(request: BindRequest) -> Reason:

@@ -30,12 +30,12 @@ def in_flight_for(
     a reply; ``leading_for``: how long ago another process may have sent a write at most; None: none has. ``limit``:
     how long the API server may take to execute one.
     """
-    own = unacknowledged_for if can_be_bound(request, pod) else None
+    own_age = unacknowledged_for if can_be_bound(request, pod) else None
     # A process that has reported a rollback has waited before it. Without the finalizer only a Binding can be in
     # flight.
     may_matter = has_finalizer(request) or can_be_bound(request, pod)
-    inherited = leading_for if may_matter and not condition_of(request, ROLLED_BACK) else None
-    ages = [age for age in (own, inherited) if age is not None]
+    inherited_age = leading_for if may_matter and not condition_of(request, ROLLED_BACK) else None
+    ages = [age for age in (own_age, inherited_age) if age is not None]
     return max(_ZERO, limit - min(ages)) if ages else _ZERO
 
 
@@ -54,5 +54,5 @@ def can_be_bound(request: BindRequest, pod: PodView | Absent) -> bool:
     The API server rejects a Binding for another UID, a deleting pod and a bound pod; a finished pod needs nothing.
     """
     return isinstance(pod, PodView) and (
-        pod.uid == request.pod_uid and not pod.deleting and not pod.node and not pod.finished
+        pod.uid == request.pod_uid and not pod.deleting and not pod.node and not pod.has_ended
     )

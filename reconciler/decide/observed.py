@@ -53,8 +53,8 @@ class PodView:
     version: str
     node: str
     deleting: bool
-    finished: bool
-    gated: bool
+    has_ended: bool
+    is_gated: bool
     scheduler: str
 
 
@@ -69,17 +69,19 @@ class NodeView:
 class Times:
     """Durations, measured with this process's monotonic clock: setting the wall clock changes no decision."""
 
-    known: timedelta = timedelta()  # since this process first saw the request
-    waited: timedelta = timedelta()  # since the wait began, across restarts as far as the status reports it
-    watched: timedelta = FRESH_CONTACT  # for how long a change of the awaited object would have been observed
+    age: timedelta = timedelta()  # since this process first saw the request
+    wait_time: timedelta = timedelta()  # since the wait began, across restarts as far as the status reports it
+    watch_time: timedelta = FRESH_CONTACT  # for how long a change of the awaited object would have been observed
     retry_in: timedelta = timedelta()  # no attempt before this
     contact: timedelta = FRESH_CONTACT  # for how long the watches have been connected
-    cause: str = ""  # the wait that ``waited`` and ``watched`` are of; empty: of any, as none has begun
+    cause: str = ""  # the wait that ``wait_time`` and ``watch_time`` are of; empty: of any, as none has begun
 
     def of(self, cause: str) -> "Times":
         """Return the times for the wait of that cause: one that has another cause has not begun yet."""
         return (
-            self if cause == self.cause or not self.cause else replace(self, waited=timedelta(), watched=self.contact)
+            self
+            if cause == self.cause or not self.cause
+            else replace(self, wait_time=timedelta(), watch_time=self.contact)
         )
 
     def wait_left(self, timeout: timedelta) -> timedelta:
@@ -88,7 +90,7 @@ class Times:
         Only the duration of the wait counts, never the request's age. A wait does not expire before its object has
         been observable for FRESH_CONTACT.
         """
-        return max(timeout - self.waited, FRESH_CONTACT - self.watched)
+        return max(timeout - self.wait_time, FRESH_CONTACT - self.watch_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Observed:
     pod: PodView | Absent = Absent.NOT_IN_CACHE
     node: NodeView | Absent = Absent.NOT_IN_CACHE
     preceding: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
-    served: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
+    provided: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
     has_side_effects: bool = False  # an attempt may leave side effects
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
@@ -115,8 +117,8 @@ def pod_view(pod: Object) -> PodView:
         version=version_of(pod),
         node=spec.get("nodeName") or "",
         deleting=is_deleting(pod),
-        finished=(pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"),
-        gated=bool(spec.get("schedulingGates")),
+        has_ended=(pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"),
+        is_gated=bool(spec.get("schedulingGates")),
         scheduler=spec.get("schedulerName") or "default-scheduler",
     )
 
@@ -170,7 +172,7 @@ def pod_ref(request: BindRequest, pod: PodView) -> ObjectRef:
 
 def condition_of(request: BindRequest, kind: str) -> Mapping[str, Any]:
     """Return the stored condition of that type; empty if there is none."""
-    return next((one for one in request.conditions if one["type"] == kind), {})
+    return next((condition for condition in request.conditions if condition["type"] == kind), {})
 
 
 def has_finalizer(request: BindRequest) -> bool:
@@ -204,19 +206,21 @@ def is_withdrawn(
         current.uid != request.uid or current.deleting or current.phase is not Phase.PENDING
     ):
         return True
-    return node_is_gone or (isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished))
+    return node_is_gone or (
+        isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.has_ended)
+    )
 
 
 def preceding_request(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectKey | None:
     """Return the first preceding request for the same pod; None if there is none. ``of_pod`` may contain it."""
     mine = _order_key(request)
     earlier = [
-        other
-        for other in of_pod
-        if other.key != request.key
-        and other.pod_uid == request.pod_uid
-        and _is_unfinished(other)
-        and _order_key(other) < mine
+        rival
+        for rival in of_pod
+        if rival.key != request.key
+        and rival.pod_uid == request.pod_uid
+        and _is_unfinished(rival)
+        and _order_key(rival) < mine
     ]
     return min(earlier, key=_order_key).key if earlier else None
 

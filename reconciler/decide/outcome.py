@@ -23,10 +23,10 @@ _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended, and when it ``started``."""
+    """How an attempt ended, and when it started."""
 
     status: Status
-    started: datetime
+    started_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +84,19 @@ def classify_outcome(
 
 def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, now: datetime) -> RetryAt | Fail:
     status = outcome.status
-    failed = request.failed_attempts + 1
+    failed_count = request.failed_attempts + 1
     limit = _limit(request, status, limits.backoff_limit)
-    if failed > limit:
-        word = "attempt" if failed == 1 else "attempts"
-        why = f"gave up after {failed} {word}, the last: {_by(status)}"
+    if failed_count > limit:
+        word = "attempt" if failed_count == 1 else "attempts"
+        why = f"gave up after {failed_count} {word}, the last: {_by(status)}"
         # What has failed repeatedly here may succeed on another node.
         return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE)
-    pause = backoff(failed, limits, jitter)
+    pause = backoff(failed_count, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
-    why = f"attempt {failed} of {limit + 1} failed: {_by(status)}"
+    why = f"attempt {failed_count} of {limit + 1} failed: {_by(status)}"
     report = Report(
-        retrying_status(request, failed, why, outcome.started, now, now + pause),
+        retrying_status(request, failed_count, why, outcome.started_at, now, now + pause),
         Event("Warning", names.EVENT_RETRY, f"{why}; retry in {pause.total_seconds():.1f} s"),
         PodBound("False", names.EVENT_RETRY, why),
     )
@@ -112,17 +112,17 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
     if left <= timedelta():
         # Unless the plugin suggests otherwise, the node is not known to be at fault: the awaited change may still
         # happen.
-        why = f"waited for {times.waited.total_seconds():.0f} s: {why}"
+        why = f"waited for {times.wait_time.total_seconds():.0f} s: {why}"
         return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
     return Wait(status.wake_on, why, left, cause, status.retry_after)
 
 
-def backoff(failed: int, limits: Binding, jitter: float) -> timedelta:
+def backoff(failed_count: int, limits: Binding, jitter: float) -> timedelta:
     """Return the pause after the nth failure: exponential with full jitter, at least a tenth of the maximum.
 
     The floor prevents a series of small random numbers from using all retries within a second.
     """
-    return full_jitter(failed, limits.backoff.base, limits.backoff.max, max(0.1, jitter))
+    return full_jitter(failed_count, limits.backoff.base, limits.backoff.max, max(0.1, jitter))
 
 
 def _limit(request: BindRequest, status: Status, default: int) -> int:
@@ -132,9 +132,9 @@ def _limit(request: BindRequest, status: Status, default: int) -> int:
     the pod is returned to the scheduler immediately: a retry here would occupy the node with the same result, while
     another decision may succeed. The configured default is for failures that a retry on the same node can resolve.
     """
-    wanted = request.spec.backoff_limit if request.spec else None
-    if wanted is not None:
-        return wanted
+    own_limit = request.spec.backoff_limit if request.spec else None
+    if own_limit is not None:
+        return own_limit
     return 0 if status.suggestion in _RETURNED else default
 
 

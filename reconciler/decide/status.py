@@ -71,14 +71,14 @@ PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is i
 
 
 def retrying_status(
-    request: BindRequest, failed: int, why: str, started: datetime, now: datetime, next_attempt: datetime
+    request: BindRequest, failed_count: int, why: str, started_at: datetime, now: datetime, next_attempt: datetime
 ) -> dict[str, Any]:
     """Return the status after a failed attempt, with the next one at ``next_attempt``."""
-    return _block(request, now, started) | {
+    return _block(request, now, started_at) | {
         "phase": Phase.PENDING.value,
         "reason": reason_text("Retrying", why),
-        "failedAttempts": failed,
-        "lastAttemptTime": format_time(started),
+        "failedAttempts": failed_count,
+        "lastAttemptTime": format_time(started_at),
         "nextAttemptTime": format_time(_rounded_up(next_attempt)),
         "conditions": conditions(request, {PREPARED: ("False", "Retrying", why)}, now),
     }
@@ -86,17 +86,19 @@ def retrying_status(
 
 def waiting_status(request: BindRequest, why: str, since: datetime, now: datetime) -> dict[str, Any]:
     """Return the status of a request that has waited since ``since``."""
-    stored = condition_of(request, PREPARED)
-    began = parse_time(stored.get("lastTransitionTime"))
-    if stored.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
+    prepared_condition = condition_of(request, PREPARED)
+    began = parse_time(prepared_condition.get("lastTransitionTime"))
+    if prepared_condition.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
         since = began
-    merged = conditions(request, {PREPARED: ("False", "Waiting", why)}, now)
+    updated = conditions(request, {PREPARED: ("False", "Waiting", why)}, now)
     # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
     times = {"lastTransitionTime": format_time(since)}
     return _block(request, now, None) | {
         "phase": Phase.PENDING.value,
         "reason": reason_text("Waiting", why),
-        "conditions": [{**one, **times} if one["type"] == PREPARED else one for one in merged],
+        "conditions": [
+            {**condition, **times} if condition["type"] == PREPARED else condition for condition in updated
+        ],
     }
 
 
@@ -115,32 +117,34 @@ def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, 
 
 
 def succeeded_status(
-    request: BindRequest, prepared: Preparation, started: datetime | None, now: datetime
+    request: BindRequest, preparation_status: Preparation, started_at: datetime | None, now: datetime
 ) -> dict[str, Any]:
     """Return the status of a request whose pod is on its node."""
     why = f"pod {request.pod_key.name} is bound to node {request.selected_node}"
-    updates = {PREPARED: prepared.condition, BOUND: ("True", "Bound", why)}
-    block = _block(request, now, started) | {
+    updates = {PREPARED: preparation_status.condition, BOUND: ("True", "Bound", why)}
+    block = _block(request, now, started_at) | {
         "phase": Phase.SUCCEEDED.value,
         "completionTime": format_time(now),
         "nodeName": request.selected_node,
         # A pending rollback is void: the pod runs with what was prepared.
-        "conditions": [one for one in conditions(request, updates, now) if one["type"] != ROLLED_BACK],
+        "conditions": [
+            condition for condition in conditions(request, updates, now) if condition["type"] != ROLLED_BACK
+        ],
     }
-    if started is not None:
-        block["lastAttemptTime"] = format_time(started)
+    if started_at is not None:
+        block["lastAttemptTime"] = format_time(started_at)
     return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
 
 
-def preparation(request: BindRequest, attempted: bool, intact: bool, pod: Object | None) -> Preparation:
+def preparation(request: BindRequest, was_prepared: bool, intact: bool, pod: Object | None) -> Preparation:
     """Return what is known of a bound pod's preparation.
 
-    ``attempted``: an attempt of this process has prepared everything. ``intact``: nothing was rolled back since.
+    ``was_prepared``: an attempt of this process has prepared everything. ``intact``: nothing was rolled back since.
     ``pod``: the pod as last read, with the annotations of its Binding.
     """
     intact = intact and not is_rollback_incomplete(request)
     annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
-    if intact and (attempted or annotations.get(names.PREPARED_FOR) == request.uid):
+    if intact and (was_prepared or annotations.get(names.PREPARED_FOR) == request.uid):
         return PREPARED_BY_US
     node = request.selected_node
     why = f"pod {request.pod_key.name} is on node {node}, but no attempt of this controller is known to have bound it"
@@ -154,9 +158,9 @@ def preparation(request: BindRequest, attempted: bool, intact: bool, pod: Object
 
 def success_report(
     request: BindRequest,
-    prepared: Preparation,
+    preparation_status: Preparation,
     pod: Object | None,
-    started: datetime | None,
+    started_at: datetime | None,
     now: datetime,
     *,
     bound_events: bool,
@@ -164,13 +168,13 @@ def success_report(
     """Return what is written when a request completes. ``bound_events``: send an event for each bound pod."""
     bound = f"bound to node {request.selected_node}"
     event = None
-    if prepared.warning:
-        event = Event("Warning", names.EVENT_NOT_PREPARED, prepared.warning)
+    if preparation_status.warning:
+        event = Event("Warning", names.EVENT_NOT_PREPARED, preparation_status.warning)
     elif bound_events:
         event = Event("Normal", names.EVENT_BOUND, bound)
     replaces = pod is not None and _reports_failure(request, pod)
     condition = PodBound("True", "Bound", bound) if replaces else None
-    return Report(succeeded_status(request, prepared, started, now), event, condition)
+    return Report(succeeded_status(request, preparation_status, started_at, now), event, condition)
 
 
 def failure_report(request: BindRequest, fail: Fail, rolled_back: bool, pod: Object | None, now: datetime) -> Report:
@@ -210,14 +214,14 @@ def failed_status(
 
 
 def rollback_incomplete_status(
-    request: BindRequest, fail: Fail | None, done: Status, now: datetime
+    request: BindRequest, fail: Fail | None, rollback: Status, now: datetime
 ) -> dict[str, Any]:
     """Return the status of a request that cannot end because its rollback, which returned ``done``, is incomplete.
 
     ``fail`` is the failure that follows the rollback; its reason is stored in the condition Bound, where a process
     started later finds it (``decide.pending_failure``). None for a request that is being deleted.
     """
-    updates = {ROLLED_BACK: ("False", "RollbackFailed", done.message)}
+    updates = {ROLLED_BACK: ("False", "RollbackFailed", rollback.message)}
     if fail is None:
         block = _block(request, now, None) if request.phase is Phase.PENDING else dict(request.status)
         follows = "the request is released when the rollback is complete"
@@ -228,7 +232,7 @@ def rollback_incomplete_status(
         if fail.suggestion is not None:
             block["suggestion"] = fail.suggestion.value
     if request.phase is Phase.PENDING:
-        block["reason"] = reason_text("RollbackFailed", f"{done.message}; {follows}")
+        block["reason"] = reason_text("RollbackFailed", f"{rollback.message}; {follows}")
         block.pop("nextAttemptTime", None)
     return block | {"conditions": conditions(request, updates, now)}
 
@@ -245,12 +249,12 @@ def conditions(
 
     ``updates``: condition type to (status, reason, message).
     """
-    known = {condition["type"]: condition for condition in request.conditions}
-    merged: dict[Any, Mapping[str, Any]] = dict(known)
+    existing = {condition["type"]: condition for condition in request.conditions}
+    updated: dict[Any, Mapping[str, Any]] = dict(existing)
     for kind, (status, reason, message) in updates.items():
-        before = known.get(kind, {})
+        before = existing.get(kind, {})
         since = before.get("lastTransitionTime") if before.get("status") == status else None
-        merged[kind] = {
+        updated[kind] = {
             "type": kind,
             "status": status,
             "reason": reason,
@@ -258,7 +262,7 @@ def conditions(
             "lastTransitionTime": since or format_time(now),
             "observedGeneration": request.generation,
         }
-    return list(merged.values())
+    return list(updated.values())
 
 
 def reason_text(word: str, message: str) -> str:
@@ -269,12 +273,12 @@ def reason_text(word: str, message: str) -> str:
     )
 
 
-def _block(request: BindRequest, now: datetime, started: datetime | None) -> dict[str, Any]:
+def _block(request: BindRequest, now: datetime, started_at: datetime | None) -> dict[str, Any]:
     """Return the stored status, with the fields that every write refreshes."""
     block = dict(request.status)
     block["observedGeneration"] = request.generation
-    if started is not None or "startTime" not in block:
-        block["startTime"] = _start(request, started or now)
+    if started_at is not None or "startTime" not in block:
+        block["startTime"] = _start(request, started_at or now)
     return block
 
 
@@ -286,19 +290,19 @@ def _reports_failure(request: BindRequest, pod: Object) -> bool:
         if condition.get("type") == names.CONDITION_POD_BOUND
     ]
     # The cached pod may still lack the condition of an earlier attempt.
-    reported = bool(statuses) or request.failed_attempts > 0
-    return reported and "True" not in statuses
+    has_report = bool(statuses) or request.failed_attempts > 0
+    return has_report and "True" not in statuses
 
 
-def _start(request: BindRequest, started: datetime) -> str:
-    stored = request.status.get("startTime")
-    return stored if isinstance(stored, str) else format_time(started)
+def _start(request: BindRequest, started_at: datetime) -> str:
+    stored_start = request.status.get("startTime")
+    return stored_start if isinstance(stored_start, str) else format_time(started_at)
 
 
 def _final_attempts(request: BindRequest, fail: Fail) -> int:
     attempts = request.failed_attempts + (1 if fail.reason is Reason.BACKOFF_LIMIT_EXCEEDED else 0)
-    wanted = request.spec.backoff_limit if request.spec else None
-    return attempts if wanted is None else max(attempts, wanted)
+    own_limit = request.spec.backoff_limit if request.spec else None
+    return attempts if own_limit is None else max(attempts, own_limit)
 
 
 def _rounded_up(moment: datetime) -> datetime:

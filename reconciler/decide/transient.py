@@ -22,12 +22,12 @@ REPORT_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Consecutive transient failures of one request. ``own``: they are the request's own, until the next success."""
+    """Consecutive transient failures of one request. ``is_own``: the request's own, until the next success."""
 
     count: int
     first: float
     last: float
-    own: bool = False
+    is_own: bool = False
 
     @property
     def seconds(self) -> float:
@@ -35,7 +35,7 @@ class Streak:
         return self.last - self.first
 
 
-def extended(streak: Streak | None, now: float, last_success: float, deferred: bool) -> Streak:
+def extend(streak: Streak | None, now: float, last_success: float, is_deferred: bool) -> Streak:
     """Return the streak with one more failure at ``now``.
 
     ``last_success``: when any call of this process last succeeded. ``deferred``: the API server sent Retry-After,
@@ -43,20 +43,20 @@ def extended(streak: Streak | None, now: float, last_success: float, deferred: b
     """
     if streak is None:
         return Streak(1, now, now)
-    others_succeed = last_success > streak.last and not deferred
+    others_succeed = last_success > streak.last and not is_deferred
     seconds = now - streak.first
-    own = (
-        streak.own
+    is_own = (
+        streak.is_own
         or seconds >= REPORT_AFTER_S
         or (others_succeed and streak.count >= QUIET_FAILURES and seconds >= OWN_AFTER_S)
     )
-    return Streak(streak.count + 1, streak.first, now, own)
+    return Streak(streak.count + 1, streak.first, now, is_own)
 
 
-def classified(status: Status, streak: Streak) -> Status:
+def classify(status: Status, streak: Streak) -> Status:
     """Return what a result that may be transient counts as: transient, or a failure of the request's own."""
     if status.code is Code.TRANSIENT:
-        return replace(status, code=Code.RETRY) if streak.own else status
+        return replace(status, code=Code.RETRY) if streak.is_own else status
     if streak.seconds < REPORT_AFTER_S:
         return Status(Code.TRANSIENT, status.reasons, status.plugin)
     return status

@@ -38,7 +38,7 @@ class ReconcilerMetrics:
             registry=registry,
             buckets=BIND_BUCKETS,
         )
-        self.finished = Counter(
+        self.finished_requests = Counter(
             "bowline_requests_finished_total",
             "Requests that ended, by final reason; Succeeded for those that worked.",
             ["reason"],
@@ -56,7 +56,7 @@ class ReconcilerMetrics:
         self._attempts = {
             outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
         }
-        init_series(self.finished, reason=("Succeeded", *(reason.value for reason in Reason)))
+        init_series(self.finished_requests, reason=("Succeeded", *(reason.value for reason in Reason)))
 
     def _plugins(
         self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]], acting: Mapping[str, Iterable[str]]
@@ -147,5 +147,5 @@ class ReconcilerMetrics:
             self._waits.labels(plugin).set_function(partial(_of, count, plugin))
 
 
-def _of(count: Callable[[], Mapping[str, int]], what: str) -> int:
-    return count().get(what, 0)
+def _of(count: Callable[[], Mapping[str, int]], state: str) -> int:
+    return count().get(state, 0)

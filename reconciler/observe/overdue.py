@@ -56,7 +56,7 @@ class OverdueMonitor:
                 current.reports += 1
                 self._report(current, OWN, BETWEEN, now - current.since)
 
-    def ended(self, current: Pass, call: CallInProgress) -> None:
+    def call_ended(self, current: Pass, call: CallInProgress) -> None:
         """Check a call that has ended: no scan can have seen one that blocked the event loop."""
         if not call.reports:
             self._check(current, call, self._clock.monotonic())

@@ -109,7 +109,7 @@ class Observation:
             return
         for call in current.calls:
             if call.plugin == plugin and call.point == point:
-                self.overdue.ended(current, call)
+                self.overdue.call_ended(current, call)
                 current.calls.remove(call)
                 after_ms = round((call.since - current.since) * 1000, 3)
                 current.steps.append(

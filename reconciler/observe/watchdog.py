@@ -57,18 +57,18 @@ class Watchdog:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        stopped = threading.Event()
+        stop = threading.Event()
         loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
-        threading.Thread(target=self._watch, args=(loop, loop_thread, stopped), name="watchdog", daemon=True).start()
+        threading.Thread(target=self._watch, args=(loop, loop_thread, stop), name="watchdog", daemon=True).start()
         try:
             await asyncio.Event().wait()
         finally:
-            stopped.set()
+            stop.set()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread: int, stopped: threading.Event) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread: int, stop: threading.Event) -> None:
         alive, silent = threading.Event(), 0
         loop.call_soon_threadsafe(alive.set)
-        while not stopped.wait(TURN_S):
+        while not stop.wait(TURN_S):
             if alive.is_set():
                 silent = 0
                 alive.clear()

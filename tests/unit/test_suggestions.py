@@ -102,7 +102,7 @@ def test_every_reason_and_suggestion_is_documented_once() -> None:
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS = Binding(backoff_limit=0, wait_timeout=timedelta(seconds=1))
-WAITED = Times(waited=timedelta(seconds=1))
+WAITED = Times(wait_time=timedelta(seconds=1))
 ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME_NODE, Suggestion.DELETE_POD
 
 
@@ -175,8 +175,8 @@ def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
         request,
         gated_pod,
         NodeView(deleting=False),
-        served=frozenset({AllocationKind.REGULAR}),
-        times=Times(waited=timedelta(hours=1)),
+        provided=frozenset({AllocationKind.REGULAR}),
+        times=Times(wait_time=timedelta(hours=1)),
         live=frozenset(Target),
     )
     end = decide(observation, Settings(scheduler_names=("bowline",), binding=LIMITS))

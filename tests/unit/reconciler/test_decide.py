@@ -40,7 +40,7 @@ from tests.builders import request
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = CREATED + timedelta(minutes=1)
 SETTINGS = Settings(scheduler_names=("bowline",), binding=Binding(wait_timeout=timedelta(seconds=600)))
-POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
+POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, is_gated=False, scheduler="bowline")
 NODE = NodeView(deleting=False)
 SERVED = frozenset({AllocationKind.REGULAR})
 
@@ -51,7 +51,7 @@ LIVE = frozenset(Target)
 def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
     """What is observed when everything has just been read live."""
     found = req if req is not None else request()
-    whole = Observed(found, POD, NODE, served=SERVED, live=LIVE)
+    whole = Observed(found, POD, NODE, provided=SERVED, live=LIVE)
     return replace(whole, **change)
 
 
@@ -127,7 +127,7 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(pod=Absent.NOT_IN_CACHE), ReadLive(Target.POD), id="a pod not in the cache is read live"),
         pytest.param(seen(pod=ON_NODE), Complete(), id="pod on the selected node is success"),
         pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Complete(), id="deleting on the node: success"),
-        pytest.param(seen(pod=replace(ON_NODE, finished=True)), Complete(), id="on the node though ended: success"),
+        pytest.param(seen(pod=replace(ON_NODE, has_ended=True)), Complete(), id="on the node though ended: success"),
         pytest.param(
             seen(node=Absent.NOT_IN_CACHE), ReadLive(Target.NODE), id="a node not in the cache is read live"
         ),
@@ -159,7 +159,7 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
         ),
         pytest.param(seen(pod=replace(POD, node="node-9")), Reason.BOUND_ELSEWHERE, id="bound elsewhere"),
         pytest.param(seen(pod=replace(POD, deleting=True)), Reason.POD_GONE, id="unbound pod deleting"),
-        pytest.param(seen(pod=replace(POD, finished=True)), Reason.POD_GONE, id="unbound pod ended"),
+        pytest.param(seen(pod=replace(POD, has_ended=True)), Reason.POD_GONE, id="unbound pod ended"),
         pytest.param(seen(request(receivedResourceType="Odd")), Reason.INVALID, id="a foreign CRD let a bad spec in"),
         pytest.param(
             seen(request(receivedResourceType="Fraction")), Reason.NO_PLUGIN, id="a fraction without a plugin"
@@ -180,9 +180,9 @@ def test_terminal_failures(observed: Observed, reason: Reason) -> None:
 
 def test_a_request_without_pod_gets_the_grace_of_apply_order() -> None:
     lonely = seen(request(uid=""), pod=Absent.NOT_FOUND)
-    early = replace(lonely, times=Times(known=timedelta(seconds=9)))
+    early = replace(lonely, times=Times(age=timedelta(seconds=9)))
     assert decide(early, SETTINGS) == RequeueAfter(timedelta(seconds=1))
-    assert fails(Reason.POD_GONE, decide(replace(lonely, times=Times(known=timedelta(seconds=10))), SETTINGS))
+    assert fails(Reason.POD_GONE, decide(replace(lonely, times=Times(age=timedelta(seconds=10))), SETTINGS))
 
 
 def test_the_older_request_for_a_pod_is_first() -> None:
@@ -227,21 +227,21 @@ def test_rollbacks_for_one_pod_run_in_the_requests_order(observed: Observed, exp
     assert decide(observed, SETTINGS) == expected
 
 
-def gated(waited: timedelta, watched: timedelta = FRESH_CONTACT) -> Observed:
-    return seen(pod=replace(POD, gated=True), times=Times(timedelta(days=9), waited, watched))
+def is_gated(wait_time: timedelta, watch_time: timedelta = FRESH_CONTACT) -> Observed:
+    return seen(pod=replace(POD, is_gated=True), times=Times(timedelta(days=9), wait_time, watch_time))
 
 
 def test_a_gated_pod_is_awaited_until_the_wait_timeout() -> None:
-    decision = decide(gated(timedelta()), SETTINGS)
+    decision = decide(is_gated(timedelta()), SETTINGS)
     assert isinstance(decision, Wait)
     assert decision.left == timedelta(seconds=600), "the age of the request does not count"
-    assert fails(Reason.WAIT_TIMEOUT, decide(gated(timedelta(seconds=600)), SETTINGS))
+    assert fails(Reason.WAIT_TIMEOUT, decide(is_gated(timedelta(seconds=600)), SETTINGS))
 
 
 def test_an_outage_of_the_api_server_extends_a_wait() -> None:
     long = timedelta(seconds=1000)
-    assert isinstance(decide(gated(long, timedelta(seconds=59)), SETTINGS), Wait)
-    assert fails(Reason.WAIT_TIMEOUT, decide(gated(long, timedelta(seconds=60)), SETTINGS))
+    assert isinstance(decide(is_gated(long, timedelta(seconds=59)), SETTINGS), Wait)
+    assert fails(Reason.WAIT_TIMEOUT, decide(is_gated(long, timedelta(seconds=60)), SETTINGS))
 
 
 UNRELEASED: dict[str, Any] = {
@@ -311,9 +311,9 @@ def test_a_first_attempt_needs_no_live_read() -> None:
 
 
 def test_a_wait_expires_only_after_a_live_read() -> None:
-    late = replace(gated(timedelta(seconds=600)), live=frozenset())
+    late = replace(is_gated(timedelta(seconds=600)), live=frozenset())
     assert decide(late, SETTINGS) == ReadLive(Target.POD)
-    assert isinstance(decide(replace(gated(timedelta(seconds=599)), live=frozenset()), SETTINGS), Wait)
+    assert isinstance(decide(replace(is_gated(timedelta(seconds=599)), live=frozenset()), SETTINGS), Wait)
 
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
@@ -343,12 +343,12 @@ def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
         ),
         pytest.param(
             {"request": request(receivedResourceType="Fraction")},
-            {"pod": replace(POD, scheduler="x", gated=True)},
+            {"pod": replace(POD, scheduler="x", is_gated=True)},
             Reason.NO_PLUGIN,
             id="plugin before scheduler and gate",
         ),
         pytest.param(
-            {"pod": replace(POD, deleting=True, scheduler="x", gated=True)},
+            {"pod": replace(POD, deleting=True, scheduler="x", is_gated=True)},
             {"node": Absent.NOT_FOUND},
             Reason.POD_GONE,
             id="pod's end before all that follows",
@@ -381,7 +381,7 @@ def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expe
 
 
 def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
-    observed = seen(served=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
+    observed = seen(provided=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
     decision = decide(observed, SETTINGS)
     assert isinstance(decision, Fail)
     assert decision.reason is Reason.NO_PLUGIN

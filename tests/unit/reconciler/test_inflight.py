@@ -15,7 +15,7 @@ from shared.testing.builders import bind_request, stored
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
-POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
+POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, is_gated=False, scheduler="bowline")
 # How long this process's POST has no reply, and how long another process may have sent one.
 NONE = (None, None)
 UNKNOWN = (20 * SECOND, None)
@@ -54,7 +54,7 @@ HELD = request(names.FINALIZER)
         pytest.param(request(), replace(POD, uid=ObjectUID("next")), UNKNOWN, 0, id="another pod rejects it"),
         pytest.param(request(), replace(POD, deleting=True), UNKNOWN, 0, id="a deleting pod rejects it"),
         pytest.param(request(), replace(POD, node="node-9"), UNKNOWN, 0, id="a bound pod rejects it"),
-        pytest.param(request(), replace(POD, finished=True), UNKNOWN, 0, id="an ended pod needs nothing"),
+        pytest.param(request(), replace(POD, has_ended=True), UNKNOWN, 0, id="an ended pod needs nothing"),
     ],
 )
 def test_how_long_a_write_may_take_effect(

@@ -42,7 +42,7 @@ NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 STARTED = NOW - timedelta(seconds=2)
 TIMEOUT = timedelta(minutes=10)
 LIMITS = Binding(wait_timeout=TIMEOUT)
-WAITED = Times(waited=timedelta(minutes=1))
+WAITED = Times(wait_time=timedelta(minutes=1))
 
 
 def action_for(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
@@ -149,13 +149,13 @@ def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     assert end.left == timedelta(minutes=9)
     assert end.why == "volumes: unbound (waiting for PersistentVolumeClaim default/data)"
     assert end.cause == "plugin volumes"
-    status = waiting_status(request(), end.why, NOW - WAITED.waited, NOW)
+    status = waiting_status(request(), end.why, NOW - WAITED.wait_time, NOW)
     assert condition(status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "the start of the attempt"
     assert "failedAttempts" not in status
 
 
 def test_a_wait_for_something_else_has_not_begun_yet() -> None:
-    times = Times(waited=timedelta(days=9), cause="plugin claims")
+    times = Times(wait_time=timedelta(days=9), cause="plugin claims")
     end = action_for(Status.wait("unbound").from_plugin("volumes"), times=times)
     assert isinstance(end, Wait)
     assert end.left == TIMEOUT
@@ -165,15 +165,15 @@ def test_a_wait_for_something_else_has_not_begun_yet() -> None:
 @pytest.mark.parametrize(
     ("times", "expired"),
     [
-        pytest.param(Times(waited=timedelta(seconds=599)), False, id="not yet"),
-        pytest.param(Times(waited=timedelta(seconds=600)), True, id="waited long enough"),
-        pytest.param(Times(known=timedelta(days=9)), False, id="an old request that begins to wait"),
+        pytest.param(Times(wait_time=timedelta(seconds=599)), False, id="not yet"),
+        pytest.param(Times(wait_time=timedelta(seconds=600)), True, id="waited long enough"),
+        pytest.param(Times(age=timedelta(days=9)), False, id="an old request that begins to wait"),
         pytest.param(
-            Times(waited=timedelta(days=9), watched=timedelta(seconds=59)),
+            Times(wait_time=timedelta(days=9), watch_time=timedelta(seconds=59)),
             False,
             id="a minute after contact was restored",
         ),
-        pytest.param(Times(waited=timedelta(days=9), watched=timedelta(seconds=60)), True, id="and no longer"),
+        pytest.param(Times(wait_time=timedelta(days=9), watch_time=timedelta(seconds=60)), True, id="and no longer"),
     ],
 )
 def test_a_wait_expires_by_how_long_it_has_lasted(times: Times, expired: bool) -> None:
@@ -183,10 +183,10 @@ def test_a_wait_expires_by_how_long_it_has_lasted(times: Times, expired: bool) -
 def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_wait() -> None:
     minute, hour = timedelta(minutes=1), timedelta(hours=1)
     own = Status.wait("x", retry_after=timedelta(seconds=2), timeout=hour, suggestion=Suggestion.DELETE_POD)
-    end = action_for(own, times=Times(waited=TIMEOUT))
+    end = action_for(own, times=Times(wait_time=TIMEOUT))
     assert isinstance(end, Wait)
     assert (end.left, end.poll) == (hour - TIMEOUT, timedelta(seconds=2))
-    end = action_for(replace(own, timeout=minute), times=Times(waited=minute))
+    end = action_for(replace(own, timeout=minute), times=Times(wait_time=minute))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, Suggestion.DELETE_POD)
     assert "waited for 60 s" in end.message
@@ -202,7 +202,7 @@ def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> N
 
 def test_a_wait_past_its_deadline_is_terminal_and_names_plugin_and_object() -> None:
     claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
-    end = action_for(Status.wait("unbound", claim).from_plugin("volumes"), times=Times(waited=TIMEOUT))
+    end = action_for(Status.wait("unbound", claim).from_plugin("volumes"), times=Times(wait_time=TIMEOUT))
     assert isinstance(end, Fail)
     assert end.reason is Reason.WAIT_TIMEOUT
     assert "volumes" in end.message

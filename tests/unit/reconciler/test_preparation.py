@@ -21,7 +21,7 @@ def bound(annotations: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("req", "attempted", "intact", "annotations", "prepared"),
+    ("req", "was_prepared", "intact", "annotations", "prepared"),
     [
         pytest.param(request(), True, True, {}, "True", id="an attempt of this process"),
         pytest.param(request(), False, True, CARRIED, "True", id="an attempt of a process before this one"),
@@ -34,9 +34,9 @@ def bound(annotations: dict[str, str] | None = None) -> dict[str, Any]:
     ],
 )
 def test_prepared_is_reported_only_for_a_valid_attempt(
-    req: BindRequest, attempted: bool, intact: bool, annotations: dict[str, str], prepared: str
+    req: BindRequest, was_prepared: bool, intact: bool, annotations: dict[str, str], prepared: str
 ) -> None:
-    assert preparation(req, attempted, intact, bound(annotations)).condition[0] == prepared
+    assert preparation(req, was_prepared, intact, bound(annotations)).condition[0] == prepared
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_prepared_is_reported_only_for_a_valid_attempt(
     ],
 )
 def test_a_pod_that_needs_preparation_and_has_none_known_is_warned_about(spec: dict[str, Any], named: str) -> None:
-    known = preparation(request(**spec), attempted=False, intact=True, pod=bound())
-    assert bool(known.warning) is bool(named)
-    assert named in known.condition[2]
-    assert preparation(request(**spec), attempted=True, intact=True, pod=bound()).warning == ""
+    result = preparation(request(**spec), was_prepared=False, intact=True, pod=bound())
+    assert bool(result.warning) is bool(named)
+    assert named in result.condition[2]
+    assert preparation(request(**spec), was_prepared=True, intact=True, pod=bound()).warning == ""

@@ -65,7 +65,7 @@ def test_an_outage_leaves_no_failures_in_a_row() -> None:
     transient.note(KEY, None)
     clock.step(timedelta(minutes=5))
     transient.clear()
-    assert not transient.note(KEY, None).own
+    assert not transient.note(KEY, None).is_own
 
 
 def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.decide.transient import Streak, classified, extended
+from reconciler.decide.transient import Streak, classify, extend
 from shared.framework.status import Code, Reason, Status
 
 NEVER = float("-inf")
@@ -10,41 +10,41 @@ TRANSIENT = Status(Code.TRANSIENT, ("500",), "default_binder")
 RBAC = Status.fatal("cannot create", Reason.RBAC_MISSING)
 
 
-def streak(times: list[float], success_before_each: bool = True, deferred: bool = False) -> Streak:
+def streak(times: list[float], success_before_each: bool = True, is_deferred: bool = False) -> Streak:
     """Failures at these times; with or without another call's success shortly before each."""
     result: Streak | None = None
     for time in times:
-        result = extended(result, time, time - 0.01 if success_before_each else NEVER, deferred)
+        result = extend(result, time, time - 0.01 if success_before_each else NEVER, is_deferred)
     assert result is not None
     return result
 
 
 @pytest.mark.parametrize(
-    ("failures", "own"),
+    ("failures", "is_own"),
     [
         pytest.param(streak([0]), False, id="one failure"),
         pytest.param(streak([0, 0.2, 0.6, 1, 2, 5]), False, id="many within a few seconds"),
         pytest.param(streak([0, 5, 11]), False, id="few within many seconds"),
         pytest.param(streak([0, 0.2, 0.6, 11]), True, id="several for ten seconds, while other calls succeed"),
         pytest.param(streak([0, 0.2, 0.6, 11, 30], success_before_each=False), False, id="no other call succeeds"),
-        pytest.param(streak([0, 0.2, 0.6, 11, 30], deferred=True), False, id="the API server asks for time"),
+        pytest.param(streak([0, 0.2, 0.6, 11, 30], is_deferred=True), False, id="the API server asks for time"),
         pytest.param(streak([0, 30, 60], success_before_each=False), True, id="a minute is enough evidence"),
-        pytest.param(streak([0, 60], deferred=True), True, id="also with Retry-After"),
+        pytest.param(streak([0, 60], is_deferred=True), True, id="also with Retry-After"),
     ],
 )
-def test_when_failures_are_the_requests_own(failures: Streak, *, own: bool) -> None:
-    assert failures.own is own
+def test_when_failures_are_the_requests_own(failures: Streak, *, is_own: bool) -> None:
+    assert failures.is_own is is_own
 
 
 def test_a_success_before_the_previous_failure_is_no_evidence() -> None:
     failing = streak([0, 0.2, 0.6, 2], success_before_each=False)
-    assert not extended(failing, 20, last_success=1.0, deferred=False).own
-    assert extended(failing, 20, last_success=3.0, deferred=False).own
+    assert not extend(failing, 20, last_success=1.0, is_deferred=False).is_own
+    assert extend(failing, 20, last_success=3.0, is_deferred=False).is_own
 
 
 def test_a_request_keeps_its_own_failures() -> None:
-    own = streak([0, 0.2, 0.6, 11])
-    assert extended(own, 12, NEVER, deferred=True).own
+    is_own = streak([0, 0.2, 0.6, 11])
+    assert extend(is_own, 12, NEVER, is_deferred=True).is_own
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_request_keeps_its_own_failures() -> None:
 )
 def test_what_a_transient_result_counts_as(status: Status, failures: Streak, expected: Code) -> None:
     assert status.may_be_transient
-    result = classified(status, failures)
+    result = classify(status, failures)
     assert (result.code, result.reasons, result.plugin) == (expected, status.reasons, status.plugin)
 
 
