@@ -8,7 +8,7 @@ are lost.
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.binding.writer import Writer
@@ -31,12 +31,12 @@ TRY_TIMEOUT_S = 5.0
 MAX_PENDING = 2_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Report:
     pod: Object  # as of the attempt's snapshot
     condition: PodBound
     since: datetime
-    tries: int = 0
+    tries: int = 1
 
 
 class PodConditions:
@@ -92,13 +92,14 @@ class PodConditions:
         report = self._pending.get(key)
         if report is None:
             return None
-        report.tries += 1
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
                 await self._writer.patch_pod_bound_condition(report.pod, report.condition, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
             if report.tries < TRIES and not is_denied:
+                if self._pending.get(key) is report:
+                    self._pending[key] = replace(report, tries=report.tries + 1)
                 return PAUSE * report.tries
             log.warning(
                 "the pod's condition PodBound is not written",
