@@ -5,10 +5,10 @@ Event handlers here only maintain indexes and pass keys on; reading, deciding an
 Decision 12.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from reconciler.decide.observed import (
     Absent,
@@ -48,17 +48,17 @@ _MAX_METADATA = 8192
 GPU_LABELS = "nvidia.com/gpu."
 
 
-class EventHandler(Protocol):
-    """Event handlers of the watches. They only record and enqueue."""
+@dataclass(frozen=True, slots=True)
+class EventHandlers:
+    """Called by the watches; they only record and enqueue.
 
-    def on_change(self, key: ObjectKey) -> None:
-        """The request or its pod has changed."""
+    ``on_change``: the request or its pod has changed. ``on_delete``: the request has left the watch, because it has
+    Succeeded or was deleted. ``on_object``: an object that requests may wait for has changed.
+    """
 
-    def on_delete(self, key: ObjectKey) -> None:
-        """The request has left the watch: it has Succeeded or was deleted."""
-
-    def on_object(self, resource: Resource, key: ObjectKey) -> None:
-        """An object that requests may wait for has changed."""
+    on_change: Callable[[ObjectKey], None]
+    on_delete: Callable[[ObjectKey], None]
+    on_object: Callable[[Resource, ObjectKey], None]
 
 
 def transform_pod(pod: dict[str, Any]) -> Object:
@@ -108,18 +108,14 @@ class Listed:
 
 
 class Informers:
-    """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests.
+    """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests."""
 
-    Set ``handler`` before the reflectors run.
-    """
-
-    handler: EventHandler
-
-    def __init__(self, client: KubeClient, shard: str = "") -> None:
+    def __init__(self, client: KubeClient, handlers: EventHandlers, shard: str = "") -> None:
         self._client = client
+        self._handlers = handlers
         self._selector = parse_label_selector(shard)
         # Deleted requests outside every shard that this process must release.
-        self.adopted_keys: Collection[ObjectKey] = frozenset()
+        self._adopted_keys: Collection[ObjectKey] = frozenset()
         # The cached requests, decoded; and the same by pod.
         self._by_key: dict[ObjectKey, BindRequest] = {}
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
@@ -156,6 +152,10 @@ class Informers:
         """Return for how long all three have been connected to the API server; zero if one is not."""
         return min(reflector.in_contact() for reflector in self.reflectors.values())
 
+    def adopt(self, keys: Collection[ObjectKey]) -> None:
+        """Read these requests, too, although their labels select another shard; replaces those of the last call."""
+        self._adopted_keys = keys
+
     async def compare(self) -> Listed:
         """Compare the cached requests with those of the API server. Raises the client's errors.
 
@@ -188,7 +188,7 @@ class Informers:
         labels = request_object["metadata"].get("labels") or {}
         return (
             reduce_request(request_object)
-            if self._selector.selects(labels) or key in self.adopted_keys
+            if self._selector.selects(labels) or key in self._adopted_keys
             else Absent.ELSEWHERE
         )
 
@@ -264,15 +264,15 @@ class Informers:
         for pod in {request.pod_key for request in (before, after) if request is not None}:
             self._pod_cache.name(pod, pod in self._by_pod)
         if after is None:
-            self.handler.on_delete(key)
+            self._handlers.on_delete(key)
         else:
-            self.handler.on_change(key)
+            self._handlers.on_change(key)
         # Enqueue the pod's other requests: this one may have ended, or may now precede them.
         request = after or before
         for rival in self._by_pod.get(request.pod_key, ()) if request is not None else ():
             if rival != key:
-                self.handler.on_change(rival)
-        self.handler.on_object(BINDREQUESTS, key)
+                self._handlers.on_change(rival)
+        self._handlers.on_object(BINDREQUESTS, key)
 
     def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
@@ -280,17 +280,17 @@ class Informers:
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
         for request in self._by_pod.get(key, ()):
-            self.handler.on_change(request)
-        self.handler.on_object(PODS, key)
+            self._handlers.on_change(request)
+        self._handlers.on_object(PODS, key)
 
     def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        self.handler.on_object(NODES, key)
+        self._handlers.on_object(NODES, key)
         if new is None or is_deleting(new):
             # Another wait of these requests would last until its timeout. Nodes are deleted too rarely to need an
             # index.
             for request in self._by_key.values():
                 if request.selected_node == key.name:
-                    self.handler.on_change(request.key)
+                    self._handlers.on_change(request.key)
 
     def _unindex(self, request: BindRequest) -> None:
         rivals = self._by_pod.get(request.pod_key)

@@ -62,13 +62,13 @@ async def run_while_leader(
 async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
     """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
     parts.metrics.leader.set(1)
-    parts.client.read_only = False
+    parts.client.permit_writes()
     term = Term()
     # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
     # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
     async with AsyncExitStack() as ending:
         ending.callback(parts.metrics.leader.set, 0)
-        ending.callback(setattr, parts.client, "read_only", True)
+        ending.callback(parts.client.forbid_writes)
         fencing = asyncio.create_task(_fence(parts, elector, term), name="fence")
         ending.push_async_callback(cancel_and_wait, fencing)
         ending.push_async_callback(_stop_plugins, parts, elector)
@@ -95,7 +95,7 @@ async def _fence(parts: Components, elector: LeaderElector, term: Term) -> None:
     await elector.lost.wait()
     await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
     term.expiry.set()
-    parts.client.read_only = True
+    parts.client.forbid_writes()
     parts.plugins.cancel_workers()
 
 

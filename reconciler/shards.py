@@ -86,7 +86,7 @@ class Shards:
     def __init__(
         self,
         client: KubeClient,
-        stores: Informers,
+        informers: Informers,
         metrics: ReconcilerMetrics,
         selector: str,
         wake: Callable[[ObjectKey], None],
@@ -94,7 +94,7 @@ class Shards:
     ) -> None:
         self._client = client
         self._registry = registry
-        self._stores = stores
+        self._informers = informers
         self._metrics = metrics
         self._selector = parse_label_selector(selector)
         self._wake = wake
@@ -203,6 +203,7 @@ class Shards:
             examples = ", ".join(str(key) for key in outside[:NAMED])
             log.warning("requests that no shard serves", extra={"count": len(outside), "some": examples})
         is_first = min([lease, *(shard.lease for shard in shards)]) == lease
-        self._stores.adopted_keys = frozenset(adopted_keys) if is_first else frozenset()
-        for key in self._stores.adopted_keys:
+        keys = adopted_keys if is_first else []
+        self._informers.adopt(frozenset(keys))
+        for key in keys:
             self._wake(key)

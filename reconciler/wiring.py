@@ -21,7 +21,7 @@ from reconciler.binding.timing import Timing
 from reconciler.binding.waits import WaitIndex, Waits, WaitSource
 from reconciler.binding.writer import Writer
 from reconciler.controller import Controller, new_queue
-from reconciler.informers import Informers
+from reconciler.informers import EventHandlers, Informers
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
 from reconciler.observe.watchdog import Watchdog
@@ -101,6 +101,9 @@ async def build(
     def on_change(key: ObjectKey) -> None:
         controller.on_change(key)
 
+    def on_delete(key: ObjectKey) -> None:
+        controller.on_delete(key)
+
     def on_object(resource: Resource, key: ObjectKey) -> None:
         controller.on_object(resource, key)
 
@@ -112,7 +115,7 @@ async def build(
         raise
     recorder = EventRecorder(client, socket.gethostname())
     runner = Runner(plugins, observation)
-    informers = Informers(client, shard)
+    informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard)
     wait_index = _wait_index(informers, watches.values())
     queue = new_queue(binding.workers)
     deferred = DeferredCompletions(lambda: queue.normal_depth, binding.workers)
@@ -120,7 +123,7 @@ async def build(
     timing = Timing(states, clock, informers.in_contact, binding, random.random)
     reader = StateReader(client, informers, runner, timing, settings, clock, uninstalling)
     reconciler = _reconciler(reader, states, wait_index, deferred, recorder, observation)
-    controller = informers.handler = Controller(
+    controller = Controller(
         queue, binding.workers, reconciler, informers, wait_index, observation, client.availability, clock
     )
     return Components(
@@ -143,7 +146,7 @@ def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, lim
     """Return the watchdog of the event loop that the components run in."""
 
     async def fence_and_hand_over(call: PluginCall, why: str, identity: str) -> None:
-        parts.client.read_only = True
+        parts.client.forbid_writes()
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
         await hand_over(access, options, lease, limits, call, why, identity)
 

@@ -124,9 +124,13 @@ class KubeClient:
         """
         return self._transport.read_only
 
-    @read_only.setter
-    def read_only(self, on: bool) -> None:
-        self._transport.read_only = on
+    def forbid_writes(self) -> None:
+        """Make the client read-only: this process does not lead any more."""
+        self._transport.forbid_writes()
+
+    def permit_writes(self) -> None:
+        """Permit writes again: this process leads."""
+        self._transport.permit_writes()
 
     async def __aenter__(self) -> "KubeClient":
         await self._transport.open()

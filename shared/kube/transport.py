@@ -186,6 +186,14 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise map_error(error) from error
 
+    def forbid_writes(self) -> None:
+        """Send no fenced request from here on, also none that waits for a connection."""
+        self.read_only = True
+
+    def permit_writes(self) -> None:
+        """Send fenced requests again."""
+        self.read_only = False
+
     async def _sent(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
         session = self._apart if request.separate_pool else self._session
         if session is None:

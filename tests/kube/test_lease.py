@@ -63,14 +63,14 @@ async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient
 
 async def test_a_process_that_lost_its_lease_leads_again(client: KubeClient, namespace: str) -> None:
     # As between two terms: until the process leads, it may write only the Lease.
-    client.read_only = True
+    client.forbid_writes()
     one = elector(client, namespace, "one")
     try:
         async with electing(one):
             await set_(one.is_leader)
             assert (await lease(client, namespace))["spec"]["holderIdentity"] == "one"
     finally:
-        client.read_only = False
+        client.permit_writes()
 
 
 async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
