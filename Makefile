@@ -22,43 +22,43 @@ $(STAMP): requirements/dev.txt pyproject.toml examples/plugins/pyproject.toml
 	@touch $(STAMP)
 
 demo: setup ## Show each step on a real control plane; KEEP=1 leaves it running
-	$(BIN)/python -m localcluster demo $(if $(KEEP),--keep)
+	$(BIN)/python -m tests.localcluster demo $(if $(KEEP),--keep)
 
 up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real node (root)
-	$(BIN)/python -m localcluster up $(if $(NODE),--node)
+	$(BIN)/python -m tests.localcluster up $(if $(NODE),--node)
 
 down: ## Stop it and remove what it left
-	@if test -x $(BIN)/python; then $(BIN)/python -m localcluster down; else echo "nothing was set up here"; fi
+	@if test -x $(BIN)/python; then $(BIN)/python -m tests.localcluster down; else echo "nothing was set up here"; fi
 
 test: setup ## Run all tests, against a real control plane
-	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m tests.localcluster assets
 	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
-	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m tests.localcluster assets
 	$(BIN)/python -m pytest tests/faults -m faults -s
 
 test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real scheduler and podgrouper, built with Go
-	$(BIN)/python -m localcluster assets --kai
+	$(BIN)/python -m tests.localcluster assets --kai
 	$(BIN)/python -m pytest tests/kai
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
-	$(BIN)/python -m localcluster assets --node
+	$(BIN)/python -m tests.localcluster assets --node
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
-	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m tests.localcluster assets
 	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
 
 test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
-	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m tests.localcluster assets
 	$(BIN)/python -m pytest tests/upgrade
 
 test-availability: setup ## Admission while certificates and replicas are replaced, as a table
-	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m tests.localcluster assets
 	$(BIN)/python -m tests.availability
 
 check: setup ## Lint, types, import contracts
@@ -76,33 +76,33 @@ generate: setup ## Write the chart's generated files: CRD, pod policy, workload 
 bench: bench-bind bench-binders bench-costs bench-claims bench-admission ## Measure; not tests
 
 bench-bind: setup ## Throughput, latency, memory and isolation of binding, beside the API server's ceiling
-	$(BIN)/python -m localcluster assets
-	$(BIN)/python -m benchmarks bind --json bench-bind.json
-	$(BIN)/python -m benchmarks many-claims --json bench-many-claims.json
-	$(BIN)/python -m benchmarks isolation --json bench-isolation.json
+	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m tests.benchmarks bind --json bench-bind.json
+	$(BIN)/python -m tests.benchmarks many-claims --json bench-many-claims.json
+	$(BIN)/python -m tests.benchmarks isolation --json bench-isolation.json
 
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bench.txt
 	@touch $(BENCH_STAMP)
 
 bench-costs: setup $(BENCH_STAMP) ## Where the time of a drain goes: CPU by process, and a profile of the reconciler
-	$(BIN)/python -m localcluster assets
-	$(BIN)/python -m benchmarks costs --json bench-costs.json
+	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m tests.benchmarks costs --json bench-costs.json
 
 plots: setup $(BENCH_STAMP) ## Draw docs/plots from bench-bind.json and bench-costs.json
-	$(BIN)/python -m benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
+	$(BIN)/python -m tests.benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
 
 bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with Go
-	$(BIN)/python -m localcluster assets --kai-peers
-	$(BIN)/python -m benchmarks binders --json bench-binders.json
+	$(BIN)/python -m tests.localcluster assets --kai-peers
+	$(BIN)/python -m tests.benchmarks binders --json bench-binders.json
 
 bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
-	$(BIN)/python -m localcluster assets --scheduler
-	$(BIN)/python -m benchmarks claims --json bench-claims.json
+	$(BIN)/python -m tests.localcluster assets --scheduler
+	$(BIN)/python -m tests.benchmarks claims --json bench-claims.json
 
 bench-admission: setup ## Verdicts a second of the webhook, and what it costs a pod
-	$(BIN)/python -m localcluster assets --kai-peers
-	$(BIN)/python -m benchmarks admission --json bench-admission.json
+	$(BIN)/python -m tests.localcluster assets --kai-peers
+	$(BIN)/python -m tests.benchmarks admission --json bench-admission.json
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
-from localcluster.pair import Pair
 from shared.api import names
 from shared.testing.builders import bind_request, pod
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
+from tests.localcluster.pair import Pair
 from tests.waiting import LIMIT_S
 
 POLL_S = 0.05

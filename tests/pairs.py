@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from charts.generate import crd
-from localcluster.cluster import Cluster
-from localcluster.helm import find_helm
-from localcluster.pair import Pair, PairOptions
-from localcluster.spec import ClusterSpec
 from tests.live import Live
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import Pair, PairOptions
+from tests.localcluster.spec import ClusterSpec
 
 # A leader that gets no CPU keeps its Lease: a new term would repeat calls that tests count.
 _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}

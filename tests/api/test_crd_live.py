@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
 
 
 def denial(cluster: Cluster, body: dict[str, Any]) -> str:

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from charts.generate import crd
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
-from localcluster.spec import ClusterSpec
 from tests.api.samples import ALL, bind_request
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
+from tests.localcluster.spec import ClusterSpec
 
 BAD = {
     "podName": "",

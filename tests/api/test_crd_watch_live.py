@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from charts.generate import crd
-from localcluster.assets.recipes import Tool
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
 from tests.api.samples import ALL, STRICT, bind_request, spec
+from tests.localcluster.assets.recipes import Tool
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
 
 # --- status ---
 

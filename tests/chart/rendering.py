@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localcluster.chart import ChartRelease
-from localcluster.helm import Helm
 from shared.api.meta import Object
+from tests.localcluster.chart import ChartRelease
+from tests.localcluster.helm import Helm
 
 CHART = Path(__file__).parents[2] / "charts" / "bowline"
 RELEASE, NAMESPACE = "bowline", "bowline-system"

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
 from shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.objects import (
@@ -39,6 +37,8 @@ from tests.chart.objects import (
     workload,
 )
 from tests.chart.rendering import NAMESPACE, Chart
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
 
 NO_LISTENER = "https://127.0.0.1:1"
 DRY = "?dryRun=All"

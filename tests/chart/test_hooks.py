@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from localcluster.errors import CommandError
 from shared.api import names
 from shared.framework.admission import DEFAULT_SCHEDULER
 from shared.framework.config import SYSTEM_NAMESPACES
 from shared.framework.workloads import BUILT_IN, READY, Workload
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
+from tests.localcluster.errors import CommandError
 from webhook.hooks import Hook
 
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}

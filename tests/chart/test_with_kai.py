@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from localcluster.assets.recipes import Tool
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
-from localcluster.helm import HelmCli
-from localcluster.spec import ClusterSpec
 from shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, merged
+from tests.localcluster.assets.recipes import Tool
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
+from tests.localcluster.helm import HelmCli
+from tests.localcluster.spec import ClusterSpec
 from tests.reconciler.test_foreign_crd import PRESERVE, THEIRS
 from tests.waiting import wait_until
 

@@ -6,13 +6,13 @@ import pytest
 
 from cli.lint import LintResult, review_manifest, with_ready_kinds
 from cli.manifests import read_manifests
-from localcluster.cluster import Cluster
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.registry import Registry
 from shared.plugins.catalog import BUILTINS
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
+from tests.localcluster.cluster import Cluster
 from tests.plugins.claims import has_api
 
 GOOD, BAD = examples("good"), examples("bad")

@@ -22,11 +22,11 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp import web
 
-from localcluster.certs import Authority, write_pair
 from tests.fault_proxy.exchange import Relay
 from tests.fault_proxy.kubeconfig import redirect
 from tests.fault_proxy.record import Exchange, Record
 from tests.fault_proxy.rules import Inspector, Match, Rule, RuleBook
+from tests.localcluster.certs import Authority, write_pair
 
 _HOST = "127.0.0.1"
 _START_S = 30.0

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
-from localcluster.helm import find_helm
-from localcluster.pair import Pair, PairOptions
-from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from shared.api import names
 from tests.fault_proxy.server import FaultProxy
 from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import POLL_S, LiveCluster
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import Pair, PairOptions
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from tests.waiting import LIMIT_S
 
 NAMESPACE = "bowline-system"

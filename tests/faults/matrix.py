@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
-from localcluster.errors import ApiError
 from shared.api import names
 from tests.fault_proxy.calls import Call
 from tests.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
@@ -35,6 +34,7 @@ from tests.faults.runs import Run, answered_late, differences, left_behind, misc
 from tests.faults.scenarios import Scenario, remove
 from tests.faults.truth import TruthObserver
 from tests.live import POLL_S, LiveCluster
+from tests.localcluster.errors import ApiError
 from tests.plugins.storage import Storage
 from tests.waiting import LIMIT_S
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from localcluster.workload import LocalProcess
 from shared.api import names
 from tests.faults.endstate import leftovers
 from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
@@ -19,6 +18,7 @@ from tests.faults.scenarios import Scenario, in_phase
 from tests.faults.test_crashes import KILLS
 from tests.faults.truth import TruthObserver
 from tests.live import LiveCluster
+from tests.localcluster.workload import LocalProcess
 
 
 @pytest.fixture(scope="module")

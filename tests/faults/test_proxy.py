@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.errors import (
@@ -39,6 +38,7 @@ from tests.fault_proxy.faults import (
 )
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
+from tests.localcluster.cluster import Cluster
 
 CREATES = Match(("create",), "configmaps")
 WATCHES = Match(("watch",), "configmaps")

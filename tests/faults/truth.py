@@ -24,10 +24,6 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from localcluster.api import ApiClient
-from localcluster.cluster import Cluster
-from localcluster.controlplane import ADMIN
-from localcluster.errors import ApiError
 from shared.api import names
 from tests.faults.administrator import administrator, list_pages
 from tests.faults.claims import (
@@ -39,6 +35,10 @@ from tests.faults.claims import (
     claims_of_pod,
     claims_of_request,
 )
+from tests.localcluster.api import ApiClient
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.controlplane import ADMIN
+from tests.localcluster.errors import ApiError
 
 PODS = "/api/v1/pods"
 REQUESTS = f"/apis/{names.API_VERSION}/{names.PLURAL}"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from localcluster.errors import ApiError
 from tests.fault_proxy.faults import (
     Answer,
     CutWatch,
@@ -27,6 +26,7 @@ from tests.fault_proxy.record import Exchange
 from tests.fault_proxy.rules import WATCH_FAULTS, Match, Rule
 from tests.faults.lab import Reconciler
 from tests.faults.matrix import is_leading
+from tests.localcluster.errors import ApiError
 
 JUMP_S = 600
 CALLS = ("get", "list", "create", "update", "patch", "delete")

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
 from shared.kube.binding import BindingResult, BindOutcome, post_binding
 from shared.kube.client import ClientOptions, KubeClient
@@ -13,6 +12,7 @@ from shared.kube.errors import ConnectionFailed
 from shared.kube.resources import PODS
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
+from tests.localcluster.cluster import Cluster
 
 Prepare = Callable[[KubeClient, str, ObjectUID], Awaitable[object]]
 

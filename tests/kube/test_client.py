@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localcluster.certs import Authority
-from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey
 from shared.kube.client import ClientOptions, KubeClient, PatchType
 from shared.kube.config import ClusterAccess, load_access
@@ -37,6 +35,8 @@ from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
+from tests.localcluster.certs import Authority
+from tests.localcluster.cluster import Cluster
 from tests.waiting import LIMIT_S, until_awaited
 
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess
@@ -20,6 +19,7 @@ from shared.kube.metrics import KubeMetrics
 from shared.kube.reflector import Reflector
 from shared.kube.resources import CONFIGMAPS, Selection
 from tests.kube.wire import Wire
+from tests.localcluster.cluster import Cluster
 from tests.waiting import LIMIT_S
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.2))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.api.meta import Object, ObjectKey
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess, load_access
@@ -19,6 +18,7 @@ from tests.fault_proxy.faults import Answer, Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
+from tests.localcluster.cluster import Cluster
 from tests.waiting import LIMIT_S, until, until_awaited
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.3))

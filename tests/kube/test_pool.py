@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.kube.accounting import TimeAccount, accounting
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
@@ -13,6 +12,7 @@ from shared.kube.resources import CONFIGMAPS
 from tests.fault_proxy.faults import Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
+from tests.localcluster.cluster import Cluster
 from tests.waiting import until
 
 

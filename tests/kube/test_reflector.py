@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localcluster.cluster import Cluster
 from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
 from shared.kube.binding import post_binding
 from shared.kube.callbacks import Callback
@@ -23,6 +22,7 @@ from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
+from tests.localcluster.cluster import Cluster
 from tests.waiting import until
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from localcluster.certs import Authority
-from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey
 from shared.kube.client import KubeClient
 from shared.kube.config import load_access, load_in_cluster
@@ -21,6 +19,8 @@ from tests.fault_proxy.faults import DropBefore
 from tests.fault_proxy.rules import Rule
 from tests.fault_proxy.server import FaultProxy
 from tests.kube.test_reflector import running
+from tests.localcluster.certs import Authority
+from tests.localcluster.cluster import Cluster
 
 
 @pytest.mark.parametrize("kind", ["service account", "kubeconfig with a file", "kubeconfig with data"])

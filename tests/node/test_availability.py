@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from localcluster.api import ApiClient
-from localcluster.errors import ApiError
-from localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
 from shared.testing.builders import pod
+from tests.localcluster.api import ApiClient
+from tests.localcluster.errors import ApiError
+from tests.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
 from tests.node.steps import NodeLive
 
 _RATE = 30.0

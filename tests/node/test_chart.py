@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from localcluster.assets.recipes import Tool
-from localcluster.errors import CommandError
-from localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
-from localcluster.node.settings import PAUSE_IMAGE
-from localcluster.ports import free_port
-from localcluster.process import Launch
+from tests.localcluster.assets.recipes import Tool
+from tests.localcluster.errors import CommandError
+from tests.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
+from tests.localcluster.node.settings import PAUSE_IMAGE
+from tests.localcluster.ports import free_port
+from tests.localcluster.process import Launch
 from tests.node.steps import NodeLive
 from tests.waiting import wait_until
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from localcluster.node.cluster import NAMESPACE, NodeCluster
-from localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
 from shared.api import names
+from tests.localcluster.node.cluster import NAMESPACE, NodeCluster
+from tests.localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}

@@ -14,12 +14,6 @@ from typing import Any
 
 import pytest
 
-from localcluster.cluster import Cluster
-from localcluster.helm import find_helm
-from localcluster.pair import Pair
-from localcluster.process import Launch
-from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 from shared.api import names
 from shared.kube.client import KubeClient, PatchType
 from shared.kube.config import load_access
@@ -27,6 +21,12 @@ from shared.kube.errors import ApiStatus, Invalid
 from shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from shared.testing.builders import bind_request, pod
 from tests.live import Live
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import Pair
+from tests.localcluster.process import Launch
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 
 CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 PODS = Resource("", "v1", "pods", "Pod")

@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from charts.generate import crd
-from localcluster.cluster import Cluster
-from localcluster.ports import free_port
-from localcluster.process import Launch
-from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess
 from shared.api import names
 from shared.api.quantity import parse_quantity
 from shared.testing.builders import bind_request, pod
 from tests.live import LiveCluster
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.ports import free_port
+from tests.localcluster.process import Launch
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import CHECKOUT, LocalProcess
 
 # Nearly as large as the API server accepts the annotations of an object to be.
 LARGE = {"tenant.example/notes": "x" * 250_000}

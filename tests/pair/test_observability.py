@@ -18,15 +18,15 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from charts.generate import crd
-from localcluster.cluster import Cluster
-from localcluster.ports import free_port
-from localcluster.process import Launch
-from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess
 from shared.api import names
 from shared.framework.plugin import Budgets
 from shared.testing.builders import bind_request
 from tests.live import LiveCluster
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.ports import free_port
+from tests.localcluster.process import Launch
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import CHECKOUT, LocalProcess
 from tests.otlp import Receiver, receiving
 from tests.unit.reconciler.test_metrics import LABELS, documented
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from charts.generate import crd
-from localcluster.cluster import Cluster
-from localcluster.ports import free_port
-from localcluster.process import Launch
-from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess
 from shared.testing.builders import pod
 from tests.live import LiveCluster
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.ports import free_port
+from tests.localcluster.process import Launch
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import CHECKOUT, LocalProcess
 
 PLUGINS = Path(__file__).parent / "plugins"
 CONFIG = """

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from charts.generate import crd
-from localcluster.cluster import Cluster
-from localcluster.podsplace import has_pods_place
-from localcluster.ports import free_port
-from localcluster.process import Launch, Process
-from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 from shared.testing.builders import pod
 from tests.live import Live, LiveCluster
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.podsplace import has_pods_place
+from tests.localcluster.ports import free_port
+from tests.localcluster.process import Launch, Process
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 
 BAD_CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1

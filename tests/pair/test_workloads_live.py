@@ -10,8 +10,6 @@ import pytest
 
 from cli.lint import review_manifest, with_ready_kinds
 from cli.manifests import read_manifests
-from localcluster.cluster import Cluster
-from localcluster.pair import Pair
 from shared.api import names
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
@@ -21,6 +19,8 @@ from shared.testing.builders import pod
 from tests.examples.manifests import examples
 from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
 from tests.live import Live
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.pair import Pair
 
 KINDS = ("JobSet", "PyTorchJob", "RayCluster")
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localcluster.cluster import Cluster
 from shared.api import names
 from shared.api.meta import ObjectUID
 from shared.framework.status import Code, Reason, Status
@@ -25,6 +24,7 @@ from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
 from shared.runtime.clock import SystemClock
 from shared.testing.clock import SteppedClock
+from tests.localcluster.cluster import Cluster
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import NODE, claim, claim_decisions, extended_decision, is_free, publish, reserved_by
 from tests.waiting import LIMIT_S

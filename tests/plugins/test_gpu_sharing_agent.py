@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from shared.api import names
 from tests.audit import audit_events
 from tests.live import Live
+from tests.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.waiting import LIMIT_S
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localcluster.cluster import Cluster
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.handle import Handle, Reconcile
@@ -33,6 +32,7 @@ from shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import pod
+from tests.localcluster.cluster import Cluster
 from tests.plugins.claim_case import Case, CrashingClient
 from tests.plugins.claims import NODE
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
@@ -23,6 +22,7 @@ from shared.testing.builders import bind_request, pod, stored
 from shared.testing.clock import SteppedClock
 from shared.testing.handles import handle_for
 from tests.live import LiveCluster
+from tests.localcluster.cluster import Cluster
 from tests.plugins.storage import PROVISIONER, Storage, mounts
 
 NODE = "gpu-node-0"

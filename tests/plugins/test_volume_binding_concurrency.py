@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import ObjectKey
@@ -32,6 +31,7 @@ from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.handles import handle_for
 from tests.live import LiveCluster
+from tests.localcluster.cluster import Cluster
 from tests.plugins.storage import Storage, mounts
 from tests.waiting import LIMIT_S, until
 

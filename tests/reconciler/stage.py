@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from localcluster.cluster import Cluster
 from reconciler.leader import run_while_leader
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
@@ -40,6 +39,7 @@ from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod
 from tests.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
+from tests.localcluster.cluster import Cluster
 from tests.waiting import until, until_awaited
 
 # Short, so that a rollback does not wait for a Binding that was never sent; tests of that wait set their own.

@@ -4,7 +4,6 @@ from contextlib import suppress
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
@@ -15,6 +14,7 @@ from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS
 from tests.fault_proxy.faults import Delay, Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
+from tests.localcluster.cluster import Cluster
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until
 

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from localcluster.cluster import Cluster
 from reconciler.informers import Informers
 from shared.api import names
 from shared.api.meta import ObjectKey
@@ -17,6 +16,7 @@ from shared.framework.plugin import RUN_PARALLEL, Preflight
 from shared.framework.status import Reason, Status, Suggestion
 from shared.kube.config import load_access
 from shared.kube.resources import BINDREQUESTS, PODS
+from tests.localcluster.cluster import Cluster
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
 

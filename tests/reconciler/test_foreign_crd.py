@@ -7,8 +7,6 @@ from functools import partial
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localcluster.cluster import Cluster
-from localcluster.spec import ClusterSpec
 from reconciler.ttl import TTLController
 from shared.api import names
 from shared.framework.binding.context import BindContext
@@ -17,6 +15,8 @@ from shared.framework.status import Status
 from shared.kube.client import ClientOptions
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import BINDREQUESTS
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.spec import ClusterSpec
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until

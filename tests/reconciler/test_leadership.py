@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource, Handle
@@ -20,6 +19,7 @@ from tests.fault_proxy.faults import Gate
 from tests.fault_proxy.faults import Hold as OnTheWire
 from tests.fault_proxy.rules import Match, Rule
 from tests.kube.wire import Wire
+from tests.localcluster.cluster import Cluster
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

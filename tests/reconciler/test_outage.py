@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from localcluster.cluster import Cluster
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
 from shared.framework.config import Binding
@@ -10,6 +9,7 @@ from shared.framework.status import Status
 from shared.kube.errors import ConnectionFailed
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from tests.builders import configmap
+from tests.localcluster.cluster import Cluster
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until

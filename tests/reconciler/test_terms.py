@@ -5,8 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from localcluster.cluster import Cluster
-from localcluster.nodes import node_object
 from reconciler.options import parse_options, shard_lease
 from shared.api import names
 from shared.framework.binding.context import BindContext
@@ -18,6 +16,8 @@ from shared.kube.resources import BINDREQUESTS, LEASES, NODES
 from tests.fault_proxy.faults import Gate
 from tests.fault_proxy.faults import Hold as OnTheWire
 from tests.fault_proxy.rules import Match, Rule
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.nodes import node_object
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from localcluster.cluster import Cluster
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
@@ -16,6 +15,7 @@ from shared.runtime.tasks import shield_write
 from tests.fault_proxy.faults import Gate
 from tests.fault_proxy.faults import Hold as OnTheWire
 from tests.fault_proxy.rules import Match, Rule
+from tests.localcluster.cluster import Cluster
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.pair import CHART, PairOptions
-from localcluster.workload import CHECKOUT
+from tests.localcluster.pair import CHART, PairOptions
+from tests.localcluster.workload import CHECKOUT
 
 COMMIT = "c114129"
 

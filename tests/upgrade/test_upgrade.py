@@ -14,12 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.cluster import Cluster
-from localcluster.helm import find_helm
-from localcluster.pair import Pair
-from localcluster.ports import free_port
-from localcluster.spec import ClusterSpec
-from localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from shared.api import names
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
@@ -29,6 +23,12 @@ from shared.testing.builders import bind_request, pod
 from tests.availability.balancer import Backend, Balancer
 from tests.availability.load import Load
 from tests.availability.rig import LOST_CALL
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import Pair
+from tests.localcluster.ports import free_port
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from tests.upgrade.previous import PRESENT, Version, previous_version
 from tests.waiting import until_awaited
 

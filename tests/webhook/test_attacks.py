@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localcluster.certs import Authority, Identity, write_pair
 from shared.api.quantity import parse_quantity
+from tests.localcluster.certs import Authority, Identity, write_pair
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, running

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from localcluster.cluster import Cluster
-from localcluster.nodes import node_object
 from shared.api import names
 from shared.framework.plugin import Inventory
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.tasks import ShutdownSignal
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.nodes import node_object
 from tests.waiting import until
 from webhook.inventory import InventoryWatcher
 

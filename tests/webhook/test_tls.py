@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from localcluster.certs import Authority, Identity, write_pair
+from tests.localcluster.certs import Authority, Identity, write_pair
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import JSON, Served

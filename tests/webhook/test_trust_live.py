@@ -17,15 +17,6 @@ import pytest
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from localcluster.certs import Authority
-from localcluster.cluster import Cluster
-from localcluster.errors import ApiError
-from localcluster.helm import find_helm
-from localcluster.pair import Pair, PairOptions
-from localcluster.ports import free_port
-from localcluster.process import Launch
-from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.kube.client import ClientOptions, KubeClient
@@ -34,6 +25,15 @@ from shared.runtime.tasks import cancel_and_wait
 from shared.testing.builders import pod
 from shared.testing.clock import SteppedClock
 from tests.live import LiveCluster
+from tests.localcluster.certs import Authority
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import Pair, PairOptions
+from tests.localcluster.ports import free_port
+from tests.localcluster.process import Launch
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from tests.webhook.process import command, environment
 from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import Configurations

@@ -6,7 +6,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from localcluster.certs import Authority
+from tests.localcluster.certs import Authority
 from tests.unit.webhook.tls import DAY, NOW, authority
 from webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
 from webhook.tls.ca import to_pem

@@ -1,0 +1,141 @@
+"""The CPU time of a drain: per bind by process, and within the reconciler by package and function.
+
+On one machine the CPU time of all processes together limits a drain. So beside the rate there is the CPU time per
+bind of each process, in the reconciler's drain and in that of a bare client which does the same writes. The
+reconciler then drains once more under py-spy, which samples its stack many times a second.
+
+With another checkout its reconciler is compared instead: the two take turns, because the machine's speed changes.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.kube.client import KubeClient
+from tests.benchmarks import stacks
+from tests.benchmarks.cpu import cpu_s
+from tests.benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, warm_up
+from tests.benchmarks.load import clear, make
+from tests.benchmarks.report import Figure, Report
+from tests.benchmarks.rig import Rig, rig
+
+_SPY_ENDS_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class CostSizes:
+    """How much is drained, and how many functions are listed."""
+
+    pods: int = 2000
+    functions: int = 40
+    turns: int = 8  # of each checkout
+
+
+QUICK = CostSizes(pods=300, functions=10, turns=1)
+HERE, OTHER = "this checkout", "other checkout"
+
+
+async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
+    """Measure; takes two minutes in full, with another checkout ten."""
+    report = Report("What a drain costs, one run on one machine")
+    with rig(NODES) as stage:
+        servers = stage.servers
+        async with await stage.client() as client, await stage.bare() as bare:
+            await warm_up(client, bare)
+            if checkout is not None:
+                await _compare(stage, client, checkout, sizes, report)
+                return report
+            for events in (False, True):
+                word = "with events" if events else "without events"
+                await _bare_cost(client, bare, servers, events, (report, f"bare client, {word}", sizes.pods))
+                await _our_cost(stage, client, servers, events, (report, f"reconciler, {word}", sizes.pods))
+            await make(client, "drain", sizes.pods, NODES)
+            samples = await _sample_stacks(stage, sizes.pods)
+    _add_samples(report, samples, sizes.functions)
+    return report
+
+
+async def _bare_cost(
+    client: KubeClient,
+    bare: KubeClient,
+    servers: Mapping[str, int],
+    events: bool,
+    figure_options: tuple[Report, str, int],
+) -> None:
+    report, name, pods = figure_options
+    targets = await make(client, "drain", pods, NODES)
+    processes = {**servers, "client": os.getpid()}
+    before = cpu_s(processes)
+    rate = await bare_drain(bare, targets, events)
+    _add(report, name, rate, _per_bind(before, cpu_s(processes), pods))
+    await clear(client)
+
+
+async def _our_cost(
+    stage: Rig,
+    client: KubeClient,
+    servers: Mapping[str, int],
+    events: bool,
+    figure_options: tuple[Report, str, int],
+    checkout: Path | None = None,
+    against: str = "",
+) -> None:
+    report, name, pods = figure_options
+    await make(client, "drain", pods, NODES)
+    with stage.reconciler(SPOKEN if events else SILENT, checkout=checkout) as process:
+        processes = {**servers, "client": process.pid}
+        result = await drain(process, pods, began=lambda: cpu_s(processes))
+        _add(report, name, result.rate, _per_bind(result.began, cpu_s(processes), result.count), against)
+    await clear(client)
+
+
+async def _compare(stage: Rig, client: KubeClient, checkout: Path, sizes: CostSizes, report: Report) -> None:
+    for turn in range(2 * sizes.turns):
+        # A, B, B, A: neither is always the first of its pair.
+        is_other = turn % 4 in (0, 3)
+        figure_options = (report, OTHER if is_other else HERE, sizes.pods)
+        folder, against = (checkout, "") if is_other else (None, OTHER)
+        await _our_cost(stage, client, stage.servers, True, figure_options, folder, against)
+
+
+async def _sample_stacks(stage: Rig, pods: int) -> stacks.Stacks:
+    """Drain under py-spy, which is attached when the first pod is bound."""
+    with tempfile.TemporaryDirectory() as folder, stage.reconciler(SPOKEN) as process:
+        out = Path(folder) / "stacks"
+        result = await drain(process, pods, began=lambda: stacks.record(process.pid, out))
+        spy: subprocess.Popen[bytes] = result.began
+        spy.send_signal(signal.SIGINT)
+        await asyncio.to_thread(spy.wait, _SPY_ENDS_S)
+        return stacks.parse(out.read_text())
+
+
+def _add(report: Report, name: str, rate: float, costs: Mapping[str, float], against: str = "") -> None:
+    """Add the figures of a drain; ``against``: the drain to compare them with."""
+
+    def add(figure: str, unit: str, value: float) -> None:
+        report.add(Figure(f"{name}: {figure}", unit, (value,), f"{against}: {figure}" if against else ""))
+
+    add("rate", "binds/s", rate)
+    for process, cost in costs.items():
+        add(f"CPU of {process}", "ms/bind", cost)
+    add("CPU of all", "ms/bind", sum(costs.values()))
+
+
+def _add_samples(report: Report, samples: stacks.Stacks, functions: int) -> None:
+    """Print the functions in which the reconciler was sampled, most frequent first."""
+    for owner, times in samples.by_owner().most_common():
+        report.add(Figure(f"reconciler's time in {owner}", "%", (100 * times / samples.total,)))
+    sys.stdout.write("\nsamples in a function or in what it calls:\n")
+    for frame, times in samples.under().most_common(functions):
+        sys.stdout.write(f"{times / samples.total:6.1%} {frame}\n")
+
+
+def _per_bind(before: Mapping[str, float], after: Mapping[str, float], binds: int) -> dict[str, float]:
+    """Return milliseconds by process."""
+    return {name: 1000 * (after[name] - before[name]) / binds for name in after}

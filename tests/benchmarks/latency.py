@@ -1,0 +1,157 @@
+"""From a request's creation to its bound pod, at a steady rate: by the loading client, and by the reconciler.
+
+Both run some seconds at that rate before measuring: connections are open, modules are loaded, and a reconciler has
+processed the existing objects.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.kube.client import KubeClient
+from shared.kube.resources import BINDREQUESTS, PODS, Selection
+from shared.testing.builders import bind_request
+from tests.benchmarks.drain import NODES
+from tests.benchmarks.load import BindTarget, big_pod, bind, each
+from tests.benchmarks.report import Figure, percentile
+from tests.benchmarks.rig import NAMESPACE, READY_S
+
+WARM_S = 3.0
+# Entered while requests are created at the rate.
+During = AbstractAsyncContextManager[object]
+
+
+async def _pods_for(client: KubeClient, count: int) -> list[dict[str, str]]:
+    uids: list[dict[str, str]] = [{}] * count
+
+    async def create_pod(number: int) -> None:
+        stored_pod = await client.create(PODS, NAMESPACE, big_pod(f"paced-{number}"))
+        uids[number] = {"name": f"paced-{number}", "uid": stored_pod["metadata"]["uid"]}
+
+    await each(count, create_pod)
+    return uids
+
+
+async def floor_latency(
+    client: KubeClient, bare: KubeClient, rate: int, seconds: float, during: During | None = None
+) -> list[float]:
+    """The loading client binds each request itself as soon as it is created; milliseconds for each."""
+    pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
+    milliseconds: dict[int, float] = {}
+
+    async def create_and_bind(number: int) -> None:
+        body = bind_request(pods[number]["name"], f"gpu-node-{number % NODES}", NAMESPACE, pods[number]["uid"])
+        request = await client.create(BINDREQUESTS, NAMESPACE, body)
+        began = time.perf_counter()
+        await bind(bare, BindTarget({"metadata": pods[number]}, request), events=False)
+        milliseconds[number] = (time.perf_counter() - began) * 1000
+
+    async with during or nullcontext():
+        await _run_at_rate(len(pods), rate, create_and_bind)
+    return [milliseconds[number] for number in range(int(rate * WARM_S), len(pods))]
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds of each measured request; of ``all`` requests, how many were reported as Failed."""
+
+    milliseconds: list[float]
+    failures: int
+    all: int
+
+
+async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
+    """``completion_latency`` of the reconciler. Raises RuntimeError if more than 1 % of the requests have Failed."""
+    latency = await completion_latency(client, rate, seconds, during)
+    if latency.failures > latency.all / 100:
+        raise RuntimeError(f"{latency.failures} of {latency.all} requests have Failed")
+    return latency.milliseconds
+
+
+async def completion_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> Latency:
+    """From the reply to each request's creation to its completion on a watch."""
+    pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
+    creation_times: dict[str, float] = {}
+
+    async def create_request(number: int) -> None:
+        name = pods[number]["name"]
+        request = bind_request(name, f"gpu-node-{number % NODES}", NAMESPACE, pods[number]["uid"])
+        await client.create(BINDREQUESTS, NAMESPACE, request)
+        creation_times[name] = time.perf_counter()
+
+    async with completed_requests(client, "paced-") as completions:
+        async with during or nullcontext():
+            await _run_at_rate(len(pods), rate, create_request)
+        await completions.wait(len(pods), READY_S)
+    # Bound before the creator had its reply counts as zero.
+    pod_names = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
+    milliseconds = [max(0.0, (completions.at[name] - creation_times[name]) * 1000) for name in pod_names]
+    return Latency(milliseconds, len(completions.failures), len(pods))
+
+
+def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:
+    """Return p50 and p99; with a floor, compared with the floor's."""
+    return [
+        Figure(
+            f"{name} {label}",
+            "ms",
+            (percentile(values, share),),
+            f"{floor} {label}" if floor else "",
+            budget if floor else "",
+        )
+        for share, label, budget in ((0.5, "p50", "<= 1.5"), (0.99, "p99", "<= 4"))
+    ]
+
+
+@dataclass(slots=True)
+class Completed:
+    """The time at which each request was observed as Succeeded or Failed, and the names of the failed ones."""
+
+    at: dict[str, float] = field(default_factory=dict)
+    failures: set[str] = field(default_factory=set)
+    change: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self, count: int, timeout_s: float) -> None:
+        """Wait until so many are complete. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while len(self.at) < count:
+                self.change.clear()
+                await self.change.wait()
+
+
+@asynccontextmanager
+async def completed_requests(client: KubeClient, prefix: str) -> AsyncIterator[Completed]:
+    """Watch the requests whose name starts with ``prefix`` until the block ends."""
+    completions = Completed()
+    page = await client.list(BINDREQUESTS, NAMESPACE, limit=1)
+
+    async def watch() -> None:
+        async for event in client.watch(Selection(BINDREQUESTS, NAMESPACE), page["metadata"]["resourceVersion"], 600):
+            request = event["object"]
+            name, phase = request["metadata"].get("name", ""), (request.get("status") or {}).get("phase")
+            if name.startswith(prefix) and phase in ("Succeeded", "Failed"):
+                completions.at.setdefault(name, time.perf_counter())
+                completions.change.set()
+                if phase == "Failed":
+                    completions.failures.add(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch(), name="watch")
+        try:
+            yield completions
+        finally:
+            watching.cancel()
+
+
+async def _run_at_rate(count: int, rate: int, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """Start one every 1/rate seconds, independently of the others."""
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(count):
+            pause = began + number / rate - time.perf_counter()
+            if pause > 0:
+                await asyncio.sleep(pause)
+            tasks.create_task(act(number))

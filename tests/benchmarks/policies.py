@@ -1,0 +1,83 @@
+"""What the policies cost a write of a large pod: an ordinary user beside one whose writes no policy evaluates.
+
+Both users patch an annotation of the same stored pod (dry runs), in turns, so that the ratio holds while the speed of
+the machine changes.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import yaml
+
+from shared.api import names
+from tests.benchmarks.report import Figure, Report
+from tests.localcluster.api import ApiClient
+from tests.localcluster.chart import ChartRelease
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.errors import ApiError
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import CHART
+from tests.localcluster.spec import ClusterSpec
+
+ORDINARY, EXEMPT = "ordinary", "exempt"
+KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+VALUES = {"image": {"registry": "registry.example"}, "policy": {"trusted": {"users": [EXEMPT]}}}
+PODS, DRY_RUN = "/api/v1/namespaces/default/pods", "?dryRun=All"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySizes:
+    """``labels``: of each pod; ``rounds``: writes of each user."""
+
+    labels: tuple[int, ...] = (10, 250, 1000, 20_000)
+    rounds: int = 21
+
+
+QUICK = PolicySizes((10, 1000), 3)
+
+
+async def bench_policies(sizes: PolicySizes) -> Report:
+    """Measure; takes a minute in full."""
+    report = Report("Policies, one run on one machine")
+    await asyncio.to_thread(_measure, sizes, report)
+    return report
+
+
+def _measure(sizes: PolicySizes, report: Report) -> None:
+    objects = find_helm().template(ChartRelease("bowline", CHART, "bowline-system", set_values=VALUES))
+    policies = [entry for entry in objects if entry["kind"] in KINDS]
+    with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as cluster:
+        cluster.kubectl("create", "clusterrole", "bench", "--verb=get,patch", "--resource=pods")
+        for user in (ORDINARY, EXEMPT):
+            cluster.kubectl("create", "clusterrolebinding", user, "--clusterrole=bench", f"--user={user}")
+        clients = {user: cluster.api_as(user) for user in (ORDINARY, EXEMPT)}
+        for number in sizes.labels:
+            labels = {f"example.com/{index}": "x" for index in range(number)}
+            spec = {"containers": [{"name": "main", "image": "registry.example/app:1"}]}
+            cluster.api.post(PODS, {"metadata": {"name": f"pod-{number}", "labels": labels}, "spec": spec})
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(policies))
+        _wait_until_in_force(clients[ORDINARY], f"{PODS}/pod-{sizes.labels[0]}{DRY_RUN}")
+        for number in sizes.labels:
+            path = f"{PODS}/pod-{number}{DRY_RUN}"
+            seconds: dict[str, list[float]] = {EXEMPT: [], ORDINARY: []}
+            for index in range(sizes.rounds):
+                for user, durations in seconds.items():
+                    began = time.perf_counter()
+                    clients[user].patch(path, {"metadata": {"annotations": {"round": str(index)}}})
+                    durations.append((time.perf_counter() - began) * 1000)
+            exempt, ordinary = (f"write of a pod with {number} labels, {user} user" for user in seconds)
+            report.add(Figure(exempt, "ms", tuple(seconds[EXEMPT])))
+            report.add(Figure(ordinary, "ms", tuple(seconds[ORDINARY]), against=exempt, wanted="<= 1.2"))
+
+
+def _wait_until_in_force(client: ApiClient, path: str) -> None:
+    """Wait until the guard of shared devices denies its label. Raises TimeoutError."""
+    for _ in range(300):
+        try:
+            client.patch(path, {"metadata": {"labels": {names.LABEL_GPU_GROUP: "g"}}})
+        except ApiError as error:
+            if "denied request" in str(error):
+                return
+        time.sleep(0.1)
+    raise TimeoutError("the policies were not in force within 30 s")

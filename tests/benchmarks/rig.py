@@ -1,0 +1,96 @@
+"""The environment of a benchmark of binding: a control plane without kubelets or controllers, and the reconciler.
+
+Fair to both sides: the bare client has the reconciler's ServiceAccount, client code and request bodies; there are no
+other writes. The chart's webhook configurations are removed, because admission is not measured here.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import Pair, PairOptions
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import LocalProcess, WorkloadOptions
+
+NAMESPACE = "bench"
+READY_S = 120.0
+POLL_S = 0.1
+FINISHED = 'bowline_requests_finished_total{reason="Succeeded"}'
+
+
+class Rig:
+    """A control plane with the chart installed; reconcilers are started and stopped by the benchmark."""
+
+    def __init__(self, cluster: Cluster, pair: Pair, account: Path) -> None:
+        self.cluster = cluster
+        self._pair = pair
+        self._account = account
+
+    @property
+    def servers(self) -> dict[str, int]:
+        """The processes that everything else depends on, by name."""
+        return {name: self.cluster.process(name).pid for name in ("kube-apiserver", "etcd")}
+
+    async def client(self) -> KubeClient:
+        """The administrator's client, for preparations."""
+        return KubeClient(await load_access(self.cluster.kubeconfig), ClientOptions(name="bench"))
+
+    async def bare(self) -> KubeClient:
+        """A bare client with the reconciler's rights: the ceiling is measured with it."""
+        return KubeClient(await load_access(self._account), ClientOptions(name="bench"))
+
+    @contextmanager
+    def reconciler(
+        self, values: Mapping[str, object] | None = None, in_pod: bool = False, checkout: Path | None = None
+    ) -> Iterator[LocalProcess]:
+        """Run the chart's reconciler with these values until the block ends.
+
+        ``in_pod``: as in a pod; ``checkout``: with the code of another checkout.
+        """
+        self._pair.upgrade({"config.plugins": [], **(values or {})})
+        _without_admission(self.cluster)
+        env = {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"} if checkout is not None else {}
+        process = self._pair.launch_reconciler(WorkloadOptions(in_pod=in_pod, env=env))
+        try:
+            yield process
+        finally:
+            process.stop(60)
+
+
+@contextmanager
+def rig(nodes: int, spec: ClusterSpec | None = None) -> Iterator[Rig]:
+    """Start everything; stopped at the end of the block."""
+    with Cluster.start(spec or ClusterSpec(kwok=False, controllers=())) as cluster:
+        cluster.make_nodes(nodes)
+        pair = Pair.install(cluster, find_helm(), PairOptions(set_values={"log.level": "warning"}))
+        _without_admission(cluster)
+        cluster.make_namespace(NAMESPACE)
+        account = cluster.service_account_kubeconfig(pair.options.namespace, f"{pair.options.release}-reconciler")
+        yield Rig(cluster, pair, account)
+
+
+def _without_admission(cluster: Cluster) -> None:
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        cluster.kubectl("delete", kind, "--all")
+
+
+async def succeeded(process: LocalProcess) -> int:
+    """The number of requests that the reconciler reports as Succeeded since it started."""
+    status, text = await asyncio.to_thread(process.get, f"/metrics?name[]={FINISHED.partition('{')[0]}")
+    if status != 200:
+        raise RuntimeError(f"/metrics answered {status}")
+    line = next(line for line in text.splitlines() if line.startswith(FINISHED))
+    return int(float(line.rsplit(" ", 1)[1]))
+
+
+def resident_mb(process: LocalProcess) -> float:
+    """Resident memory of the process, in MB of 10^6 bytes."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError("the process has no VmRSS")
