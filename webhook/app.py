@@ -28,13 +28,14 @@ from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
 from shared.runtime.tracing import configured_tracing
 from webhook.inventory import InventoryWatcher
-from webhook.metrics import CertificateMetrics, WebhookMetrics
+from webhook.metrics import WebhookMetrics
 from webhook.options import Options, parse_options
 from webhook.server import AdmissionServer
 from webhook.tls.ca import service_names
 from webhook.tls.ca_controller import SelfSignedConfig
 from webhook.tls.files import CertificateFiles
 from webhook.tls.manager import CertificateManager, TrustOptions
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.serving import CertificateError
 
 log = logging.getLogger(__name__)

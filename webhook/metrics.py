@@ -1,13 +1,11 @@
 """Metrics of the webhook. Every series exists from the start, so that ``rate`` counts the first event."""
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.runtime.metrics import ADMISSION_BUCKETS, init_series
 from webhook.hooks import Hook
-from webhook.tls.rotation import Action
 
 # Extension points whose exceptions the admission chain catches.
 POINTS = (
@@ -73,43 +71,3 @@ class WebhookMetrics:
         """Count an answered review, allowed or denied; ``seconds`` is its duration."""
         self._reviews[hook, allowed].inc()
         self._took[hook].observe(seconds)
-
-
-class CertificateMetrics:
-    """Certificate metrics: expiry, renewals, rotation steps, conflicts and caBundle mismatches."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._not_after = Gauge(
-            "bowline_certificate_not_after_timestamp_seconds",
-            "Expiry of the certificate: the serving one (leaf), the CA that signs (ca); 0 if there is none.",
-            ["certificate"],
-            registry=registry,
-        )
-        self.leaf_renewals = Counter(
-            "bowline_certificate_renewals", "Serving certificates exchanged while serving.", registry=registry
-        )
-        self.ca_steps = Counter(
-            "bowline_ca_steps",
-            "Steps of the CA's rotation executed by this replica.",
-            ["step"],
-            registry=registry,
-        )
-        self.ca_conflicts = Counter(
-            "bowline_ca_write_conflicts", "Writes rejected because another replica was first.", registry=registry
-        )
-        self.ca_bundle_mismatches = Gauge(
-            "bowline_ca_bundle_mismatches",
-            "Webhook entries with another caBundle than required; corrected if this webhook publishes it.",
-            registry=registry,
-        )
-        init_series(self._not_after, certificate=("leaf", "ca"))
-        init_series(self.ca_steps, step=Action)
-
-    def follow(self, certificate: str, not_after: Callable[[], datetime | None]) -> None:
-        """Report a certificate's expiry, evaluated at each scrape."""
-
-        def seconds() -> float:
-            end = not_after()
-            return end.timestamp() if end is not None else 0.0
-
-        self._not_after.labels(certificate=certificate).set_function(seconds)

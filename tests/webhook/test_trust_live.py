@@ -35,10 +35,10 @@ from shared.testing.builders import pod
 from shared.testing.clock import SteppedClock
 from tests.live import LiveCluster
 from tests.webhook.process import command, environment
-from webhook.metrics import CertificateMetrics
 from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import Configurations
 from webhook.tls.ca_controller import CAController, SelfSignedConfig
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.rotation import CertLifetimes
 from webhook.tls.secret import read_secret
 from webhook.tls.serving import ServingContext

@@ -18,9 +18,9 @@ from shared.kube.client import KubeClient, PatchType
 from shared.kube.reflector import Reflector
 from shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
 from shared.runtime.clock import Clock
-from webhook.metrics import CertificateMetrics
 from webhook.tls.bundle import bundle_patch, mismatches, published_cas
 from webhook.tls.ca import from_pem, to_pem
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import Forbidden, NotFound
 from shared.kube.reflector import Reflector
 from shared.kube.resources import SECRETS, Selection
-from webhook.metrics import CertificateMetrics
 from webhook.tls.bundle import is_ours, mismatches, published_by_us, published_cas, trusted_by_all
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import BundleOverlap, Configurations
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.periodic import PeriodicTask
 from webhook.tls.rotation import (
     REPAIRING,

@@ -14,8 +14,8 @@ from pathlib import Path
 from cryptography import x509
 
 from shared.runtime.clock import Clock
-from webhook.metrics import CertificateMetrics
 from webhook.tls.ca import from_pem, is_valid_at
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.serving import CertificateError, ServingContext
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from shared.kube.config import wait_for_access
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.address import ListenAddress
 from shared.runtime.tasks import ShutdownSignal
-from webhook.metrics import CertificateMetrics
 from webhook.tls.ca_bundle import Configurations, FilePublisher
 from webhook.tls.ca_controller import CAController, SelfSignedConfig
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.readiness import ListenerProbe
 from webhook.tls.serving import ServingContext
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from shared.kube.errors import Conflict, Invalid, KubeError
 from shared.runtime.backoff import Backoff
 from shared.runtime.tasks import wait_until
-from webhook.metrics import CertificateMetrics
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.serving import CertificateError
 
 log = logging.getLogger(__name__)

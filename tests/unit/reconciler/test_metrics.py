@@ -21,7 +21,8 @@ from shared.plugins.catalog import BUILTINS
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import BIND_BUCKETS
 from tests.unit.reconciler.watching import ACTING
-from webhook.metrics import CertificateMetrics, WebhookMetrics
+from webhook.metrics import WebhookMetrics
+from webhook.tls.metrics import CertificateMetrics
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 _ROW = re.compile(

@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from shared.testing.clock import SteppedClock
 from tests.unit.webhook.tls import DAY, NOW, authority, leaf_of, shake_hands
-from webhook.metrics import CertificateMetrics
 from webhook.tls.ca import (
     Authority,
     from_pem,
@@ -27,6 +26,7 @@ from webhook.tls.ca import (
     to_pem,
 )
 from webhook.tls.files import CertificateFiles, FilePaths, rejection_reason
+from webhook.tls.metrics import CertificateMetrics
 from webhook.tls.rotation import CaState
 from webhook.tls.secret import new_secret, read_secret, with_state
 from webhook.tls.serving import CertificateError, ServingContext, client_context
