@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from shared.api.field_error import FieldError
 from shared.api.schema import schema_errors
+from shared.framework.binding.plugin import Budgets
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import FeatureGates, Gate, resolve_gates
-from shared.framework.plugin import Budgets, Plugin
+from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
 
 ENTRY_POINT_GROUP = "bowline.plugins"
@@ -96,9 +97,9 @@ class Registry:
         plugins = []
         for plugin_class in order:
             try:
-                # None: invalid, and reported.
-                if args[plugin_class.name] is not None:
-                    plugins.append(plugin_class(args[plugin_class.name], effective))
+                plugin_args = args[plugin_class.name]
+                if plugin_args is not None:  # else invalid, and reported
+                    plugins.append(plugin_class(plugin_args, effective))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
                 selection.error(plugin_class.name, f"cannot be created: {type(error).__name__}: {error}")
         if selection.errors:
@@ -185,7 +186,7 @@ class Registry:
 
     # --- arguments and order ---
 
-    def _args(self, name: str, selection: _Selection) -> BaseModel | None:
+    def _args(self, name: str, selection: _Selection) -> PluginConfig | None:
         """Return the validated arguments; None if they are invalid, which is reported.
 
         A disabled plugin's arguments are validated too, but may be incomplete.
@@ -232,7 +233,7 @@ _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     (
         "config_model",
         "a subclass of PluginConfig",
-        lambda value: isinstance(value, type) and issubclass(value, BaseModel),
+        lambda value: isinstance(value, type) and issubclass(value, PluginConfig),
     ),
 )
 
@@ -245,7 +246,7 @@ def class_error(candidate: Any, name: str) -> str | None:
     ):
         return "its entry point must name a subclass of Plugin with a class attribute `name` that is the same"
     for attribute, expected, is_right in _ATTRIBUTES:
-        value = getattr(candidate, attribute)
-        if not is_right(value):
+        value = getattr(candidate, attribute, None)
+        if hasattr(candidate, attribute) and not is_right(value):
             return f"its class attribute `{attribute}` must be {expected}, not {value!r}"
     return None

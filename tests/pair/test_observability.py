@@ -24,7 +24,7 @@ from localcluster.process import Launch
 from localcluster.spec import ClusterSpec
 from localcluster.workload import CHECKOUT, LocalProcess
 from shared.api import names
-from shared.framework.plugin import Budgets
+from shared.framework.binding.plugin import Budgets
 from shared.testing.builders import bind_request
 from tests.live import LiveCluster
 from tests.otlp import Receiver, receiving

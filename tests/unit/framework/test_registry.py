@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import Gate, Stage
 from shared.framework.plugin import Plugin, PluginConfig
@@ -22,7 +23,7 @@ def plugin(
     name: str, requires: tuple[str, ...] = (), after: tuple[str, ...] = (), gate: str | None = None
 ) -> PluginClass:
     members: dict[str, Any] = {"name": name, "config_model": Args, "requires": requires, "after": after, "gate": gate}
-    return type(name, (Plugin,), members)
+    return type(name, (BindingPlugin,), members)
 
 
 BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), is_enabled=False), Builtin(plugin(LAST)))
@@ -318,7 +319,7 @@ def fails(self: Plugin, args: Any, settings: Settings) -> None:
 )
 def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expected: str) -> None:
     registry = registry_of(
-        offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (Plugin,), {})}
+        offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (BindingPlugin,), {})}
     )
     faults = errors(registry, settings_of({"name": "mine"}, {"name": "two"}))
     assert len(faults) == 2
