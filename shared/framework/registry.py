@@ -14,22 +14,35 @@ from pydantic import ValidationError
 
 from shared.api.field_error import FieldError
 from shared.api.schema import schema_errors
-from shared.framework.binding.plugin import Budgets
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import FeatureGates, Gate, resolve_gates
 from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.plugin_class import class_errors
 from shared.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
 
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The last resort for binding; external plugins precede it.
 LAST_PLUGIN = "default_binder"
 
-Discover = Callable[[], Mapping[str, Callable[[], PluginClass]]]
+
+@dataclass(frozen=True, slots=True)
+class InstalledPlugin:
+    """A plugin of an installed distribution, not loaded; ``origin`` names the distribution and the class."""
+
+    name: str
+    origin: str
+    load: Callable[[], Any]
 
 
-def installed_plugins() -> dict[str, Callable[[], PluginClass]]:
-    """Return the loaders of the plugins in installed distributions, by name."""
-    return {point.name: point.load for point in entry_points(group=ENTRY_POINT_GROUP)}
+Discover = Callable[[], Iterable[InstalledPlugin]]
+
+
+def installed_plugins() -> list[InstalledPlugin]:
+    """Return the plugins of all installed distributions."""
+    return [
+        InstalledPlugin(point.name, f"{point.dist.name if point.dist else '?'} ({point.value})", point.load)
+        for point in entry_points(group=ENTRY_POINT_GROUP)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,9 @@ class Registry:
             selection.classes[name] = builtin.plugin
             if builtin.is_enabled:
                 selection.enabled_classes[name] = builtin.plugin
-        loaders = self._discover() if any(e.name not in self._builtins for e in settings.plugins) else {}
+        installed: dict[str, list[InstalledPlugin]] = {}
+        for plugin in self._discover():
+            installed.setdefault(plugin.name, []).append(plugin)
         for index, entry in enumerate(settings.plugins):
             path = f"plugins[{index}]"
             if entry.name in selection.entries:
@@ -124,7 +139,7 @@ class Registry:
                 continue
             selection.entries[entry.name] = (path, entry)
             if entry.name not in self._builtins:
-                plugin_class = self._load(entry.name, loaders, selection)
+                plugin_class = self._load(entry.name, installed, selection)
                 if plugin_class is None:
                     continue
                 selection.classes[entry.name] = plugin_class
@@ -132,27 +147,33 @@ class Registry:
                 selection.enabled_classes[entry.name] = selection.classes[entry.name]
             else:
                 selection.enabled_classes.pop(entry.name, None)
+        for name in sorted(installed.keys() & self._builtins.keys()):
+            message = f"is the name of a built-in plugin and of {_origins(installed[name])}; uninstall that"
+            selection.error(name, message, "plugin/name")
         return selection
 
     def _load(
-        self, name: str, loaders: Mapping[str, Callable[[], PluginClass]], selection: _Selection
+        self, name: str, installed: Mapping[str, Sequence[InstalledPlugin]], selection: _Selection
     ) -> PluginClass | None:
         path = f"{selection.path(name)}.name"
-        if name not in loaders:
-            names = ", ".join(sorted({*self._builtins, *loaders}))
+        candidates = installed.get(name, ())
+        if len(candidates) > 1:
+            message = f"is the name of several installed plugins: {_origins(candidates)}; uninstall all but one"
+            selection.errors.append(FieldError("plugin/name", path, name, message))
+            return None
+        if not candidates:
+            names = ", ".join(sorted({*self._builtins, *installed}))
             message = f"is no plugin; known: {names}. Install its distribution or correct the name"
             selection.errors.append(FieldError("config/plugin", path, name, message))
             return None
         try:
-            plugin_class = loaders[name]()
+            plugin_class: PluginClass = candidates[0].load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
             selection.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
-        invalid = class_error(plugin_class, name)
-        if invalid is not None:
-            selection.errors.append(FieldError("config/plugin", path, name, invalid))
-            return None
-        return plugin_class
+        errors = class_errors(plugin_class, name, path)
+        selection.errors += errors
+        return None if errors else plugin_class
 
     # --- feature gates ---
 
@@ -220,33 +241,5 @@ class Registry:
         return [classes[name] for name in dict.fromkeys(order) if name in classes]
 
 
-def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
-
-
-# Required types of a plugin's class attributes.
-_ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
-    ("gates", "a tuple of Gate", _is_tuple_of(Gate)),
-    ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
-    ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
-    (
-        "config_model",
-        "a subclass of PluginConfig",
-        lambda value: isinstance(value, type) and issubclass(value, PluginConfig),
-    ),
-)
-
-
-def class_error(candidate: Any, name: str) -> str | None:
-    """Return why a class cannot be the plugin of that name; None if it can."""
-    if (
-        not (isinstance(candidate, type) and issubclass(candidate, Plugin))
-        or getattr(candidate, "name", None) != name
-    ):
-        return "its entry point must name a subclass of Plugin with a class attribute `name` that is the same"
-    for attribute, expected, is_right in _ATTRIBUTES:
-        value = getattr(candidate, attribute, None)
-        if hasattr(candidate, attribute) and not is_right(value):
-            return f"its class attribute `{attribute}` must be {expected}, not {value!r}"
-    return None
+def _origins(candidates: Iterable[InstalledPlugin]) -> str:
+    return ", ".join(sorted(candidate.origin for candidate in candidates))
