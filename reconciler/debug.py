@@ -16,6 +16,7 @@ from reconciler.options import Options
 from reconciler.wiring import Components
 from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import Route
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.binding.runner import as_routes, order_by_point
 from shared.framework.config import Settings
 from shared.framework.plugin import Plugin
@@ -143,7 +144,7 @@ def _path(plugin: Plugin, path: str) -> str:
 
 def _routes(plugin: Plugin, errors: Counter) -> tuple[Route, ...]:
     try:
-        return as_routes(plugin.routes())
+        return as_routes(plugin.routes()) if isinstance(plugin, BindingPlugin) else ()
     except Exception:
         errors.labels(plugin=plugin.name, point="routes").inc()
         log.exception("plugin raised", extra={"plugin": plugin.name, "point": "routes"})

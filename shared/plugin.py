@@ -11,22 +11,12 @@ from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource, Handle, Reconcile, Route
 from shared.framework.binding.metrics import PluginMetrics
+from shared.framework.binding.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, BindingPlugin, Budgets, Preflight
 from shared.framework.binding.post import bind_by_post, denied_status
 from shared.framework.config import Settings
 from shared.framework.gates import FeatureGates, Gate, Stage
 from shared.framework.mutable import MutableObject, MutablePod
-from shared.framework.plugin import (
-    RUN,
-    RUN_PARALLEL,
-    SKIP,
-    SKIP_PARALLEL,
-    AdmissionInfo,
-    Budgets,
-    Inventory,
-    Plugin,
-    PluginConfig,
-    Preflight,
-)
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import PREREQUISITE, BindTimeoutConfig
 
@@ -37,11 +27,13 @@ __all__ = [
     "SKIP",
     "SKIP_PARALLEL",
     "AdmissionInfo",
+    "AdmissionPlugin",
     "AllocationKind",
     "BindContext",
     "BindRequest",
     "BindRequestSpec",
     "BindTimeoutConfig",
+    "BindingPlugin",
     "Budgets",
     "Code",
     "EventSource",
@@ -56,7 +48,6 @@ __all__ = [
     "ObjectKey",
     "ObjectRef",
     "ObjectUID",
-    "Plugin",
     "PluginConfig",
     "PluginMetrics",
     "Preflight",

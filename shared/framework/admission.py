@@ -9,6 +9,7 @@ plugin's own.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from shared.api import names
@@ -18,7 +19,7 @@ from shared.api.meta import Object
 from shared.framework import structure
 from shared.framework.config import SYSTEM_NAMESPACES, Settings
 from shared.framework.mutable import MutableObject, MutablePod, PatchOperation
-from shared.framework.plugin import AdmissionInfo, Plugin, overrides
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, overriding
 from shared.framework.workloads import resolve_workloads
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -94,12 +95,13 @@ class AdmissionChain:
         self.workloads, _ = resolve_workloads(settings.workloads)
         self._on_error = on_error
         self._plugins = tuple(plugins)
-        self._mutate_pod = [p for p in plugins if overrides(p, "mutate_pod")]
-        self._validate_pod = [p for p in plugins if overrides(p, "validate_pod")]
-        self._mutate_ephemeral = [p for p in plugins if overrides(p, "mutate_ephemeral_containers")]
-        self._validate_ephemeral = [p for p in plugins if overrides(p, "validate_ephemeral_containers")]
-        self._mutate_request = [p for p in plugins if overrides(p, "mutate_bind_request")]
-        self._validate_request = [p for p in plugins if overrides(p, "validate_bind_request")]
+        reviewers = [plugin for plugin in plugins if isinstance(plugin, AdmissionPlugin)]
+        self._mutate_pod = overriding(reviewers, AdmissionPlugin.mutate_pod)
+        self._validate_pod = overriding(reviewers, AdmissionPlugin.validate_pod)
+        self._mutate_ephemeral = overriding(reviewers, AdmissionPlugin.mutate_ephemeral_containers)
+        self._validate_ephemeral = overriding(reviewers, AdmissionPlugin.validate_ephemeral_containers)
+        self._mutate_request = overriding(reviewers, AdmissionPlugin.mutate_bind_request)
+        self._validate_request = overriding(reviewers, AdmissionPlugin.validate_bind_request)
 
     # --- pods ---
 
@@ -110,7 +112,7 @@ class AdmissionChain:
             return early
         pod = MutablePod(raw)
         for plugin in self._mutate_pod:
-            self._guarded_mutation(plugin, "mutate_pod", pod, info)
+            self._guarded_mutation(plugin, "mutate_pod", pod, partial(plugin.mutate_pod, pod, info))
         return self._review_pod(raw, None, info).with_patch(pod.operations)
 
     def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
@@ -141,7 +143,8 @@ class AdmissionChain:
 
     def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         return verdict_of(
-            self._plugin_errors(plugin, "validate_pod", raw, old, info) for plugin in self._validate_pod
+            self._plugin_errors(plugin, "validate_pod", partial(plugin.validate_pod, raw, old, info))
+            for plugin in self._validate_pod
         )
 
     def _early_verdict(self, raw: Object, info: AdmissionInfo) -> Verdict | None:
@@ -178,14 +181,16 @@ class AdmissionChain:
             return early
         pod, old = MutablePod(raw), _readable(old)
         for plugin in self._mutate_ephemeral:
-            self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, info, old)
+            mutate = partial(plugin.mutate_ephemeral_containers, pod, old, info)
+            self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, mutate)
         return self.validate_ephemeral_containers(raw, old, info).with_patch(pod.operations)
 
     def validate_ephemeral_containers(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate a pod's new ephemeral containers."""
         point, old = "validate_ephemeral_containers", _readable(old)
         return self._early_verdict(raw, info) or verdict_of(
-            self._plugin_errors(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
+            self._plugin_errors(plugin, point, partial(plugin.validate_ephemeral_containers, raw, old, info))
+            for plugin in self._validate_ephemeral
         )
 
     # --- BindRequests ---
@@ -205,7 +210,8 @@ class AdmissionChain:
         if info.operation == "CREATE":
             self._complete(request, info)
         for plugin in self._mutate_request:
-            self._guarded_mutation(plugin, "mutate_bind_request", request, info)
+            mutate = partial(plugin.mutate_bind_request, request, info)
+            self._guarded_mutation(plugin, "mutate_bind_request", request, mutate)
         verdict = self._review_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
         return verdict.with_patch(request.operations)
 
@@ -227,7 +233,10 @@ class AdmissionChain:
         if errors:  # plugins receive only requests whose spec can be decoded
             return verdict_of([errors])
         return verdict_of(
-            self._plugin_errors(plugin, "validate_bind_request", raw, old, info) for plugin in self._validate_request
+            self._plugin_errors(
+                plugin, "validate_bind_request", partial(plugin.validate_bind_request, raw, old, info)
+            )
+            for plugin in self._validate_request
         )
 
     def _complete(self, request: MutableObject, info: AdmissionInfo) -> None:
@@ -254,18 +263,20 @@ class AdmissionChain:
             return True
 
     def _guarded_mutation(
-        self, plugin: Plugin, point: str, target: MutableObject, info: AdmissionInfo, *old: Object
+        self, plugin: Plugin, point: str, target: MutableObject, mutate: Callable[[], None]
     ) -> None:
         mark = target.checkpoint()
         try:
-            getattr(plugin, point)(target, *old, info)
+            mutate()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
             target.revert(mark)
             self._on_error(plugin.name, point, error)
 
-    def _plugin_errors(self, plugin: Plugin, point: str, *arguments: Any) -> Sequence[FieldError]:
+    def _plugin_errors(
+        self, plugin: Plugin, point: str, validate: Callable[[], Iterable[FieldError]]
+    ) -> Sequence[FieldError]:
         try:
-            errors = list(_first_errors(getattr(plugin, point)(*arguments)))
+            errors = list(_first_errors(validate()))
             strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301

@@ -7,44 +7,42 @@ together. No plugin is returned unless there are none.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from shared.api.field_error import FieldError
 from shared.api.schema import schema_errors
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import FeatureGates, Gate, resolve_gates
-from shared.framework.interface import interface_errors
-from shared.framework.plugin import Budgets, Plugin
+from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.plugin_class import class_errors
 from shared.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
 
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The last resort for binding; external plugins precede it.
 LAST_PLUGIN = "default_binder"
 
-Discover = Callable[[], Mapping[str, Callable[[], PluginClass]]]
+
+@dataclass(frozen=True, slots=True)
+class InstalledPlugin:
+    """A plugin of an installed distribution, not loaded; ``origin`` names the distribution and the class."""
+
+    name: str
+    origin: str
+    load: Callable[[], Any]
 
 
-def installed_plugins() -> dict[str, Callable[[], PluginClass]]:
-    """Return the loaders of the plugins in installed distributions, by name.
-
-    The loader of a name that several provide raises ImportError.
-    """
-    points: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        points.setdefault(point.name, []).append(point)
-    return {name: partial(_load_only, same_name) for name, same_name in points.items()}
+Discover = Callable[[], Iterable[InstalledPlugin]]
 
 
-def _load_only(points: Sequence[EntryPoint]) -> PluginClass:
-    if len({point.value for point in points}) > 1:
-        providers = ", ".join(sorted(f"{point.dist.name if point.dist else '?'} ({point.value})" for point in points))
-        raise ImportError(f"several distributions provide this name: {providers}; uninstall all but one")
-    plugin_class: PluginClass = points[0].load()
-    return plugin_class
+def installed_plugins() -> list[InstalledPlugin]:
+    """Return the plugins of all installed distributions."""
+    return [
+        InstalledPlugin(point.name, f"{point.dist.name if point.dist else '?'} ({point.value})", point.load)
+        for point in entry_points(group=ENTRY_POINT_GROUP)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +110,9 @@ class Registry:
         plugins = []
         for plugin_class in order:
             try:
-                # None: invalid, and reported.
-                if args[plugin_class.name] is not None:
-                    plugins.append(plugin_class(args[plugin_class.name], effective))
+                plugin_args = args[plugin_class.name]
+                if plugin_args is not None:  # else invalid, and reported
+                    plugins.append(plugin_class(plugin_args, effective))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
                 selection.error(plugin_class.name, f"cannot be created: {type(error).__name__}: {error}")
         if selection.errors:
@@ -129,7 +127,9 @@ class Registry:
             selection.classes[name] = builtin.plugin
             if builtin.is_enabled:
                 selection.enabled_classes[name] = builtin.plugin
-        loaders = self._discover() if settings.plugins else {}
+        installed: dict[str, list[InstalledPlugin]] = {}
+        for plugin in self._discover():
+            installed.setdefault(plugin.name, []).append(plugin)
         for index, entry in enumerate(settings.plugins):
             path = f"plugins[{index}]"
             if entry.name in selection.entries:
@@ -138,12 +138,8 @@ class Registry:
                 selection.errors.append(error)
                 continue
             selection.entries[entry.name] = (path, entry)
-            if entry.name in self._builtins and entry.name in loaders:
-                selection.error(
-                    entry.name, "is a built-in plugin and one of an installed distribution; uninstall that"
-                )
             if entry.name not in self._builtins:
-                plugin_class = self._load(entry.name, loaders, selection)
+                plugin_class = self._load(entry.name, installed, selection)
                 if plugin_class is None:
                     continue
                 selection.classes[entry.name] = plugin_class
@@ -151,26 +147,33 @@ class Registry:
                 selection.enabled_classes[entry.name] = selection.classes[entry.name]
             else:
                 selection.enabled_classes.pop(entry.name, None)
+        for name in sorted(installed.keys() & self._builtins.keys()):
+            message = f"is the name of a built-in plugin and of {_origins(installed[name])}; uninstall that"
+            selection.error(name, message, "plugin/name")
         return selection
 
     def _load(
-        self, name: str, loaders: Mapping[str, Callable[[], PluginClass]], selection: _Selection
+        self, name: str, installed: Mapping[str, Sequence[InstalledPlugin]], selection: _Selection
     ) -> PluginClass | None:
         path = f"{selection.path(name)}.name"
-        if name not in loaders:
-            names = ", ".join(sorted({*self._builtins, *loaders}))
+        candidates = installed.get(name, ())
+        if len(candidates) > 1:
+            message = f"is the name of several installed plugins: {_origins(candidates)}; uninstall all but one"
+            selection.errors.append(FieldError("plugin/name", path, name, message))
+            return None
+        if not candidates:
+            names = ", ".join(sorted({*self._builtins, *installed}))
             message = f"is no plugin; known: {names}. Install its distribution or correct the name"
             selection.errors.append(FieldError("config/plugin", path, name, message))
             return None
         try:
-            plugin_class = loaders[name]()
+            plugin_class: PluginClass = candidates[0].load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
             selection.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
-        invalid = class_error(plugin_class, name)
-        problems = [invalid] if invalid is not None else interface_errors(plugin_class)
-        selection.errors += [FieldError("config/plugin", path, name, problem) for problem in problems]
-        return None if problems else plugin_class
+        errors = class_errors(plugin_class, name, path)
+        selection.errors += errors
+        return None if errors else plugin_class
 
     # --- feature gates ---
 
@@ -204,7 +207,7 @@ class Registry:
 
     # --- arguments and order ---
 
-    def _args(self, name: str, selection: _Selection) -> BaseModel | None:
+    def _args(self, name: str, selection: _Selection) -> PluginConfig | None:
         """Return the validated arguments; None if they are invalid, which is reported.
 
         A disabled plugin's arguments are validated too, but may be incomplete.
@@ -238,33 +241,5 @@ class Registry:
         return [classes[name] for name in dict.fromkeys(order) if name in classes]
 
 
-def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
-
-
-# Required types of a plugin's class attributes.
-_ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
-    ("gates", "a tuple of Gate", _is_tuple_of(Gate)),
-    ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
-    ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
-    (
-        "config_model",
-        "a subclass of PluginConfig",
-        lambda value: isinstance(value, type) and issubclass(value, BaseModel),
-    ),
-)
-
-
-def class_error(candidate: Any, name: str) -> str | None:
-    """Return why a class cannot be the plugin of that name; None if it can."""
-    if (
-        not (isinstance(candidate, type) and issubclass(candidate, Plugin))
-        or getattr(candidate, "name", None) != name
-    ):
-        return "its entry point must name a subclass of Plugin with a class attribute `name` that is the same"
-    for attribute, expected, is_right in _ATTRIBUTES:
-        value = getattr(candidate, attribute)
-        if not is_right(value):
-            return f"its class attribute `{attribute}` must be {expected}, not {value!r}"
-    return None
+def _origins(candidates: Iterable[InstalledPlugin]) -> str:
+    return ", ".join(sorted(candidate.origin for candidate in candidates))

@@ -5,6 +5,7 @@ results are values, not exceptions: an exception from a plugin is a defect and c
 ``InfrastructureError`` of shared.kube, which is not the plugin's failure.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -163,6 +164,37 @@ class Status:
     def fatal(cls, why: str, reason: Reason = Reason.REJECTED, suggestion: Suggestion | None = None) -> "Status":
         """Return a failure that ends the request with ``reason``, and ``suggestion`` for its scheduler."""
         return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
+
+
+def merge_waits(waits: Sequence[Status]) -> Status:
+    """Merge several WAIT of one group: all their reasons, woken by any of their objects.
+
+    The shortest poll interval and the shortest timeout that a plugin has set apply. The suggestion is the one of the
+    wait that expires first, else the first one given.
+    """
+    if len(waits) == 1:
+        return waits[0]
+    by_timeout = sorted(waits, key=lambda status: status.timeout or timedelta.max)
+    return Status(
+        Code.WAIT,
+        tuple(reason for status in waits for reason in status.reasons),
+        plugin=",".join(status.plugin for status in waits),
+        retry_after=min((status.retry_after for status in waits if status.retry_after), default=None),
+        wake_on=tuple(ref for status in waits for ref in status.wake_on),
+        timeout=by_timeout[0].timeout,
+        suggestion=next((status.suggestion for status in by_timeout if status.suggestion), None),
+    )
+
+
+def merge_failures(failures: Sequence[Status]) -> Status:
+    """Merge several failures: all their reasons, the longest retry_after; TRANSIENT if all are, else RETRY."""
+    code = Code.TRANSIENT if all(status.code is Code.TRANSIENT for status in failures) else Code.RETRY
+    return Status(
+        code,
+        tuple(f"{status.plugin}: {status.message}" for status in failures),
+        plugin=failures[0].plugin,
+        retry_after=max((status.retry_after for status in failures if status.retry_after), default=None),
+    )
 
 
 def _all_are(kind: type, values: tuple[Any, ...]) -> bool:

@@ -23,7 +23,7 @@ def handle_for(
     registry: CollectorRegistry | None = None,
     clock: Clock | None = None,
 ) -> Handle:
-    """Return the argument of ``Plugin.setup``; the plugin's metrics are in ``registry``."""
+    """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
     settings = settings or Settings()
     return Handle(settings, client, clock or SystemClock(), _idle, metrics, FeatureGates(settings.feature_gates))

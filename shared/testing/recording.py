@@ -11,9 +11,10 @@ from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import Handle
+from shared.framework.binding.plugin import RUN, BindingPlugin, Preflight
 from shared.framework.config import Settings
 from shared.framework.mutable import MutableObject, MutablePod
-from shared.framework.plugin import RUN, AdmissionInfo, Plugin, PluginConfig, Preflight
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from shared.framework.status import Status
 
 # The calls in order, as "plugin.point".
@@ -22,7 +23,7 @@ Calls = list[str]
 Answers = Mapping[str, Callable[[], Any]]
 
 
-class RecordingPlugin(Plugin):
+class RecordingPlugin(AdmissionPlugin, BindingPlugin):
     """Records every call in a shared list. ``answers`` maps an extension point to its behaviour."""
 
     name = "recording"

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from charts.generate import crd
 from shared.api import names
-from shared.framework.plugin import Budgets
+from shared.framework.binding.plugin import Budgets
 from shared.testing.builders import bind_request
 from tests.live import LiveCluster
 from tests.localcluster.cluster import Cluster

@@ -17,8 +17,8 @@ from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL
 from shared.framework.config import Settings
-from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.client import ClientOptions, KubeClient

@@ -26,6 +26,7 @@ from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import Binding, Settings
 from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.status import Status
@@ -66,7 +67,7 @@ class ShiftedClock(SystemClock):
         return super().monotonic() + self.passed.total_seconds()
 
 
-class Scripted(Plugin):
+class Scripted(BindingPlugin):
     """Calls the test's function at each point and records ``(point, request name, request UID)``."""
 
     name = "scripted"

@@ -6,8 +6,8 @@ import pytest
 
 from shared.api import names
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import Budgets
 from shared.framework.config import Binding
-from shared.framework.plugin import Budgets
 from shared.framework.status import Status
 from shared.kube.client import ClientOptions
 from shared.kube.errors import AlreadyExists, NotFound

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import Budgets
 from shared.framework.config import Binding
-from shared.framework.plugin import Budgets
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 

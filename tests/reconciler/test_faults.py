@@ -11,8 +11,8 @@ from reconciler.informers import Informers
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import RUN_PARALLEL, Preflight
 from shared.framework.config import Backoff, Binding
-from shared.framework.plugin import RUN_PARALLEL, Preflight
 from shared.framework.status import Reason, Status, Suggestion
 from shared.kube.config import load_access
 from shared.kube.resources import BINDREQUESTS, PODS

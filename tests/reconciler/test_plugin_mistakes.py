@@ -9,8 +9,8 @@ import pytest
 
 from shared.api.bindrequest import BindRequest
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import Budgets
 from shared.framework.config import Binding
-from shared.framework.plugin import Budgets
 from shared.framework.status import Status
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 

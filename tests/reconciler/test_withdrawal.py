@@ -7,7 +7,7 @@ import pytest
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
-from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
+from shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
 from shared.framework.status import Reason, Status
 from shared.kube.errors import NotFound
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES

@@ -6,7 +6,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from shared.framework.binding.context import BindContext
-from shared.framework.plugin import Budgets, Plugin
+from shared.framework.binding.plugin import BindingPlugin, Budgets
+from shared.framework.plugin import AdmissionPlugin, Plugin
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
 
@@ -20,7 +21,10 @@ def rows(title: str) -> list[list[str]]:
 
 def methods() -> dict[str, bool]:
     """The extension points, and whether each is asynchronous."""
-    methods = {name: member for name, member in vars(Plugin).items() if inspect.isfunction(member)}
+    members = {
+        name: member for kind in (Plugin, AdmissionPlugin, BindingPlugin) for name, member in vars(kind).items()
+    }
+    methods = {name: member for name, member in members.items() if inspect.isfunction(member)}
     return {name: inspect.iscoroutinefunction(member) for name, member in methods.items() if not name.startswith("_")}
 
 

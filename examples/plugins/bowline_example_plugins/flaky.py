@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.plugin import RUN, SKIP, BindContext, Handle, Plugin, PluginConfig, Preflight, Status
+from shared.plugin import RUN, SKIP, BindContext, BindingPlugin, Handle, PluginConfig, Preflight, Status
 
 
 class FlakyConfig(PluginConfig):
@@ -21,11 +21,10 @@ class FlakyConfig(PluginConfig):
     """Annotation of the pod: how many attempts must fail."""
 
 
-class Flaky(Plugin):
+class Flaky(BindingPlugin[FlakyConfig]):
     """Fails as often as the pod's annotation requires, then binds."""
 
     name = "example_flaky"
-    config_model = FlakyConfig
 
     async def setup(self, handle: Handle) -> None:
         """Count what only this plugin knows; the framework counts its calls and their answers."""

@@ -62,7 +62,7 @@ Reconcile = Callable[[ObjectKey], Awaitable[timedelta | None]]
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Passed to ``Plugin.setup``.
+    """Passed to ``BindingPlugin.setup``.
 
     - ``client``: the API server. Writes are allowed from ``start`` to ``stop`` only.
     - ``clock``: wall clock and monotonic time; tests replace it.

@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry, Gauge
 from shared.api.meta import Object, ObjectKey, key_of
 from shared.framework.binding.handle import EventSource, Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.binding.runner import as_awaitable
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import Settings
 from shared.framework.gates import FeatureGates
-from shared.framework.plugin import Plugin, overrides
+from shared.framework.plugin import Plugin
 from shared.kube.callbacks import Callback, Callbacks
 from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType, Reflector
@@ -60,7 +60,7 @@ class PluginLifecycle:
         clock: Clock,
         registry: CollectorRegistry,
     ) -> None:
-        self._plugins = tuple(plugins)
+        self._plugins = tuple(plugin for plugin in plugins if isinstance(plugin, BindingPlugin))
         self._client = client
         self._settings = settings
         self._clock = clock
@@ -69,8 +69,8 @@ class PluginLifecycle:
             "bowline_plugin_queue_depth", "Ready keys in a plugin's queue.", ["plugin", "worker"], registry=registry
         )
         self._workers: dict[str, _Worker] = {}
-        self._set_up: list[Plugin] = []
-        self._plugins_to_stop: list[Plugin] = []
+        self._set_up: list[BindingPlugin] = []
+        self._plugins_to_stop: list[BindingPlugin] = []
 
     async def setup(self) -> None:
         """Set every plugin up. Raises PluginError. ``teardown`` must follow in any case, before the process ends."""
@@ -90,8 +90,6 @@ class PluginLifecycle:
         """Tear down, in reverse, every plugin whose setup was called. Failures are logged."""
         while self._set_up:
             plugin = self._set_up.pop()
-            if not overrides(plugin, "teardown"):
-                continue
             try:
                 await _call(plugin, "teardown", plugin.teardown, plugin.budgets.setup_s)
             except PluginError:
@@ -132,8 +130,7 @@ class PluginLifecycle:
             worker.start()
         for plugin in self._plugins:
             self._plugins_to_stop.append(plugin)
-            if overrides(plugin, "start"):
-                await _call(plugin, "start", plugin.start, plugin.budgets.setup_s)
+            await _call(plugin, "start", plugin.start, plugin.budgets.setup_s)
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
     def cancel_workers(self) -> None:
@@ -156,8 +153,6 @@ class PluginLifecycle:
     async def _stop_plugins(self, ends_at: float) -> None:
         while self._plugins_to_stop:
             plugin = self._plugins_to_stop.pop()
-            if not overrides(plugin, "stop"):
-                continue
             left_s = min(plugin.budgets.setup_s, max(0.0, ends_at - asyncio.get_running_loop().time()))
             try:
                 await _call(plugin, "stop", plugin.stop, left_s)
@@ -179,7 +174,7 @@ class PluginLifecycle:
         return worker.queue.add
 
 
-def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
+def _sources(plugin: BindingPlugin) -> tuple[EventSource, ...]:
     """Return the plugin's event sources. Raises PluginError for an exception or an invalid result."""
     try:
         sources = tuple(plugin.event_sources())
@@ -191,12 +186,12 @@ def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
     return sources
 
 
-async def _call(plugin: Plugin, point: str, method: Callable[[], Awaitable[None]], budget_s: float) -> None:
+async def _call(plugin: BindingPlugin, point: str, method: Callable[[], Awaitable[None]], budget_s: float) -> None:
     """Make a lifecycle call of a plugin. Raises PluginError for an exception, and after ``budget_s`` seconds."""
     deadline = asyncio.timeout(budget_s)
     try:
         async with deadline:
-            await raise_foreign_cancellation(as_awaitable(method()))
+            await raise_foreign_cancellation(method())
     except (Exception, SystemExit) as error:
         why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: {point} {why}") from error

@@ -20,16 +20,18 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.groups import Group, merge_failures, merge_waits, pre_bind_groups
+from shared.framework.binding.groups import Group, pre_bind_groups
 from shared.framework.binding.handle import Route
+from shared.framework.binding.plugin import BindingPlugin, Preflight
 from shared.framework.binding.post import denied_status
-from shared.framework.plugin import Plugin, Preflight, overrides
-from shared.framework.status import Code, Reason, Status
+from shared.framework.plugin import Plugin, overriding
+from shared.framework.status import Code, Reason, Status, merge_failures, merge_waits
 from shared.kube.accounting import Budget
 from shared.kube.errors import Forbidden, InfrastructureError, own_policy
 from shared.runtime.tasks import all_done, raise_foreign_cancellation
@@ -77,14 +79,6 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point(Generic[T]):
-    """An extension point: the name of the plugins' method, and the check of its result."""
-
-    name: str
-    check: Callable[[Any], T]
-
-
-@dataclass(frozen=True, slots=True)
 class PluginCall:
     """A plugin's call; ``key`` and ``uid`` of its request, if it belongs to an attempt."""
 
@@ -99,7 +93,7 @@ class Runner:
 
     def __init__(self, plugins: Sequence[Plugin], observer: Observer) -> None:
         self._observer = observer
-        self._plugins = {point: tuple(p for p in plugins if overrides(p, point)) for point in POINTS}
+        self._plugins = {point: _at(plugins, point) for point in POINTS}
         # The in-memory state of each request, by plugin.
         self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
         # The call that each task is in.
@@ -115,8 +109,9 @@ class Runner:
         """Return the demands of the request that enabled plugins fulfil. A plugin whose call fails serves nothing."""
         demands: set[AllocationKind] = set()
         errors = []
-        for plugin in self._at(_SUPPORTED_ALLOCATIONS):
-            result = self._call(plugin, _SUPPORTED_ALLOCATIONS, None, request)
+        for plugin in self._plugins[BindingPlugin.supported_allocations]:
+            call = partial(plugin.supported_allocations, request)
+            result = self._call(plugin, "supported_allocations", None, call, as_demands)
             if isinstance(result, Failed):
                 errors.append(f"{plugin.name}: {result.status.message}")
             else:
@@ -128,8 +123,9 @@ class Runner:
 
         A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
         """
-        for plugin in self._at(_HAS_SIDE_EFFECTS):
-            result = self._call(plugin, _HAS_SIDE_EFFECTS, None, request)
+        for plugin in self._plugins[Plugin.has_side_effects]:
+            call = partial(plugin.has_side_effects, request)
+            result = self._call(plugin, "has_side_effects", None, call, as_flag)
             if isinstance(result, Failed) or result:
                 return True
         return False
@@ -149,8 +145,9 @@ class Runner:
         then, also after a cancellation: the rollback that follows must see all their writes.
         """
         preflights = []
-        for plugin in self._at(_PRE_BIND):
-            result = self._call(plugin, _PREFLIGHT, ctx, self._with_state(plugin, ctx))
+        for plugin in self._plugins[BindingPlugin.pre_bind]:
+            call = partial(plugin.preflight, self._with_state(plugin, ctx))
+            result = self._call(plugin, "preflight", ctx, call, as_preflight)
             if isinstance(result, Failed):
                 return self._reclassify(ctx, result.status)
             preflights.append((plugin, result))
@@ -161,16 +158,18 @@ class Runner:
         """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
         FATAL.
         """
-        for plugin in self._at(_BINDING_ANNOTATIONS):
-            annotations = self._call(plugin, _BINDING_ANNOTATIONS, ctx, self._with_state(plugin, ctx))
+        for plugin in self._plugins[BindingPlugin.binding_annotations]:
+            call = partial(plugin.binding_annotations, self._with_state(plugin, ctx))
+            annotations = self._call(plugin, "binding_annotations", ctx, call, as_annotations)
             if isinstance(annotations, Failed):
                 return self._reclassify(ctx, annotations.status)
             ctx.annotations.update(annotations)
-        for plugin in self._at(_BIND):
-            status = await self._run(plugin, _BIND, ctx, plugin.budgets.call_s)
+        binders = self._plugins[BindingPlugin.bind]
+        for plugin in binders:
+            status = await self._run(plugin, "bind", ctx, plugin.budgets.call_s, plugin.bind, as_status)
             if status.code is not Code.SKIP:
                 return self._reclassify(ctx, status)
-        names = ", ".join(plugin.name for plugin in self._at(_BIND)) or "none is enabled"
+        names = ", ".join(plugin.name for plugin in binders) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
 
@@ -179,8 +178,8 @@ class Runner:
 
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
-        for plugin in self._at(_POST_BIND):
-            await self._run(plugin, _POST_BIND, ctx, plugin.budgets.post_bind_s)
+        for plugin in self._plugins[BindingPlugin.post_bind]:
+            await self._run(plugin, "post_bind", ctx, plugin.budgets.post_bind_s, plugin.post_bind, as_none)
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
@@ -188,8 +187,9 @@ class Runner:
         TRANSIENT if every failure is the API server's or the network's.
         """
         failures = []
-        for plugin in reversed(self._at(_ROLLBACK)):
-            status = await self._run(plugin, _ROLLBACK, ctx, plugin.budgets.rollback_s, why)
+        for plugin in reversed(self._plugins[BindingPlugin.rollback]):
+            undo = partial(_rollback, plugin, why)
+            status = await self._run(plugin, "rollback", ctx, plugin.budgets.rollback_s, undo, as_status)
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
         return merge_failures(failures) if failures else Status.ok()
@@ -198,8 +198,9 @@ class Runner:
         """Drop all in-memory state of a request that no longer exists, and notify observer and plugins."""
         self._states.pop(uid, None)
         self._observer.forgotten(key)
-        for plugin in self._at(_FORGET):
-            await self._run_unobserved(plugin, _FORGET, None, plugin.budgets.rollback_s, key)
+        for plugin in self._plugins[BindingPlugin.forget]:
+            drop = partial(plugin.forget, key)
+            await self._run_unobserved(plugin, "forget", None, plugin.budgets.rollback_s, drop, as_none)
 
     # --- groups ---
 
@@ -238,16 +239,17 @@ class Runner:
                 await asyncio.wait(pending)
         return failure or (merge_waits(waits) if waits else Status.ok())
 
-    async def _pre_bind_one(self, plugin: Plugin, ctx: BindContext) -> Status:
-        status = await self._run(plugin, _PRE_BIND, ctx, plugin.budgets.call_s)
+    async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
+        status = await self._run(plugin, "pre_bind", ctx, plugin.budgets.call_s, plugin.pre_bind, as_status)
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
     def _reclassify(self, ctx: BindContext, status: Status) -> Status:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
-        for plugin in self._at(_ON_FAILURE):
-            replacement = self._call(plugin, _ON_FAILURE, ctx, self._with_state(plugin, ctx), status)
+        for plugin in self._plugins[BindingPlugin.on_failure]:
+            call = partial(plugin.on_failure, self._with_state(plugin, ctx), status)
+            replacement = self._call(plugin, "on_failure", ctx, call, as_failure)
             # An invalid result is reported; the failure is kept.
             if isinstance(replacement, Status):
                 status = replacement.from_plugin(status.plugin)
@@ -255,83 +257,96 @@ class Runner:
 
     # --- one call of one plugin ---
 
-    def _at(self, point: _Point[Any]) -> Sequence[Plugin]:
-        return self._plugins[point.name]
-
     def _with_state(self, plugin: Plugin, ctx: BindContext) -> BindContext:
         """Return the context with this plugin's own state."""
         states = self._states.setdefault(ctx.request.uid, {})
         return ctx.with_state(states.setdefault(plugin.name, {}))
 
-    def _call(self, plugin: Plugin, point: _Point[T], ctx: BindContext | None, *arguments: Any) -> T | Failed:
+    def _call(
+        self, plugin: Plugin, point: str, ctx: BindContext | None, call: Callable[[], Any], check: Callable[[Any], T]
+    ) -> T | Failed:
         """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
         result.
         """
         try:
             if ctx is None:
-                return point.check(getattr(plugin, point.name)(*arguments))
+                return check(call())
             with self._current(plugin, point, ctx):
-                return point.check(getattr(plugin, point.name)(*arguments))
+                return check(call())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
-            return Failed(self._failure_status(plugin, point.name, ctx, error))
+            return Failed(self._failure_status(plugin, point, ctx, error))
 
     async def _run(
-        self, plugin: Plugin, point: _Point[Any], ctx: BindContext, budget_s: float, *arguments: Any
+        self,
+        plugin: Plugin,
+        point: str,
+        ctx: BindContext,
+        budget_s: float,
+        method: Callable[[BindContext], Awaitable[T]],
+        check: Callable[[T], Status | None],
     ) -> Status:
         """Call an asynchronous method with the plugin's own context, within its budget.
 
         Returns its checked result, OK for None, or the failure. The observer is notified of start and end, also on
         cancellation.
         """
-        plugin_ctx = self._with_state(plugin, ctx)
-        self._observer.call_began(plugin.name, point.name, ctx)
+        call = partial(method, self._with_state(plugin, ctx))
+        self._observer.call_began(plugin.name, point, ctx)
         start = time.monotonic()
         status = _CANCELLED
         try:
-            status = await self._run_unobserved(plugin, point, ctx, budget_s, plugin_ctx, *arguments)
+            status = await self._run_unobserved(plugin, point, ctx, budget_s, call, check)
         finally:
-            self._observer.call_ended(plugin.name, point.name, ctx, status, time.monotonic() - start)
+            self._observer.call_ended(plugin.name, point, ctx, status, time.monotonic() - start)
         return status
 
     async def _run_unobserved(
-        self, plugin: Plugin, point: _Point[Any], ctx: BindContext | None, budget_s: float, *arguments: Any
+        self,
+        plugin: Plugin,
+        point: str,
+        ctx: BindContext | None,
+        budget_s: float,
+        call: Callable[[], Awaitable[T]],
+        check: Callable[[T], Status | None],
     ) -> Status:
         """Like ``_run``, for a call that belongs to no attempt: only its errors are reported."""
         budget = Budget(budget_s)
 
         def report_abandonment() -> None:
-            self._observer.plugin_raised(plugin.name, point.name, ctx, RuntimeError(_ABANDONED))
+            self._observer.plugin_raised(plugin.name, point, ctx, RuntimeError(_ABANDONED))
 
         try:
-            call = self._in_task(plugin, point, ctx, *arguments)
-            running = budget.run(call, f"{plugin.name}.{point.name}", report_abandonment)
-            status: Status | None = point.check(await raise_foreign_cancellation(running))
+            in_task = self._in_task(plugin, point, ctx, call)
+            running = budget.run(in_task, f"{plugin.name}.{point}", report_abandonment)
+            status = check(await raise_foreign_cancellation(running))
         except TimeoutError as error:
             if not budget.is_out:
-                return self._failure_status(plugin, point.name, ctx, error)
+                return self._failure_status(plugin, point, ctx, error)
             if budget.is_api_time:
-                why = f"{point.name} waited {budget_s:g} s for the API server"
+                why = f"{point} waited {budget_s:g} s for the API server"
                 return Status(Code.TRANSIENT, (why,), plugin.name)
-            return Status.retry(f"{point.name} took longer than {budget_s:g} s").from_plugin(plugin.name)
+            return Status.retry(f"{point} took longer than {budget_s:g} s").from_plugin(plugin.name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
-            return self._failure_status(plugin, point.name, ctx, error)
+            return self._failure_status(plugin, point, ctx, error)
         if status is None or status.code is Code.OK:
             return Status.ok()
         return status.from_plugin(plugin.name)
 
-    async def _in_task(self, plugin: Plugin, point: _Point[T], ctx: BindContext | None, *arguments: Any) -> Any:
+    async def _in_task(
+        self, plugin: Plugin, point: str, ctx: BindContext | None, call: Callable[[], Awaitable[T]]
+    ) -> T:
         """Call an asynchronous method in the present task. A SystemExit that leaves a task ends the event loop."""
         with self._current(plugin, point, ctx):
             try:
-                return await as_awaitable(getattr(plugin, point.name)(*arguments))
+                return await call()
             except SystemExit as error:
                 raise RuntimeError(f"called sys.exit({error.code!r})") from error
 
     @contextmanager
-    def _current(self, plugin: Plugin, point: _Point[Any], ctx: BindContext | None) -> Iterator[None]:
+    def _current(self, plugin: Plugin, point: str, ctx: BindContext | None) -> Iterator[None]:
         key, uid = (ctx.request.key, ctx.request.uid) if ctx is not None else (None, ObjectUID(""))
         task = asyncio.current_task()
-        self._calls[task] = PluginCall(plugin.name, point.name, key, uid)
+        self._calls[task] = PluginCall(plugin.name, point, key, uid)
         try:
             yield
         finally:
@@ -367,13 +382,6 @@ async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio
 
 
 # --- results ---
-
-
-def as_awaitable(result: Any) -> Awaitable[Any]:
-    """Check the return value of an asynchronous method."""
-    if not inspect.isawaitable(result):
-        raise InvalidResult(f"returned {_type_of(result)} instead of a coroutine; declare it with `async def`")
-    return result
 
 
 def as_status(result: Any) -> Status:
@@ -453,39 +461,35 @@ def _with_code(result: Status, codes: Collection[Code]) -> Status:
 def _invalid(result: Any, expected: str) -> InvalidResult:
     if inspect.iscoroutine(result):
         result.close()
-        return InvalidResult("returned a coroutine; this method must not be `async def`")
-    return InvalidResult(f"returned {_type_of(result)} instead of {expected}")
+    text = "None" if result is None else f"a {type(result).__name__}"
+    return InvalidResult(f"returned {text} instead of {expected}")
 
-
-def _type_of(result: Any) -> str:
-    return "None" if result is None else f"a {type(result).__name__}"
-
-
-_SUPPORTED_ALLOCATIONS = _Point("supported_allocations", as_demands)
-_HAS_SIDE_EFFECTS = _Point("has_side_effects", as_flag)
-_PREFLIGHT = _Point("preflight", as_preflight)
-_PRE_BIND = _Point("pre_bind", as_status)
-_BINDING_ANNOTATIONS = _Point("binding_annotations", as_annotations)
-_BIND = _Point("bind", as_status)
-_POST_BIND = _Point("post_bind", as_none)
-_ON_FAILURE = _Point("on_failure", as_failure)
-_ROLLBACK = _Point("rollback", as_status)
-_FORGET = _Point("forget", as_none)
 
 # All extension points of the reconciler, in the order of an attempt. ``reconciler.debug`` asks for the routes.
-POINTS = (
-    *(
-        _SUPPORTED_ALLOCATIONS.name,
-        _HAS_SIDE_EFFECTS.name,
-        _PREFLIGHT.name,
-        _PRE_BIND.name,
-        _BINDING_ANNOTATIONS.name,
-    ),
-    *(_BIND.name, _POST_BIND.name, _ON_FAILURE.name, _ROLLBACK.name, _FORGET.name, "routes"),
+POINTS: tuple[Callable[..., Any], ...] = (
+    BindingPlugin.supported_allocations,
+    Plugin.has_side_effects,
+    BindingPlugin.preflight,
+    BindingPlugin.pre_bind,
+    BindingPlugin.binding_annotations,
+    BindingPlugin.bind,
+    BindingPlugin.post_bind,
+    BindingPlugin.on_failure,
+    BindingPlugin.rollback,
+    BindingPlugin.forget,
+    BindingPlugin.routes,
 )
 
 
 def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
     """Return the plugins of each extension point, in calling order; for logs, metrics and debug pages."""
-    table = {point: tuple(p.name for p in plugins if overrides(p, point)) for point in POINTS}
+    table = {point.__name__: tuple(p.name for p in _at(plugins, point)) for point in POINTS}
     return {**table, "rollback": table["rollback"][::-1]}
+
+
+def _at(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[BindingPlugin, ...]:
+    return overriding([plugin for plugin in plugins if isinstance(plugin, BindingPlugin)], point)
+
+
+async def _rollback(plugin: BindingPlugin, why: Status, ctx: BindContext) -> Status:
+    return await plugin.rollback(ctx, why)

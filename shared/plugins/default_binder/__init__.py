@@ -7,12 +7,12 @@ plugin assigns. It never skips, so it runs last.
 from collections.abc import Collection, Mapping
 
 from shared.api.names import RECEIVED_RESOURCE_TYPE
-from shared.plugin import AllocationKind, BindContext, BindRequest, Plugin, ResourceType, Status, bind_by_post
+from shared.plugin import AllocationKind, BindContext, BindingPlugin, BindRequest, ResourceType, Status, bind_by_post
 
 SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
 
 
-class DefaultBinder(Plugin):
+class DefaultBinder(BindingPlugin):
     """Posts the Binding."""
 
     name = "default_binder"

@@ -8,9 +8,8 @@ against privileged containers or mounted device files. The rules are in ``rules`
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
 
-from shared.plugin import AdmissionInfo, FieldError, MutablePod, Object, Plugin, Settings
+from shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, Settings
 from shared.plugins.device_access.config import DeviceAccessConfig
 from shared.plugins.device_access.rules import (
     ContainerRef,
@@ -23,15 +22,14 @@ from shared.plugins.device_access.rules import (
 )
 
 
-class DeviceAccess(Plugin):
+class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
     """Hides all devices from containers without a GPU, and denies entries that would override that."""
 
     name = "device_access"
-    config_model = DeviceAccessConfig
     # The environment of a share's container is added first.
     after = ("gpu_sharing",)
 
-    def __init__(self, args: Any, settings: Settings) -> None:
+    def __init__(self, args: DeviceAccessConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._gpu_resources = frozenset(args.gpu_resources)
 

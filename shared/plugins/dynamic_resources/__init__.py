@@ -18,8 +18,10 @@ from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
     AdmissionInfo,
+    AdmissionPlugin,
     AllocationKind,
     BindContext,
+    BindingPlugin,
     BindRequest,
     BindTimeoutConfig,
     Code,
@@ -28,7 +30,6 @@ from shared.plugin import (
     Handle,
     Object,
     ObjectKey,
-    Plugin,
     Preflight,
     Reason,
     Settings,
@@ -44,14 +45,13 @@ from shared.plugins.dynamic_resources.rules import request_errors, request_warni
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
 
-class DynamicResources(Plugin):
+class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTimeoutConfig]):
     """Allocates, reserves and releases resource claims."""
 
     name = "dynamic_resources"
-    config_model = BindTimeoutConfig
     _reserver: ClaimReserver
 
-    def __init__(self, args: Any, settings: Settings) -> None:
+    def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._awaited_claims = AwaitedClaims()
         self._watch: Reflector | None = None

@@ -19,8 +19,7 @@ from shared.api.bindrequest import BindRequestSpec
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
 from shared.api.selectors import Node, node_selector_admits
-from shared.framework.binding.groups import merge_waits
-from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
 from shared.framework.waiting import PREREQUISITE
 from shared.plugins.dynamic_resources.claim import (
     allocation_of,

@@ -4,18 +4,17 @@ Admission only: it mutates nothing and serves no BindRequest. The rules are in `
 """
 
 from collections.abc import Iterable
-from typing import Any
 
-from shared.plugin import AdmissionInfo, FieldError, Object, Plugin, Settings
+from shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
 from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 
 
-class GpuRequest(Plugin):
+class GpuRequest(AdmissionPlugin):
     """Denies GPU requests that can never be satisfied, and reports all errors together."""
 
     name = "gpu_request"
 
-    def __init__(self, args: Any, settings: Settings) -> None:
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._policy = Policy(settings.gpu_sharing.enabled, frozenset(settings.gpu_device_classes))
 

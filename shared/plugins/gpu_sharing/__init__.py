@@ -11,7 +11,6 @@ Decision 132.
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Any
 
 from shared.api import names
 from shared.api.gpu_share import direct_env_map, memory_limit
@@ -23,8 +22,10 @@ from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
     AdmissionInfo,
+    AdmissionPlugin,
     AllocationKind,
     BindContext,
+    BindingPlugin,
     BindRequest,
     Code,
     EventSource,
@@ -35,7 +36,6 @@ from shared.plugin import (
     ObjectKey,
     ObjectRef,
     ObjectUID,
-    Plugin,
     Preflight,
     Reason,
     Settings,
@@ -88,14 +88,13 @@ SCALING = timedelta(seconds=10)
 RECOVERY = timedelta(seconds=60)
 
 
-class GpuSharing(Plugin):
+class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConfig]):
     """Mutates pods that request a share, and reserves their devices."""
 
     name = "gpu_sharing"
-    config_model = GpuSharingConfig
     after = ("gpu_request",)
 
-    def __init__(self, args: Any, settings: Settings) -> None:
+    def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._sharing = settings.gpu_sharing
 

@@ -16,11 +16,12 @@ from shared.plugin import (
     RUN,
     SKIP,
     AdmissionInfo,
+    AdmissionPlugin,
     BindContext,
+    BindingPlugin,
     FieldError,
     MutablePod,
     Object,
-    Plugin,
     Preflight,
     Reason,
     Status,
@@ -28,7 +29,7 @@ from shared.plugin import (
 )
 
 
-class HamiCore(Plugin):
+class HamiCore(AdmissionPlugin, BindingPlugin):
     """Limits the device memory of shares."""
 
     name = "hami_core"

@@ -8,19 +8,19 @@ The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using th
 """
 
 from collections.abc import Collection
-from typing import Any
 
 from shared.api.meta import uid_of
 from shared.kube.errors import ApiError, Expired, NotFound
 from shared.kube.resources import NODES, PODS, Selection
 from shared.plugin import (
     BindContext,
+    BindingPlugin,
     BindRequestSpec,
     Code,
     Handle,
     Object,
     ObjectKey,
-    Plugin,
+    PluginConfig,
     Reason,
     Settings,
     Status,
@@ -41,14 +41,14 @@ from shared.plugins.node_fit.rules import (
 )
 
 
-class NodeFit(Plugin):
+class NodeFit(BindingPlugin):
     """Rejects a node without enough free resources."""
 
     name = "node_fit"
     # After all plugins that prepare: what they create on the node, such as a reservation pod, is counted.
     after = ("gpu_sharing", "volume_binding", "dynamic_resources")
 
-    def __init__(self, args: Any, settings: Settings) -> None:
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._assumed_pods = AssumedPods()
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.api.names import NUMA_PLACEMENT_PREDICTED
-from shared.plugin import BindContext, Plugin
+from shared.plugin import BindContext, BindingPlugin
 
 
-class NumaPlacement(Plugin):
+class NumaPlacement(BindingPlugin):
     """Copies ``spec.predictedNUMAZones`` to the pod."""
 
     name = "numa_placement"

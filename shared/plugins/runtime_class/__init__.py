@@ -7,10 +7,10 @@ environment, and the runtime of this class acts on that name. A pod that names a
 from collections.abc import Iterable
 
 from shared.api.gpu_share import wants_share
-from shared.plugin import AdmissionInfo, FieldError, MutablePod, Object, Plugin
+from shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object
 
 
-class RuntimeClass(Plugin):
+class RuntimeClass(AdmissionPlugin):
     """Sets ``spec.runtimeClassName`` of sharing pods to ``gpuSharing.runtimeClassName``; empty disables it."""
 
     name = "runtime_class"

@@ -13,11 +13,11 @@ from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
     BindContext,
+    BindingPlugin,
     BindTimeoutConfig,
     EventSource,
     Handle,
     ObjectKey,
-    Plugin,
     Preflight,
     Status,
 )
@@ -26,11 +26,10 @@ from shared.plugins.volume_binding.storage import Storage, transform_class
 from shared.plugins.volume_binding.volumes import pod_volumes
 
 
-class VolumeBinding(Plugin):
+class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
     """Reserves volumes, requests provisioning and waits for bound PVCs."""
 
     name = "volume_binding"
-    config_model = BindTimeoutConfig
 
     async def setup(self, handle: Handle) -> None:
         self._storage = Storage(handle.client, handle.clock)

@@ -13,10 +13,9 @@ from datetime import timedelta
 
 from shared.api.meta import Object, ObjectKey, ObjectUID
 from shared.api.selectors import Node
-from shared.framework.binding.groups import merge_waits
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.binding.post import denied_status
-from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
 from shared.kube.client import KubeClient
 from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource

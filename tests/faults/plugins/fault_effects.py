@@ -16,8 +16,9 @@ from shared.api.bindrequest import BindRequest
 from shared.api.meta import Object, ObjectKey, ObjectRef
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
+from shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
 from shared.framework.config import Settings
-from shared.framework.plugin import RUN, SKIP, Plugin, PluginConfig, Preflight
+from shared.framework.plugin import PluginConfig
 from shared.framework.status import Reason, Status
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, SECRETS
@@ -33,7 +34,7 @@ OWNER = "faults.example/request-uid"
 CLOCK = "FAULTS_CLOCK"
 
 
-class FaultEffects(Plugin):
+class FaultEffects(BindingPlugin):
     """Creates, waits and rejects as the request's annotations request."""
 
     name = "fault_effects"

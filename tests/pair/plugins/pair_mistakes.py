@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from shared.framework.binding.context import BindContext
-from shared.framework.plugin import RUN, SKIP, Budgets, Plugin, Preflight
+from shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Budgets, Preflight
 from shared.framework.status import Status
 
 MISTAKE = "mistakes.example/pre-bind"
 
 
-class Mistakes(Plugin):
+class Mistakes(BindingPlugin):
     """Makes the mistake that the annotation names."""
 
     name = "pair_mistakes"

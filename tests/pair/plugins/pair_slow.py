@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import Route
-from shared.framework.plugin import RUN, SKIP, Plugin, Preflight
+from shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
 from shared.framework.status import Status
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ PREPARE = "slow.example/pre-bind"
 AFTERWARDS = "slow.example/post-bind-s"
 
 
-class Slow(Plugin):
+class Slow(BindingPlugin):
     """Waits, raises or is slow, as the annotations request."""
 
     name = "pair_slow"

@@ -15,13 +15,13 @@ from shared.api.meta import Object
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import Namespaces, Settings
 from shared.framework.mutable import MutableObject, MutablePod
-from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
 
 CREATE = AdmissionInfo(namespace="team")
 UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", is_validating_webhook=True)
 
 
-class Labels(Plugin):
+class Labels(AdmissionPlugin):
     """Sets a label, then denies any pod with the annotation ``bad``; one error for each of its words."""
 
     name = "labels"
@@ -37,7 +37,7 @@ class Labels(Plugin):
             yield FieldError("labels/odd", annotation_path("odd"), None, "is odd", is_warning=True)
 
 
-class Needs(Plugin):
+class Needs(AdmissionPlugin):
     """Denies a pod that the previous plugin has not labelled."""
 
     name = "needs"
@@ -49,7 +49,7 @@ class Needs(Plugin):
             yield FieldError("needs/final", "", None, "is final")
 
 
-class Raises(Plugin):
+class Raises(AdmissionPlugin):
     """Fails everywhere, within a change."""
 
     name = "raises"
@@ -74,7 +74,7 @@ class Raises(Plugin):
         sys.exit(3)
 
 
-class Strings(Plugin):
+class Strings(AdmissionPlugin):
     """Omits its return value."""
 
     name = "strings"
@@ -83,7 +83,7 @@ class Strings(Plugin):
         return ["not a FieldError"]  # type: ignore[list-item]  # the bug under test
 
 
-class Effects(Plugin):
+class Effects(AdmissionPlugin):
     """Would leave a change behind, and denies node ``bad``."""
 
     name = "effects"

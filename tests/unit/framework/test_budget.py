@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import BindingPlugin, Budgets
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
-from shared.framework.plugin import Budgets, Plugin, PluginConfig
+from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.status import Code, Status
 from shared.kube.accounting import GRACE_S, api_time, current_account
 from shared.kube.client import ClientOptions
@@ -44,7 +45,7 @@ async def concurrently(first: Awaitable[None], second: Awaitable[None]) -> None:
     await asyncio.gather(first, second)
 
 
-class Slow(Plugin):
+class Slow(BindingPlugin):
     """Does the same at each point; 10 seconds for each."""
 
     name = "slow"

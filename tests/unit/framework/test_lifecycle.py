@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import Handle
 from shared.framework.binding.lifecycle import PluginError, PluginLifecycle
+from shared.framework.binding.plugin import BindingPlugin, Budgets
 from shared.framework.config import Settings
-from shared.framework.plugin import Budgets, Plugin, PluginConfig
+from shared.framework.plugin import Plugin, PluginConfig
 from shared.kube.client import KubeClient
 from shared.runtime.clock import SystemClock
 from shared.runtime.workqueue import WorkQueue
@@ -22,7 +23,7 @@ from shared.testing.recording import Calls, RecordingPlugin
 NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
 
 
-class TwoQueues(Plugin):
+class TwoQueues(BindingPlugin):
     """Has two workers; each key is requeued after a minute, the reconcile of the one named ``fault`` fails."""
 
     name = "two_queues"
@@ -153,7 +154,7 @@ async def test_a_hanging_start_ends_with_the_plugins_budget(point: str) -> None:
     async def hangs(*_: object) -> None:
         await asyncio.Event().wait()
 
-    kind = type("Hangs", (Plugin,), {"name": "hangs", point: hangs, "budgets": Budgets(setup_s=7)})
+    kind = type("Hangs", (BindingPlugin,), {"name": "hangs", point: hangs, "budgets": Budgets(setup_s=7)})
     lifecycle = lifecycle_of(kind(PluginConfig(), Settings()))
     with pytest.raises(PluginError, match=f"plugin hangs: {point} took longer than 7 s"):
         await begin(lifecycle)
@@ -169,12 +170,6 @@ async def test_a_plugin_that_exits_at_setup_is_named() -> None:
         await lifecycle.setup()
 
 
-async def test_a_start_without_async_names_plugin_and_point() -> None:
-    kind = type("Sync", (Plugin,), {"name": "sync", "setup": lambda *_: None})
-    with pytest.raises(PluginError, match=r"plugin sync: setup raised InvalidResult: .* declare it with `async def`"):
-        await lifecycle_of(kind(PluginConfig(), Settings())).setup()
-
-
 @pytest.mark.parametrize(
     ("act", "why"),
     [
@@ -184,6 +179,6 @@ async def test_a_start_without_async_names_plugin_and_point() -> None:
     ],
 )
 def test_event_sources_that_fail_name_plugin_and_point(act: Callable[[object], object], why: str) -> None:
-    kind = type("Author", (Plugin,), {"name": "author", "event_sources": act})
+    kind = type("Author", (BindingPlugin,), {"name": "author", "event_sources": act})
     with pytest.raises(PluginError, match=f"plugin author: {why}"):
         lifecycle_of(kind(PluginConfig(), Settings())).watches(lambda _: None, lambda *_: None)

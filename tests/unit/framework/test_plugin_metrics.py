@@ -11,8 +11,9 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import Handle
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.framework.binding.metrics import PluginMetrics
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.plugin import PluginConfig
 from shared.kube.client import KubeClient
 from shared.runtime.clock import SystemClock
 
@@ -62,7 +63,7 @@ def test_series_of_two_plugins_are_distinct_and_duplicates_are_rejected() -> Non
         PluginMetrics("gpu_sharing", registry).counter("things_total", "Things.")
 
 
-class Counting(Plugin):
+class Counting(BindingPlugin):
     """A third-party plugin: counts, and has a queue whose work it blocks."""
 
     name = "counting"

@@ -78,24 +78,6 @@ async def test_a_mistake_in_post_bind_or_forget_is_counted_and_stops_no_plugin(m
     assert observer.errors == [("author", "post_bind"), ("author", "forget")]
 
 
-@pytest.mark.parametrize("point", ["pre_bind", "bind", "post_bind", "rollback"])
-async def test_a_method_without_async_fails_with_its_declaration_as_remedy(point: str) -> None:
-    plugin = RecordingPlugin("author", [])
-    observer = RecordingObserver()
-    kind = type("Sync", (RecordingPlugin,), {point: lambda self, *_: Status.ok()})
-    run = Runner([kind("author", [])], observer)
-    c = context()
-    status = await run.run_pre_bind(c)
-    if point == "bind":
-        status = await run.run_bind(c)
-    elif point == "rollback":
-        status = await run.run_rollback(c, Status.fatal("no"))
-    elif point == "post_bind":
-        await run.run_post_bind(c)
-    assert observer.errors == [(plugin.name, point)]
-    assert point == "post_bind" or "async def" in status.message
-
-
 @pytest.mark.parametrize(
     "mistake", [*(name for name in MISTAKES if name != "returns None"), "returns OK", "returns SKIP"]
 )

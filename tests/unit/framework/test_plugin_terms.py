@@ -7,15 +7,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shared.framework.binding.lifecycle import PluginError, PluginLifecycle
+from shared.framework.binding.plugin import BindingPlugin, Budgets
 from shared.framework.config import Settings
-from shared.framework.plugin import Budgets, Plugin, PluginConfig
+from shared.framework.plugin import PluginConfig
 from shared.kube.client import KubeClient
 from shared.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.looptime
 
 
-class Recorded(Plugin):
+class Recorded(BindingPlugin):
     """Records its calls; ``start_s`` and ``stop_s`` are their durations, negative for an exception."""
 
     budgets = Budgets(setup_s=10)

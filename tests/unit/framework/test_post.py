@@ -9,10 +9,11 @@ import pytest
 
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import Budgets
 from shared.framework.binding.post import bind_by_post, denied_status
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
-from shared.framework.plugin import Budgets, Plugin, PluginConfig
+from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.status import Code, Reason, Status
 from shared.kube.accounting import api_time
 from shared.kube.client import KubeClient

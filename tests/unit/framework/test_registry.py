@@ -2,17 +2,17 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint
 from typing import Any, ClassVar
 
 import pytest
 
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import Gate, Stage
 from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.plugin_order import PluginClass
-from shared.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
 from shared.framework.registry import LAST_PLUGIN as LAST
+from shared.framework.registry import Builtin, InstalledPlugin, Registry
 
 
 class Args(PluginConfig):
@@ -23,7 +23,7 @@ def plugin(
     name: str, requires: tuple[str, ...] = (), after: tuple[str, ...] = (), gate: str | None = None
 ) -> PluginClass:
     members: dict[str, Any] = {"name": name, "config_model": Args, "requires": requires, "after": after, "gate": gate}
-    return type(name, (Plugin,), members)
+    return type(name, (BindingPlugin,), members)
 
 
 BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), is_enabled=False), Builtin(plugin(LAST)))
@@ -32,7 +32,8 @@ BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), is_enabled=False), Bu
 def registry_of(
     *builtins: Builtin, offers: Mapping[str, Callable[[], Any]] | None = None, gates: tuple[Gate, ...] = ()
 ) -> Registry:
-    return Registry(builtins or BUILTINS, gates, lambda: dict(offers or {}))
+    installed = [InstalledPlugin(name, "tests", load) for name, load in (offers or {}).items()]
+    return Registry(builtins or BUILTINS, gates, lambda: installed)
 
 
 def settings_of(*plugins: dict[str, Any], **more: Any) -> Settings:
@@ -70,25 +71,11 @@ def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expe
     assert plugin_names(registry_of(offers=offers), settings_of(*entries)) == expected
 
 
-def test_distributions_are_only_read_when_needed() -> None:
-    def explode() -> dict[str, Callable[[], PluginClass]]:
+def test_a_plugin_that_the_configuration_does_not_name_is_not_loaded() -> None:
+    def explode() -> PluginClass:
         raise AssertionError("loaded")
 
-    assert Registry(BUILTINS, (), explode).build(settings_of())
-
-
-def test_a_distribution_with_the_name_of_a_built_in_plugin_is_an_error() -> None:
-    registry = registry_of(offers={"one": lambda: plugin("one")})
-    assert errors(registry, settings_of({"name": "one"})) == [
-        'plugins[0]: "one": is a built-in plugin and one of an installed distribution; uninstall that'
-    ]
-
-
-def test_two_distributions_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [EntryPoint("two", f"{module}:Example", ENTRY_POINT_GROUP) for module in ("first", "second")]
-    monkeypatch.setattr("shared.framework.registry.entry_points", lambda group: points)
-    (error,) = errors(Registry(BUILTINS), settings_of({"name": "two"}))
-    assert "several distributions provide this name: ? (first:Example), ? (second:Example)" in error
+    assert registry_of(offers={"two": explode}).build(settings_of({"name": "one"}))
 
 
 def test_arguments_reach_the_plugin() -> None:
@@ -116,18 +103,6 @@ class TestGates:
 def test_a_built_in_name_registered_twice_is_a_bug() -> None:
     with pytest.raises(ValueError, match="one"):
         registry_of(Builtin(plugin("one")), Builtin(plugin("one")))
-
-
-def _misspelt() -> PluginClass:
-    """A plugin whose pods would be bound unprepared."""
-
-    class Misspelt(Plugin):
-        name = "misspelt"
-
-        async def prebind(self, ctx: Any) -> None:
-            """Prepare a pod."""
-
-    return Misspelt
 
 
 def _broken() -> PluginClass:
@@ -165,11 +140,8 @@ def _exits() -> PluginClass:
         pytest.param(
             settings_of({"name": "exits"}), "cannot be loaded: SystemExit(3)", id="one that exits at import"
         ),
-        pytest.param(settings_of({"name": "misspelt"}), "method `prebind` is no hook", id="one with a misspelt hook"),
-        pytest.param(
-            settings_of({"name": "function"}), "must name a subclass of Plugin", id="one that is not a class"
-        ),
-        pytest.param(settings_of({"name": "alias"}), "must name a subclass of Plugin", id="one of another name"),
+        pytest.param(settings_of({"name": "function"}), "must name a subclass of", id="one that is not a class"),
+        pytest.param(settings_of({"name": "alias"}), "must name a subclass of", id="one of another name"),
         pytest.param(settings_of(plugin_order=("one",)), f"missing: {LAST}", id="an order that leaves one out"),
         pytest.param(
             settings_of(plugin_order=("one", LAST, "off")), 'pluginOrder: "off": is not enabled', id="one that is off"
@@ -182,13 +154,7 @@ def _exits() -> PluginClass:
     ],
 )
 def test_an_error_of_the_configuration_is_reported(settings: Settings, expected: str) -> None:
-    offers = {
-        "broken": _broken,
-        "exits": _exits,
-        "misspelt": _misspelt,
-        "function": lambda: len,
-        "alias": lambda: plugin("another"),
-    }
+    offers = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
     faults = errors(registry_of(offers=offers), settings)
     assert len(faults) == 1
     assert expected in faults[0]
@@ -352,7 +318,7 @@ def fails(self: Plugin, args: Any, settings: Settings) -> None:
 )
 def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expected: str) -> None:
     registry = registry_of(
-        offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (Plugin,), {})}
+        offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (BindingPlugin,), {})}
     )
     faults = errors(registry, settings_of({"name": "mine"}, {"name": "two"}))
     assert len(faults) == 2

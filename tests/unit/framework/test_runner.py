@@ -13,9 +13,10 @@ from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.groups import Group, pre_bind_groups
+from shared.framework.binding.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, BindingPlugin, Budgets, Preflight
 from shared.framework.binding.runner import Runner, order_by_point
 from shared.framework.config import Settings
-from shared.framework.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, Budgets, Plugin, PluginConfig, Preflight
+from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
@@ -222,7 +223,7 @@ async def test_the_cause_of_a_failed_rollback(failures: list[Exception], code: C
 
 
 async def test_a_hanging_plugin_is_cancelled() -> None:
-    class Hangs(Plugin):
+    class Hangs(BindingPlugin):
         name = "hangs"
         budgets = Budgets(call_s=0.01)
 
@@ -236,7 +237,7 @@ async def test_a_hanging_plugin_is_cancelled() -> None:
     assert "longer than" in status.message
 
 
-class WaitsForACancelledTask(Plugin):
+class WaitsForACancelledTask(BindingPlugin):
     """Shares an operation with other attempts; one of them was withdrawn and has cancelled it."""
 
     name = "shares"
@@ -288,7 +289,7 @@ async def test_on_failure_may_reclassify_in_order() -> None:
 async def test_state_is_private_and_survives_until_forget() -> None:
     states: list[dict[str, Any]] = []
 
-    class Stateful(Plugin):
+    class Stateful(BindingPlugin):
         name = "stateful"
 
         async def pre_bind(self, ctx: BindContext) -> Status:
@@ -311,7 +312,7 @@ async def test_state_is_private_and_survives_until_forget() -> None:
 # --- groups ---------------------------------------------------------------------------------------------
 
 
-def plugin(name: str) -> Plugin:
+def plugin(name: str) -> BindingPlugin:
     return RecordingPlugin(name, [])
 
 
@@ -345,7 +346,7 @@ def test_groups(answers: list[tuple[str, Preflight]], expected: list[list[str]])
     assert group_names(*answers) == expected
 
 
-class Parallel(Plugin):
+class Parallel(BindingPlugin):
     """Waits for ``gate`` and then returns."""
 
     def __init__(self, name: str, gate: asyncio.Event, answer: Status, log: list[str]) -> None:
@@ -416,7 +417,7 @@ async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
 
 
 async def test_a_method_that_is_not_overridden_is_not_called() -> None:
-    class Plain(Plugin):
+    class Plain(BindingPlugin):
         name = "plain"
 
     run, observer = runner(Plain(PluginConfig(), Settings()))

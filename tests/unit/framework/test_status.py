@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from shared.api.meta import ObjectKey, ObjectRef
-from shared.framework.binding.groups import merge_waits
-from shared.framework.status import Code, Status, Suggestion
+from shared.framework.status import Code, Status, Suggestion, merge_waits
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
 POD = ObjectRef("v1", "Pod", ObjectKey("team", "agent"))

@@ -26,9 +26,10 @@ from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from shared.api.meta import Object, ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Binding, Settings
-from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.plugin import PluginConfig
 from shared.framework.status import Status
 from shared.kube.availability import Availability
 from shared.kube.client import KubeClient
@@ -44,7 +45,7 @@ async def bound(c: BindContext) -> Status:
     return Status.ok()
 
 
-class Recorded(Plugin):
+class Recorded(BindingPlugin):
     """Records the calls in the cycle's log; ``acts`` defines what a point does instead of returning OK."""
 
     name = "recorded"

@@ -10,12 +10,13 @@ from reconciler.debug import configuration_pages
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.options import parse_options
 from shared.framework.binding.handle import Route
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import Settings
 from shared.framework.plugin import Plugin, PluginConfig
 
 
 def plugin(called: str, act: Callable[..., Any]) -> Plugin:
-    kind = type(called, (Plugin,), {"name": called, "routes": lambda _: act()})
+    kind = type(called, (BindingPlugin,), {"name": called, "routes": lambda _: act()})
     made: Plugin = kind(PluginConfig(), Settings())
     return made
 

@@ -9,9 +9,10 @@ import pytest
 from reconciler.observe.overdue import THRESHOLDS_S, is_overdue
 from reconciler.observe.passes import BETWEEN, OWN
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import BindingPlugin, Budgets
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
-from shared.framework.plugin import Budgets, Plugin, PluginConfig
+from shared.framework.plugin import PluginConfig
 from shared.framework.status import Status
 from tests.unit.reconciler.watching import Watched, context
 
@@ -42,7 +43,7 @@ def test_every_threshold_is_scanned_before_the_budget_ends_the_call() -> None:
     assert {*ends, BETWEEN} == set(THRESHOLDS_S)
 
 
-class Stuck(Plugin):
+class Stuck(BindingPlugin):
     """Hangs in pre_bind until it is released."""
 
     name = "devices"

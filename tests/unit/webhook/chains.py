@@ -7,12 +7,12 @@ from shared.api.meta import Object
 from shared.framework.admission import AdmissionChain, OnPluginError
 from shared.framework.config import Settings
 from shared.framework.mutable import MutablePod
-from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from shared.framework.registry import Registry
 from shared.plugins.catalog import BUILTINS
 
 
-class Marker(Plugin):
+class Marker(AdmissionPlugin):
     """Adds the label ``marked``; denies the annotation ``bad``, one error per word; warns about ``odd``."""
 
     name = "marker"

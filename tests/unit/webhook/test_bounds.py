@@ -10,7 +10,7 @@ from shared.api.field_error import FieldError
 from shared.api.meta import Object
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings, WorkloadEntry
-from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from shared.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import deployment, encode, pod, review
@@ -52,7 +52,7 @@ def test_a_denial_states_that_errors_beyond_the_limit_are_left_out(containers: A
     assert causes[-1]["message"].startswith("there may be more errors")
 
 
-class Warns(Plugin):
+class Warns(AdmissionPlugin):
     """Yields a number of warnings, then an error if the pod has the annotation ``bad``."""
 
     name = "warns"

@@ -11,7 +11,7 @@ from shared.api.meta import Object
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.mutable import MutablePod
-from shared.framework.plugin import AdmissionInfo, Inventory, Plugin, PluginConfig
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encode, pod, review
 from webhook.hooks import Hook
@@ -50,7 +50,7 @@ def test_only_a_nodes_identity_and_two_labels_are_cached() -> None:
     assert transform_node({"metadata": dict(identity)}) == {"metadata": identity | {"labels": {}}}
 
 
-class Validates(Plugin):
+class Validates(AdmissionPlugin):
     """Mutates and validates ephemeral containers."""
 
     name = "validates"
@@ -101,7 +101,7 @@ def test_ephemeral_containers_have_hooks_of_their_own(hook: Hook, subresource: s
     assert ("patch" in response) is (rule == "validates/first")
 
 
-class Fails(Plugin):
+class Fails(AdmissionPlugin):
     """Has a bug at each of its points, the first one within a change."""
 
     name = "fails"
@@ -126,7 +126,7 @@ def test_a_plugins_bug_leaves_no_change_and_denies() -> None:
     assert errors == [("fails", "mutate_ephemeral_containers"), ("fails", "validate_ephemeral_containers")]
 
 
-class Reads(Plugin):
+class Reads(AdmissionPlugin):
     """Reads fields of the old pod that every stored pod has."""
 
     name = "reads"

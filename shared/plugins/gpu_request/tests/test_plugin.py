@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from shared.framework.admission import AdmissionChain
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import GpuSharing, Settings
-from shared.framework.plugin import AdmissionInfo, Inventory, PluginConfig, overrides
+from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig, overriding
 from shared.plugins.gpu_request import GpuRequest
 from shared.plugins.gpu_request.tests.builders import CLASS, GPU, INVENTORY, Json, container, pod
 
@@ -79,14 +80,5 @@ def test_settings_and_inventory(settings: Settings, inventory: Inventory | None,
 
 def test_the_plugin_is_admission_only() -> None:
     plugin = GpuRequest(PluginConfig(), Settings())
-    binding = (
-        "mutate_pod",
-        "supported_allocations",
-        "has_side_effects",
-        "preflight",
-        "pre_bind",
-        "bind",
-        "post_bind",
-        "rollback",
-    )
-    assert not [method for method in ("mutate_pod", *binding) if overrides(plugin, method)]
+    assert not isinstance(plugin, BindingPlugin)
+    assert not overriding([plugin], AdmissionPlugin.mutate_pod)

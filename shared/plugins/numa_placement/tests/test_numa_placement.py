@@ -8,8 +8,9 @@ import pytest
 
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig, overrides
+from shared.framework.plugin import AdmissionPlugin, PluginConfig, overriding
 from shared.kube.client import KubeClient
 from shared.plugins.numa_placement import NumaPlacement, zones_annotation
 from shared.testing.builders import bind_request, stored
@@ -77,4 +78,6 @@ def test_the_binding_has_the_zones(spec: dict[str, Any], annotations: dict[str, 
 
 def test_the_plugin_only_adds_the_annotation() -> None:
     plugin = NumaPlacement(PluginConfig(), Settings())
-    assert not [point for point in ("pre_bind", "bind", "rollback", "mutate_pod") if overrides(plugin, point)]
+    assert not isinstance(plugin, AdmissionPlugin)
+    points = (BindingPlugin.pre_bind, BindingPlugin.bind, BindingPlugin.rollback)
+    assert not [point.__name__ for point in points if overriding([plugin], point)]

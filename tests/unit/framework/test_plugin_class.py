@@ -1,0 +1,342 @@
+"""Mistakes in a plugin's class end the start of every program, with plugin, method and remedy."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import cli.main
+import reconciler.app
+import webhook.app
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.plugin import BindingPlugin
+from shared.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from shared.framework.plugin_class import POINTS, class_errors
+from shared.framework.registry import installed_plugins
+from shared.framework.status import Status
+from shared.plugins.catalog import BUILTINS
+from shared.testing.recording import RecordingPlugin
+
+LINT = "lint"
+PATH = "plugins[0].name"
+
+
+async def binding(self: Plugin, ctx: BindContext) -> Status:
+    return Status.ok()
+
+
+async def undo(self: Plugin, ctx: BindContext, why: Status) -> Status:
+    return Status.ok()
+
+
+async def generator(self: Plugin, pod: Any, old: Any, info: Any) -> Any:
+    yield
+
+
+class Helper:
+    """A helper that a class has beside its extension points."""
+
+    limit: ClassVar[type] = int
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def _helper(self) -> None:
+        pass
+
+
+def plugin_class(members: dict[str, Any], *kinds: type) -> type:
+    return type("Licence", kinds or (BindingPlugin,), {"name": "licence", **members})
+
+
+def messages(candidate: Any) -> list[tuple[str, str]]:
+    """The rule and the text of each error."""
+    return [(error.rule, str(error)) for error in class_errors(candidate, "licence", PATH)]
+
+
+@pytest.mark.parametrize(
+    ("members", "kinds", "rule", "parts"),
+    [
+        pytest.param(
+            {"prebind": binding},
+            (BindingPlugin,),
+            "plugin/unknown-method",
+            ("licence.prebind", "nearest is BindingPlugin.pre_bind", "begin a helper's with _"),
+            id="a misspelt method",
+        ),
+        pytest.param(
+            {"preBind": binding},
+            (BindingPlugin,),
+            "plugin/unknown-method",
+            ("licence.preBind", "BindingPlugin.pre_bind"),
+            id="a method in camel case",
+        ),
+        pytest.param(
+            {"validate_pods": lambda self, pod, old, info: ()},
+            (AdmissionPlugin, BindingPlugin),
+            "plugin/unknown-method",
+            ("licence.validate_pods", "AdmissionPlugin.validate_pod"),
+            id="a plural",
+        ),
+        pytest.param(
+            {"seats_left": lambda self: 3},
+            (AdmissionPlugin,),
+            "plugin/unknown-method",
+            ("licence.seats_left", "is never called"),
+            id="a public helper",
+        ),
+        pytest.param(
+            {"seats_left": staticmethod(lambda: 3)},
+            (BindingPlugin,),
+            "plugin/unknown-method",
+            ("licence.seats_left",),
+            id="a public static helper",
+        ),
+        pytest.param(
+            {"pre_bind": binding},
+            (AdmissionPlugin,),
+            "plugin/kind",
+            ("licence.pre_bind", "derive the class from BindingPlugin too"),
+            id="a binding method of an admission plugin",
+        ),
+        pytest.param(
+            {"mutate_pod": lambda self, pod, info: None},
+            (BindingPlugin,),
+            "plugin/kind",
+            ("licence.mutate_pod", "derive the class from AdmissionPlugin too"),
+            id="an admission method of a binding plugin",
+        ),
+        pytest.param(
+            {"pre_bind": lambda self, ctx: Status.ok()},
+            (BindingPlugin,),
+            "plugin/async",
+            ("licence.pre_bind", "must be asynchronous", "`async def pre_bind(self, ctx)`"),
+            id="pre_bind without async",
+        ),
+        pytest.param(
+            {"setup": lambda self, handle: None},
+            (BindingPlugin,),
+            "plugin/async",
+            ("licence.setup", "`async def setup(self, handle)`"),
+            id="setup without async",
+        ),
+        pytest.param(
+            {"preflight": binding},
+            (BindingPlugin,),
+            "plugin/async",
+            ("licence.preflight", "must not be asynchronous", "`def preflight(self, ctx)`"),
+            id="preflight with async",
+        ),
+        pytest.param(
+            {"validate_pod": generator},
+            (AdmissionPlugin,),
+            "plugin/async",
+            ("licence.validate_pod", "must not be asynchronous"),
+            id="an asynchronous generator",
+        ),
+        pytest.param(
+            {"pre_bind": undo},
+            (BindingPlugin,),
+            "plugin/arguments",
+            ("licence.pre_bind", "missing a required argument: 'why'", "`async def pre_bind(self, ctx)`"),
+            id="an argument too many",
+        ),
+        pytest.param(
+            {"validate_pod": lambda self, pod, info: ()},
+            (AdmissionPlugin,),
+            "plugin/arguments",
+            ("licence.validate_pod", "too many positional arguments", "`def validate_pod(self, pod, old, info)`"),
+            id="an argument too few",
+        ),
+        pytest.param(
+            {"rollback": undo},
+            (BindingPlugin,),
+            "plugin/side-effects",
+            ("licence.rollback", "override has_side_effects"),
+            id="a rollback without side effects",
+        ),
+        pytest.param(
+            {"bind": Status.ok()},
+            (BindingPlugin,),
+            "plugin/method",
+            ("licence.bind", "must be a method", "`async def bind(self, ctx)`"),
+            id="a value for a method",
+        ),
+        pytest.param(
+            {"budgets": 60}, (BindingPlugin,), "config/plugin", ("`budgets` must be a Budgets, not 60",), id="budgets"
+        ),
+    ],
+)
+def test_a_mistake_is_one_error_with_plugin_method_and_remedy(
+    members: dict[str, Any], kinds: Sequence[type], rule: str, parts: Sequence[str]
+) -> None:
+    ((actual, text),) = messages(plugin_class(members, *kinds))
+    assert actual == rule
+    assert text.startswith(PATH)
+    assert [part for part in parts if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        pytest.param(plugin_class({}), id="no method"),
+        pytest.param(plugin_class({"pre_bind": binding, "_seats": binding}), id="a private helper"),
+        pytest.param(plugin_class({}, Helper, BindingPlugin), id="a property and a nested class"),
+        pytest.param(
+            plugin_class({"rollback": undo, "has_side_effects": lambda self, request: True}), id="declared effects"
+        ),
+        pytest.param(plugin_class({"preflight": lambda *_: None}), id="any arguments"),
+        pytest.param(plugin_class({"preflight": lambda self, ctx, cache=None: None}), id="an argument of its own"),
+        pytest.param(plugin_class({"preflight": staticmethod(lambda ctx: None)}), id="a static method"),
+        pytest.param(plugin_class({"preflight": classmethod(lambda cls, ctx: None)}), id="a class method"),
+        pytest.param(plugin_class({}, AdmissionPlugin, BindingPlugin), id="both kinds"),
+        pytest.param(type("Derived", (plugin_class({"pre_bind": binding}),), {}), id="an inherited method"),
+    ],
+)
+def test_a_correct_class_has_no_errors(candidate: type) -> None:
+    assert messages(candidate) == []
+
+
+@pytest.mark.parametrize("candidate", [Plugin, Helper, len, None, plugin_class({"name": "another"})])
+def test_what_is_no_plugin_of_that_name_is_one_error(candidate: Any) -> None:
+    ((rule, text),) = messages(candidate)
+    assert rule == "config/plugin"
+    assert "must name a subclass of AdmissionPlugin or BindingPlugin" in text
+
+
+def test_every_mistake_of_a_class_is_reported() -> None:
+    members = {"prebind": binding, "preflight": undo, "rollback": undo}
+    assert [rule for rule, _ in messages(plugin_class(members))] == [
+        "plugin/unknown-method",
+        "plugin/async",
+        "plugin/arguments",
+        "plugin/side-effects",
+    ]
+
+
+@pytest.mark.parametrize("point", sorted(POINTS))
+def test_every_extension_point_is_checked(point: str) -> None:
+    recording = {**vars(AdmissionPlugin), **vars(BindingPlugin), "has_side_effects": lambda self, request: True}
+    assert messages(plugin_class({point: recording[point]}, AdmissionPlugin, BindingPlugin)) == []
+    two_too_few = plugin_class({point: lambda: None}, AdmissionPlugin, BindingPlugin)
+    assert "plugin/arguments" in [rule for rule, _ in messages(two_too_few)]
+
+
+@pytest.mark.parametrize(
+    "candidate", [*(builtin.plugin for builtin in BUILTINS), RecordingPlugin], ids=lambda kind: kind.name
+)
+def test_the_classes_of_this_repository_have_no_errors(candidate: type[Plugin]) -> None:
+    assert class_errors(candidate, candidate.name, PATH) == []
+
+
+def test_the_example_plugin_has_no_errors() -> None:
+    (example,) = [plugin for plugin in installed_plugins() if plugin.name == "example_flaky"]
+    assert class_errors(example.load(), "example_flaky", PATH) == []
+
+
+class Seats(PluginConfig):
+    seats: int = 3
+
+
+def test_the_type_parameter_is_the_model_of_the_arguments() -> None:
+    class Both(AdmissionPlugin[Seats], BindingPlugin[Seats]):
+        name = "both"
+
+    class Derived(Both):
+        name = "derived"
+
+    class Plain(BindingPlugin):
+        name = "plain"
+
+    assert [kind.config_model for kind in (Both, Derived, Plain)] == [Seats, Seats, PluginConfig]
+
+
+# --- the programs ---
+
+
+def distribution(folder: Path, distribution_name: str, plugin_name: str, body: str) -> None:
+    """Put a distribution with one plugin into a folder, as an installation would."""
+    module = f"bowline_test_{distribution_name}"
+    (folder / f"{module}.py").write_text(
+        "from shared.plugin import BindingPlugin, Status\n\n\n"
+        f"class Licence(BindingPlugin):\n    name = {plugin_name!r}\n{body}\n"
+    )
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution_name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[bowline.plugins]\n{plugin_name} = {module}:Licence\n")
+
+
+MISSPELT = "    async def prebind(self, ctx):\n        return Status.fatal('no licence')"
+CORRECT = "    async def pre_bind(self, ctx):\n        return Status.fatal('no licence')"
+
+
+def status_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Callable[[], Any] | str, entry: str) -> Any:
+    """The exit status of a program with a configuration that enables the plugin."""
+    config, pod = tmp_path / "config.yaml", tmp_path / "pod.yaml"
+    config.write_text(f"apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\nplugins: [{entry}]\n")
+    pod.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec: {containers: [{name: main, image: x}]}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if isinstance(program, str):
+        return cli.main.main([program, "--config", str(config), str(pod)])
+    monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--kubeconfig=/nonexistent", "--check"])
+    with pytest.raises(SystemExit) as exit_info:
+        program()
+    return exit_info.value.code
+
+
+PROGRAMS = [
+    pytest.param(webhook.app.main, id="webhook"),
+    pytest.param(reconciler.app.main, id="reconciler"),
+    pytest.param(LINT, id="lint"),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_program_starts_with_a_misspelt_method(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
+) -> None:
+    distribution(tmp_path, "misspelt", "licence", MISSPELT)
+    assert status_of(monkeypatch, tmp_path, program, "{name: licence}") == 2
+    assert 'plugins[0].name: "licence.prebind": is never called' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_starts_with_the_corrected_method(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Any
+) -> None:
+    distribution(tmp_path, "corrected", "licence", CORRECT)
+    assert status_of(monkeypatch, tmp_path, program, "{name: licence}") == 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_program_starts_with_two_plugins_of_one_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
+) -> None:
+    for name in ("first", "second"):
+        distribution(tmp_path, name, "licence", CORRECT)
+    assert status_of(monkeypatch, tmp_path, program, "{name: licence}") == 2
+    text = capsys.readouterr().err
+    assert 'plugins[0].name: "licence": is the name of several installed plugins: ' in text
+    assert "first (bowline_test_first:Licence)" in text
+    assert "second (bowline_test_second:Licence)" in text
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_program_starts_with_a_plugin_that_has_the_name_of_a_built_in_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
+) -> None:
+    distribution(tmp_path, "clash", "gpu_request", CORRECT)
+    assert status_of(monkeypatch, tmp_path, program, "") == 2
+    text = capsys.readouterr().err
+    assert '"gpu_request": is the name of a built-in plugin and of clash (bowline_test_clash:Licence)' in text
+
+
+def test_an_unused_clash_of_two_other_plugins_does_not_prevent_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("third", "fourth"):
+        distribution(tmp_path, name, "licence", CORRECT)
+    assert status_of(monkeypatch, tmp_path, LINT, "") == 0
