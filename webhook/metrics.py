@@ -4,19 +4,12 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from shared.framework.plugin import AdmissionPlugin
 from shared.runtime.metrics import ADMISSION_BUCKETS, init_series
 from webhook.hooks import Hook
 
 # Extension points whose exceptions the admission chain catches.
-POINTS = (
-    "mutate_pod",
-    "validate_pod",
-    "mutate_ephemeral_containers",
-    "validate_ephemeral_containers",
-    "mutate_bind_request",
-    "validate_bind_request",
-    "has_side_effects",
-)
+POINTS = (*(name for name in vars(AdmissionPlugin) if not name.startswith("_")), "has_side_effects")
 
 
 class WebhookMetrics:

@@ -85,10 +85,12 @@ class Plugin(Generic[Args_co]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for base in vars(cls).get("__orig_bases__", ()):
-            for model in get_args(base):
-                if not isinstance(model, TypeVar):
-                    cls.config_model = model
+        bases = vars(cls).get("__orig_bases__", ())
+        models = {model for base in bases for model in get_args(base) if not isinstance(model, TypeVar)}
+        if len(models) > 1:
+            raise TypeError(f"{cls.__name__} has several type parameters; all kinds of a plugin have the same one")
+        if models:
+            cls.config_model = models.pop()
 
     def __init__(self, args: Args_co, settings: Settings) -> None:
         """Keep the arguments and the settings shared by several plugins.

@@ -7,8 +7,7 @@ together. No plugin is returned unless there are none.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import ValidationError
 
@@ -25,24 +24,12 @@ ENTRY_POINT_GROUP = "bowline.plugins"
 LAST_PLUGIN = "default_binder"
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledPlugin:
-    """A plugin of an installed distribution, not loaded; ``origin`` names the distribution and the class."""
-
-    name: str
-    origin: str
-    load: Callable[[], Any]
+Discover = Callable[[], Iterable[EntryPoint]]
 
 
-Discover = Callable[[], Iterable[InstalledPlugin]]
-
-
-def installed_plugins() -> list[InstalledPlugin]:
-    """Return the plugins of all installed distributions."""
-    return [
-        InstalledPlugin(point.name, f"{point.dist.name if point.dist else '?'} ({point.value})", point.load)
-        for point in entry_points(group=ENTRY_POINT_GROUP)
-    ]
+def installed_plugins() -> Iterable[EntryPoint]:
+    """Return the plugins of all installed distributions, not loaded."""
+    return entry_points(group=ENTRY_POINT_GROUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,10 @@ class Registry:
     """Builds the plugins of a configuration."""
 
     def __init__(
-        self, builtins: Sequence[Builtin], gates: Iterable[Gate] = (), discover: Discover = installed_plugins
+        self,
+        builtins: Sequence[Builtin],
+        gates: Iterable[Gate] = (),
+        discover: Discover = installed_plugins,
     ) -> None:
         names = [builtin.plugin.name for builtin in builtins]
         twice = {name for name in names if names.count(name) > 1}
@@ -127,9 +117,9 @@ class Registry:
             selection.classes[name] = builtin.plugin
             if builtin.is_enabled:
                 selection.enabled_classes[name] = builtin.plugin
-        installed: dict[str, list[InstalledPlugin]] = {}
-        for plugin in self._discover():
-            installed.setdefault(plugin.name, []).append(plugin)
+        installed: dict[str, list[EntryPoint]] = {}
+        for point in self._discover():
+            installed.setdefault(point.name, []).append(point)
         for index, entry in enumerate(settings.plugins):
             path = f"plugins[{index}]"
             if entry.name in selection.entries:
@@ -153,7 +143,7 @@ class Registry:
         return selection
 
     def _load(
-        self, name: str, installed: Mapping[str, Sequence[InstalledPlugin]], selection: _Selection
+        self, name: str, installed: Mapping[str, Sequence[EntryPoint]], selection: _Selection
     ) -> PluginClass | None:
         path = f"{selection.path(name)}.name"
         candidates = installed.get(name, ())
@@ -241,5 +231,5 @@ class Registry:
         return [classes[name] for name in dict.fromkeys(order) if name in classes]
 
 
-def _origins(candidates: Iterable[InstalledPlugin]) -> str:
-    return ", ".join(sorted(candidate.origin for candidate in candidates))
+def _origins(candidates: Iterable[EntryPoint]) -> str:
+    return ", ".join(sorted(f"{point.dist.name if point.dist else '?'} ({point.value})" for point in candidates))

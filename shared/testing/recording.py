@@ -4,7 +4,7 @@ For tests of the order of calls, and of the consequences of a failure at one ext
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.field_error import FieldError
@@ -17,6 +17,7 @@ from shared.framework.mutable import MutableObject, MutablePod
 from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from shared.framework.status import Status
 
+T = TypeVar("T")
 # The calls in order, as "plugin.point".
 Calls = list[str]
 # By extension point: what to return or raise instead of the default.
@@ -36,7 +37,7 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
         self._answers = answers or {}
         self._effects = effects
 
-    def _record(self, point: str, default: Any) -> Any:
+    def _record(self, point: str, default: T) -> T:
         self._calls.append(f"{self.name}.{point}")
         answer = self._answers.get(point)
         return answer() if answer is not None else default
@@ -45,15 +46,13 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
         self._record("mutate_pod", None)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        errors: Iterable[FieldError] = self._record("validate_pod", ())
-        return errors
+        return self._record("validate_pod", ())
 
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
         self._record("mutate_bind_request", None)
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        errors: Iterable[FieldError] = self._record("validate_bind_request", ())
-        return errors
+        return self._record("validate_bind_request", ())
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
@@ -74,31 +73,25 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
         self._record("teardown", None)
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        answer: Preflight = self._record("preflight", RUN)
-        return answer
+        return self._record("preflight", RUN)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        answer: Status = self._record("pre_bind", Status.ok())
-        return answer
+        return self._record("pre_bind", Status.ok())
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        answer: Mapping[str, str] = self._record("binding_annotations", {})
-        return answer
+        return self._record("binding_annotations", {})
 
     async def bind(self, ctx: BindContext) -> Status:
-        answer: Status = self._record("bind", Status.skip())
-        return answer
+        return self._record("bind", Status.skip())
 
     async def post_bind(self, ctx: BindContext) -> None:
         self._record("post_bind", None)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        answer: Status = self._record("rollback", Status.ok())
-        return answer
+        return self._record("rollback", Status.ok())
 
     async def forget(self, key: ObjectKey) -> None:
         self._record("forget", None)
 
     def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
-        answer: Status | None = self._record("on_failure", None)
-        return answer
+        return self._record("on_failure", None)

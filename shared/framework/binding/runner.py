@@ -20,8 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
@@ -37,6 +36,7 @@ from shared.kube.errors import Forbidden, InfrastructureError, own_policy
 from shared.runtime.tasks import all_done, raise_foreign_cancellation
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 # The result of a call that was cancelled together with its attempt.
@@ -110,8 +110,9 @@ class Runner:
         demands: set[AllocationKind] = set()
         errors = []
         for plugin in self._plugins[BindingPlugin.supported_allocations]:
-            call = partial(plugin.supported_allocations, request)
-            result = self._call(plugin, "supported_allocations", None, call, as_demands)
+            result = self._call(
+                plugin, "supported_allocations", as_demands, None, plugin.supported_allocations, request
+            )
             if isinstance(result, Failed):
                 errors.append(f"{plugin.name}: {result.status.message}")
             else:
@@ -124,8 +125,7 @@ class Runner:
         A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
         """
         for plugin in self._plugins[Plugin.has_side_effects]:
-            call = partial(plugin.has_side_effects, request)
-            result = self._call(plugin, "has_side_effects", None, call, as_flag)
+            result = self._call(plugin, "has_side_effects", as_flag, None, plugin.has_side_effects, request)
             if isinstance(result, Failed) or result:
                 return True
         return False
@@ -146,8 +146,8 @@ class Runner:
         """
         preflights = []
         for plugin in self._plugins[BindingPlugin.pre_bind]:
-            call = partial(plugin.preflight, self._with_state(plugin, ctx))
-            result = self._call(plugin, "preflight", ctx, call, as_preflight)
+            plugin_ctx = self._with_state(plugin, ctx)
+            result = self._call(plugin, "preflight", as_preflight, ctx, plugin.preflight, plugin_ctx)
             if isinstance(result, Failed):
                 return self._reclassify(ctx, result.status)
             preflights.append((plugin, result))
@@ -159,14 +159,14 @@ class Runner:
         FATAL.
         """
         for plugin in self._plugins[BindingPlugin.binding_annotations]:
-            call = partial(plugin.binding_annotations, self._with_state(plugin, ctx))
-            annotations = self._call(plugin, "binding_annotations", ctx, call, as_annotations)
+            plugin_ctx, method = self._with_state(plugin, ctx), plugin.binding_annotations
+            annotations = self._call(plugin, "binding_annotations", as_annotations, ctx, method, plugin_ctx)
             if isinstance(annotations, Failed):
                 return self._reclassify(ctx, annotations.status)
             ctx.annotations.update(annotations)
         binders = self._plugins[BindingPlugin.bind]
         for plugin in binders:
-            status = await self._run(plugin, "bind", ctx, plugin.budgets.call_s, plugin.bind, as_status)
+            status = await self._run(plugin, "bind", as_status, plugin.budgets.call_s, ctx, plugin.bind)
             if status.code is not Code.SKIP:
                 return self._reclassify(ctx, status)
         names = ", ".join(plugin.name for plugin in binders) or "none is enabled"
@@ -179,7 +179,7 @@ class Runner:
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
         for plugin in self._plugins[BindingPlugin.post_bind]:
-            await self._run(plugin, "post_bind", ctx, plugin.budgets.post_bind_s, plugin.post_bind, as_none)
+            await self._run(plugin, "post_bind", as_none, plugin.budgets.post_bind_s, ctx, plugin.post_bind)
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
@@ -188,8 +188,8 @@ class Runner:
         """
         failures = []
         for plugin in reversed(self._plugins[BindingPlugin.rollback]):
-            undo = partial(_rollback, plugin, why)
-            status = await self._run(plugin, "rollback", ctx, plugin.budgets.rollback_s, undo, as_status)
+            budget_s = plugin.budgets.rollback_s
+            status = await self._run(plugin, "rollback", as_status, budget_s, ctx, plugin.rollback, why)
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
         return merge_failures(failures) if failures else Status.ok()
@@ -199,8 +199,8 @@ class Runner:
         self._states.pop(uid, None)
         self._observer.forgotten(key)
         for plugin in self._plugins[BindingPlugin.forget]:
-            drop = partial(plugin.forget, key)
-            await self._run_unobserved(plugin, "forget", None, plugin.budgets.rollback_s, drop, as_none)
+            budget_s = plugin.budgets.rollback_s
+            await self._run_unobserved(plugin, "forget", as_none, budget_s, None, plugin.forget, key)
 
     # --- groups ---
 
@@ -240,7 +240,7 @@ class Runner:
         return failure or (merge_waits(waits) if waits else Status.ok())
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
-        status = await self._run(plugin, "pre_bind", ctx, plugin.budgets.call_s, plugin.pre_bind, as_status)
+        status = await self._run(plugin, "pre_bind", as_status, plugin.budgets.call_s, ctx, plugin.pre_bind)
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
@@ -248,8 +248,8 @@ class Runner:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
         for plugin in self._plugins[BindingPlugin.on_failure]:
-            call = partial(plugin.on_failure, self._with_state(plugin, ctx), status)
-            replacement = self._call(plugin, "on_failure", ctx, call, as_failure)
+            plugin_ctx = self._with_state(plugin, ctx)
+            replacement = self._call(plugin, "on_failure", as_failure, ctx, plugin.on_failure, plugin_ctx, status)
             # An invalid result is reported; the failure is kept.
             if isinstance(replacement, Status):
                 status = replacement.from_plugin(status.plugin)
@@ -263,16 +263,22 @@ class Runner:
         return ctx.with_state(states.setdefault(plugin.name, {}))
 
     def _call(
-        self, plugin: Plugin, point: str, ctx: BindContext | None, call: Callable[[], Any], check: Callable[[Any], T]
+        self,
+        plugin: Plugin,
+        point: str,
+        check: Callable[[Any], T],
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Any],
+        *arguments: *Ts,
     ) -> T | Failed:
         """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
         result.
         """
         try:
             if ctx is None:
-                return check(call())
+                return check(method(*arguments))
             with self._current(plugin, point, ctx):
-                return check(call())
+                return check(method(*arguments))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failure_status() reports it
             return Failed(self._failure_status(plugin, point, ctx, error))
 
@@ -280,22 +286,23 @@ class Runner:
         self,
         plugin: Plugin,
         point: str,
-        ctx: BindContext,
+        check: Callable[[Any], Status | None],
         budget_s: float,
-        method: Callable[[BindContext], Awaitable[T]],
-        check: Callable[[T], Status | None],
+        ctx: BindContext,
+        method: Callable[[BindContext, Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
     ) -> Status:
         """Call an asynchronous method with the plugin's own context, within its budget.
 
         Returns its checked result, OK for None, or the failure. The observer is notified of start and end, also on
         cancellation.
         """
-        call = partial(method, self._with_state(plugin, ctx))
+        plugin_ctx = self._with_state(plugin, ctx)
         self._observer.call_began(plugin.name, point, ctx)
         start = time.monotonic()
         status = _CANCELLED
         try:
-            status = await self._run_unobserved(plugin, point, ctx, budget_s, call, check)
+            status = await self._run_unobserved(plugin, point, check, budget_s, ctx, method, plugin_ctx, *arguments)
         finally:
             self._observer.call_ended(plugin.name, point, ctx, status, time.monotonic() - start)
         return status
@@ -304,10 +311,11 @@ class Runner:
         self,
         plugin: Plugin,
         point: str,
-        ctx: BindContext | None,
+        check: Callable[[Any], Status | None],
         budget_s: float,
-        call: Callable[[], Awaitable[T]],
-        check: Callable[[T], Status | None],
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
     ) -> Status:
         """Like ``_run``, for a call that belongs to no attempt: only its errors are reported."""
         budget = Budget(budget_s)
@@ -316,7 +324,7 @@ class Runner:
             self._observer.plugin_raised(plugin.name, point, ctx, RuntimeError(_ABANDONED))
 
         try:
-            in_task = self._in_task(plugin, point, ctx, call)
+            in_task = self._in_task(plugin, point, ctx, method, *arguments)
             running = budget.run(in_task, f"{plugin.name}.{point}", report_abandonment)
             status = check(await raise_foreign_cancellation(running))
         except TimeoutError as error:
@@ -333,12 +341,17 @@ class Runner:
         return status.from_plugin(plugin.name)
 
     async def _in_task(
-        self, plugin: Plugin, point: str, ctx: BindContext | None, call: Callable[[], Awaitable[T]]
-    ) -> T:
+        self,
+        plugin: Plugin,
+        point: str,
+        ctx: BindContext | None,
+        method: Callable[[Unpack[Ts]], Awaitable[Any]],
+        *arguments: *Ts,
+    ) -> Any:
         """Call an asynchronous method in the present task. A SystemExit that leaves a task ends the event loop."""
         with self._current(plugin, point, ctx):
             try:
-                return await call()
+                return await method(*arguments)
             except SystemExit as error:
                 raise RuntimeError(f"called sys.exit({error.code!r})") from error
 
@@ -385,7 +398,6 @@ async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio
 
 
 def as_status(result: Any) -> Status:
-    """Check the result of pre_bind, bind and rollback."""
     if not isinstance(result, Status):
         raise _invalid(result, "a Status")
     return _with_code(result, RESULTS)
@@ -401,14 +413,12 @@ def as_failure(result: Any) -> Status | None:
 
 
 def as_preflight(result: Any) -> Preflight:
-    """Check the result of preflight."""
     if not isinstance(result, Preflight):
         raise _invalid(result, "RUN, RUN_PARALLEL, SKIP or SKIP_PARALLEL")
     return result
 
 
 def as_annotations(result: Any) -> Mapping[str, str]:
-    """Check the result of binding_annotations."""
     if not isinstance(result, Mapping):
         raise _invalid(result, "a mapping of annotations")
     for key, value in result.items():
@@ -418,7 +428,6 @@ def as_annotations(result: Any) -> Mapping[str, str]:
 
 
 def as_demands(result: Any) -> frozenset[AllocationKind]:
-    """Check the result of supported_allocations."""
     demands = tuple(result) if isinstance(result, Iterable) else (result,)
     if not all(isinstance(demand, AllocationKind) for demand in demands):
         raise _invalid(result, "a collection of AllocationKind")
@@ -426,7 +435,6 @@ def as_demands(result: Any) -> frozenset[AllocationKind]:
 
 
 def as_flag(result: Any) -> bool:
-    """Check the result of has_side_effects."""
     if not isinstance(result, bool):
         raise _invalid(result, "True or False")
     return result
@@ -439,7 +447,6 @@ def as_none(result: Any) -> None:
 
 
 def as_routes(result: Any) -> tuple[Route, ...]:
-    """Check the result of routes."""
     if not isinstance(result, Iterable):
         raise _invalid(result, "a list of Route")
     routes = tuple(result)
@@ -489,7 +496,3 @@ def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
 
 def _at(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[BindingPlugin, ...]:
     return overriding([plugin for plugin in plugins if isinstance(plugin, BindingPlugin)], point)
-
-
-async def _rollback(plugin: BindingPlugin, why: Status, ctx: BindContext) -> Status:
-    return await plugin.rollback(ctx, why)

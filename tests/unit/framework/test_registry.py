@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint
 from typing import Any, ClassVar
 
 import pytest
@@ -11,8 +12,8 @@ from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import Gate, Stage
 from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.plugin_order import PluginClass
+from shared.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
 from shared.framework.registry import LAST_PLUGIN as LAST
-from shared.framework.registry import Builtin, InstalledPlugin, Registry
 
 
 class Args(PluginConfig):
@@ -32,8 +33,9 @@ BUILTINS = (Builtin(plugin("one")), Builtin(plugin("off"), is_enabled=False), Bu
 def registry_of(
     *builtins: Builtin, offers: Mapping[str, Callable[[], Any]] | None = None, gates: tuple[Gate, ...] = ()
 ) -> Registry:
-    installed = [InstalledPlugin(name, "tests", load) for name, load in (offers or {}).items()]
-    return Registry(builtins or BUILTINS, gates, lambda: installed)
+    loaders = dict(offers or {})
+    kind = type("Offer", (EntryPoint,), {"load": lambda point: loaders[point.name]()})
+    return Registry(builtins or BUILTINS, gates, lambda: [kind(name, "tests", ENTRY_POINT_GROUP) for name in loaders])
 
 
 def settings_of(*plugins: dict[str, Any], **more: Any) -> Settings:
