@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.kube.lease import account_owners, claimed, has_ended, holder_of, new_identity, released
+from shared.kube.lease import account_owners, has_ended, holder_of, new_identity, spec_of_holder, spec_without_holder
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05.000000Z"
@@ -26,7 +26,7 @@ OLD = "2026-01-01T00:00:00.000000Z"
     ],
 )
 def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None:
-    assert claimed(before, "me", NOW, timedelta(seconds=14.2)) == {
+    assert spec_of_holder(before, "me", NOW, timedelta(seconds=14.2)) == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
         "acquireTime": acquired,
@@ -36,7 +36,7 @@ def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None
 
 
 def test_a_release_clears_the_holder_and_keeps_the_count() -> None:
-    spec = released({"holderIdentity": "me", "leaseTransitions": 4, "acquireTime": OLD}, NOW)
+    spec = spec_without_holder({"holderIdentity": "me", "leaseTransitions": 4, "acquireTime": OLD}, NOW)
     assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("", 4, 1)
 
 
