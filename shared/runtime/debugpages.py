@@ -69,9 +69,9 @@ class DebugServer:
         if words == [""]:
             return _answer(200, self._index())
         for page in self._pages.values():
-            found = match(page.path, words)
-            if found is not None:
-                return _page(page, found, request.path)
+            arguments = match(page.path, words)
+            if arguments is not None:
+                return _page(page, arguments, request.path)
         return _answer(404, {"error": f"there is no page {request.path}", "pages": self._index()["pages"]})
 
     def _index(self) -> dict[str, Any]:
@@ -83,20 +83,20 @@ def match(path: str, words: list[str]) -> list[str] | None:
     parts = path.split("/")
     if len(parts) != len(words):
         return None
-    found = []
+    arguments = []
     for part, word in zip(parts, words, strict=True):
         if part.startswith("{") and word:
-            found.append(word)
+            arguments.append(word)
         elif part != word:
             return None
-    return found
+    return arguments
 
 
-def _page(page: DebugPage, found: list[str], path: str) -> web.Response:
+def _page(page: DebugPage, arguments: list[str], path: str) -> web.Response:
     try:
-        content = page.content(*found)
+        content = page.content(*arguments)
         if content is None:
-            return _answer(404, {"error": f"nothing is known of {'/'.join(found) or path}", "page": page.about})
+            return _answer(404, {"error": f"nothing is known of {'/'.join(arguments) or path}", "page": page.about})
         body = orjson.dumps(content, default=str, option=_OPTIONS)
     except Exception as error:
         # A plugin's page may raise: that must not affect the process, and the caller receives the error.
