@@ -215,10 +215,10 @@ class Reflector:
         """Store an object of a list; return whether it is cached."""
         if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
             return True  # unchanged: replacing the cached copy would only create garbage
-        cached_object = self._transform_object(key, item)
-        if cached_object is not None:
-            self._put(key, cached_object)
-        return cached_object is not None
+        result = self._transform_object(key, item)
+        if result is not None:
+            self._put(key, result)
+        return result is not None
 
     async def _watch(self) -> None:
         """Follow one watch to its regular end."""
@@ -250,9 +250,9 @@ class Reflector:
         match event["type"]:
             case "ADDED" | "MODIFIED":
                 key = key_of(item)
-                cached_object = self._transform_object(key, item)
-                if cached_object is not None:
-                    self._put(key, cached_object)
+                result = self._transform_object(key, item)
+                if result is not None:
+                    self._put(key, result)
                 elif key in self.store:
                     self._drop_object(key, None)
             case "DELETED":
@@ -286,14 +286,14 @@ class Reflector:
         uid, version = uid_of(raw), version_of(raw)
 
         def transform_checked() -> Object | None:
-            cached_object = transform(raw)
-            if cached_object is not None and (
-                key_of(cached_object),
-                uid_of(cached_object),
-                version_of(cached_object),
+            result = transform(raw)
+            if result is not None and (
+                key_of(result),
+                uid_of(result),
+                version_of(result),
             ) != (key, uid, version):
                 raise ValueError("the transform must keep namespace, name, uid and resourceVersion of the metadata")
-            return cached_object
+            return result
 
         return self.callbacks.guard(Callback.TRANSFORM, key, transform_checked, None)
 
