@@ -14,7 +14,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from aiohttp import web
 from opentelemetry.trace import INVALID_SPAN, Tracer
@@ -24,7 +24,7 @@ from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import AdmissionMode
 from shared.framework.plugin import Inventory
 from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import Connection, HttpServer, ServerLimits
+from shared.runtime.http_server import HttpServer, ServerLimits, connection_of
 from shared.runtime.tracing import OFF, traceparent_of
 from webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
 from webhook.hooks import Hook, Review
@@ -123,10 +123,8 @@ class AdmissionServer:
     async def _respond(self, request: web.BaseRequest) -> web.Response:
         try:
             hook = _hook_of(request)
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0  # it is not part of the response
-            connection = cast("Connection", request.protocol)
+            connection = connection_of(request)
+            await connection.send_continue(request)
             body = await self._bodies.read(request, connection)
             answer = self._review(hook, body, request.headers.get("traceparent", ""), connection.peer)
             response = web.Response(body=answer, content_type=_JSON)

@@ -11,21 +11,19 @@ must be fast and bounded, because it runs in the event loop, between binds.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import HttpServer, ServerLimits
+from shared.runtime.http_server import PlainServer
 
 log = logging.getLogger(__name__)
 
 PREFIX = "/debug"
 # More than an operator reads, less than would delay a bind: encoding 1 MiB takes about 2 ms.
 MAX_BYTES = 1024 * 1024
-_LIMITS: Final = ServerLimits(connections=16, handshakes=16)
-_FINISH_S: Final = 1.0
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 
 
@@ -43,7 +41,7 @@ class DebugServer:
 
     def __init__(self, listen: ListenAddress) -> None:
         self._pages: dict[str, DebugPage] = {}
-        self._server = HttpServer(self._answer, _LIMITS)
+        self._server = PlainServer(self._answer)
         self.address = listen
 
     def add(self, *pages: DebugPage) -> None:
@@ -62,7 +60,7 @@ class DebugServer:
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        await self._server.stop(_FINISH_S)
+        await self._server.stop()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         words = request.path.removeprefix(PREFIX).strip("/").split("/")

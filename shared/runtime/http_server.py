@@ -1,4 +1,4 @@
-"""aiohttp's HTTP server with bounded connections.
+"""aiohttp's HTTP server with bounded connections; the only module that uses its internals.
 
 aiohttp reads and writes HTTP. This module decides which connections exist: how many, for how long, and which one is
 closed when there are too many. Every limit applies per listener, and is shared fairly between peer addresses:
@@ -13,6 +13,9 @@ request that was answered before its body arrived is not complete: such connecti
 request is complete, the peer with the most connections loses the one that has been idle for the longest time, or its
 newest one if all are busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not read, and
 it must read within ``write_s``. No response names the software. Decision 140.
+
+That is ``HttpServer``, for reviews. ``PlainServer`` serves probes and debug pages: it only bounds the number of
+connections, so that they cannot use up the process's file descriptors.
 """
 
 import asyncio
@@ -49,6 +52,9 @@ _HEADERS: Final = 64
 _ACCEPTS: Final = 64
 # In place of aiohttp's own header, which names versions.
 _SERVER: Final = "bowline"
+# Connections of a plain server.
+_PLAIN_CONNECTIONS: Final = 256
+_PLAIN_FINISH_S: Final = 1.0
 # Delay before accepting again if no file descriptor was free.
 _ACCEPT_RETRY_S: Final = 0.1
 
@@ -153,6 +159,12 @@ class Connection(web.RequestHandler):
             self._write_timer.cancel()
             self._write_timer = None
 
+    async def send_continue(self, request: web.BaseRequest) -> None:
+        """Ask for the body of a request whose caller waits for that."""
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # it is not part of the response
+
     def abort(self) -> None:
         """Close the connection without waiting for the peer."""
         if self._raw is not None:
@@ -184,11 +196,11 @@ class HttpServer:
     """
 
     def __init__(
-        self, handler: Handler, limits: ServerLimits, on_error: OnError | None = None, admits: Admits | None = None
+        self, handler: Handler, limits: ServerLimits, on_error: OnError, admits: Admits | None = None
     ) -> None:
         self.limits = limits
         self.admits = admits
-        self.on_error: OnError = on_error or _ignore
+        self.on_error = on_error
         self.before_first_request = WaitGroup()
         self._handler = handler
         self._requests = WaitGroup()  # without a complete response
@@ -281,7 +293,7 @@ class HttpServer:
         self._incomplete.pop(connection, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = cast("Connection", request.protocol)
+        connection = connection_of(request)
         connection.record_request()
         connection.is_busy = True
         self._incomplete.pop(connection, None)
@@ -359,6 +371,37 @@ class HttpServer:
         )
 
 
+class PlainServer(web.Server):
+    """aiohttp's own server. At most ``_PLAIN_CONNECTIONS``: a new connection displaces the oldest, of any peer."""
+
+    def __init__(self, handler: Handler) -> None:
+        super().__init__(handler, access_log=None)
+        self._runner = web.ServerRunner(self, shutdown_timeout=_PLAIN_FINISH_S)
+
+    async def listen(self, address: ListenAddress) -> int:
+        """Accept connections; returns the port. Raises OSError if the address cannot be used."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, address.host or None, address.port).start()
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def stop(self) -> None:
+        """Close the listener, wait a second for requests in flight, then close all connections."""
+        await self._runner.cleanup()
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Register a connection, and abort those that it displaces."""
+        super().connection_made(handler, transport)
+        for displaced in self.connections[:-_PLAIN_CONNECTIONS]:
+            if displaced.transport is not None:
+                displaced.transport.abort()
+
+
+def connection_of(request: web.BaseRequest) -> Connection:
+    """Return the connection of a request that an ``HttpServer`` handles."""
+    return cast("Connection", request.protocol)
+
+
 def _victim(connections: Iterable[Connection]) -> Connection:
     """Return the connection that has been idle for the longest time; if all are busy, the newest."""
     candidates = list(connections)
@@ -390,7 +433,3 @@ def _create_listener(family: int, target: Any, *, dualstack: bool) -> socket.soc
         listener.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)  # accepted connections inherit it
     listener.setblocking(False)
     return listener
-
-
-def _ignore(status: int, error: BaseException | None) -> None:
-    """Default for servers whose errors are not counted."""

@@ -14,15 +14,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import HttpServer, ServerLimits
+from shared.runtime.http_server import PlainServer
 
 log = logging.getLogger(__name__)
 
 # Returns the not-ready reason as a sentence; None if ready.
 Check = Callable[[], str | None]
-# For kubelets, scrapers and an operator; a peer that opens more loses its own connections.
-_LIMITS: Final = ServerLimits(connections=64, handshakes=64)
-_FINISH_S: Final = 1.0
 # Pause after an encoding of the metrics, as a multiple of its duration.
 _PACE: Final = 9
 _RequestKey = tuple[Callable[[Any], bytes], tuple[str, ...]]
@@ -34,7 +31,7 @@ class ProbeServer:
     def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
         self._exposition = _Exposition(registry)
         self._checks = checks
-        self._server = HttpServer(self._answer, _LIMITS)
+        self._server = PlainServer(self._answer)
         self.address = listen
 
     async def start(self) -> None:
@@ -45,7 +42,7 @@ class ProbeServer:
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        await self._server.stop(_FINISH_S)
+        await self._server.stop()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
