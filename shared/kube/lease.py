@@ -61,7 +61,7 @@ def new_identity(environ: Mapping[str, str] = os.environ, pid: int | None = None
     return "_".join(filter(None, (name, pod_uid, str(uuid.uuid4()))))
 
 
-def has_ended(holder: str, identity: str) -> bool:
+def is_earlier_term(holder: str, identity: str) -> bool:
     """Return whether ``holder`` is an earlier term of the container that ``identity`` leads for.
 
     Both have the same pod name and pod UID then. Terms of one process do not overlap, and neither do processes of one
@@ -266,7 +266,7 @@ class LeaderElector:
 
     def _is_free(self, holder: str) -> bool:
         """Return whether this process may acquire or renew the observed record."""
-        return holder in ("", self.identity) or has_ended(holder, self.identity) or self._runs_out_in() <= 0
+        return holder in ("", self.identity) or is_earlier_term(holder, self.identity) or self._runs_out_in() <= 0
 
     async def _create(self) -> bool:
         key = {"name": self._key.name, "namespace": self._key.namespace}

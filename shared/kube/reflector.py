@@ -287,11 +287,7 @@ class Reflector:
 
         def transform_checked() -> Object | None:
             result = transform(raw)
-            if result is not None and (
-                key_of(result),
-                uid_of(result),
-                version_of(result),
-            ) != (key, uid, version):
+            if result is not None and (key_of(result), uid_of(result), version_of(result)) != (key, uid, version):
                 raise ValueError("the transform must keep namespace, name, uid and resourceVersion of the metadata")
             return result
 
