@@ -77,7 +77,7 @@ class Components:
 
     def _synced(self, name: str) -> asyncio.Event:
         reflector = self.reflectors[name]
-        return reflector.synced if name in self.informers.reflectors else reflector.known
+        return reflector.synced if name in self.informers.reflectors else reflector.contents_are_known
 
 
 async def build(

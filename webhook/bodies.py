@@ -63,7 +63,7 @@ class Bodies:
         try:
             async with body.deadline:
                 await self._read(request, peer, body)
-                connection.received()
+                connection.record_complete_request()
                 if body.size > LARGE:
                     body.deadline.reschedule(body.latest)
                     await self._turn(peer)

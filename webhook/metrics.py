@@ -60,7 +60,7 @@ class WebhookMetrics:
         }
         self._durations = {hook: duration.labels(hook=hook) for hook in Hook}
 
-    def answered(self, hook: Hook, seconds: float, *, allowed: bool) -> None:
+    def observe_answer(self, hook: Hook, seconds: float, *, allowed: bool) -> None:
         """Count an answered review, allowed or denied; ``seconds`` is its duration."""
         self._reviews[hook, allowed].inc()
         self._durations[hook].observe(seconds)

@@ -14,7 +14,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from aiohttp import web
 from opentelemetry.trace import INVALID_SPAN, Tracer
@@ -24,7 +24,7 @@ from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import AdmissionMode
 from shared.framework.plugin import Inventory
 from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import Connection, HttpServer, ServerLimits
+from shared.runtime.http_server import HttpServer, ServerLimits, connection_of
 from shared.runtime.tracing import OFF, traceparent_of
 from webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
 from webhook.hooks import Hook, Review
@@ -89,7 +89,7 @@ class AdmissionServer:
         self._server: HttpServer | None = None
         self._closing = False
         # Of the present second: the denials that were logged, and those that were not.
-        self._log_second = self._logged = self._omitted = 0
+        self._log_second = self._logged_denials = self._omitted_denials = 0
         metrics.in_flight.set_function(lambda: self._server.in_flight if self._server is not None else 0)
         self.address = listen
 
@@ -101,7 +101,7 @@ class AdmissionServer:
 
     async def start(self) -> None:
         """Listen; ``address`` then has the actual port. Raises OSError if the address cannot be used."""
-        server = HttpServer(self._respond, LIMITS, self._failed, self._admits if self._allowed_names else None)
+        server = HttpServer(self._respond, LIMITS, self._on_error, self._admits if self._allowed_names else None)
         port = await server.listen(self._listen, self._context)
         self._server = server
         self.address = ListenAddress(self._listen.host, port)
@@ -123,10 +123,8 @@ class AdmissionServer:
     async def _respond(self, request: web.BaseRequest) -> web.Response:
         try:
             hook = _hook_of(request)
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0  # it is not part of the response
-            connection = cast("Connection", request.protocol)
+            connection = connection_of(request)
+            await connection.send_continue(request)
             body = await self._bodies.read(request, connection)
             answer = self._review(hook, body, request.headers.get("traceparent", ""), connection.peer)
             response = web.Response(body=answer, content_type=_JSON)
@@ -143,7 +141,7 @@ class AdmissionServer:
         names |= {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"}
         return not names.isdisjoint(self._allowed_names)
 
-    def _failed(self, status: int, error: BaseException | None) -> None:
+    def _on_error(self, status: int, error: BaseException | None) -> None:
         """Count a request that failed outside of the handler's own responses; log the error of a 5xx."""
         self._metrics.bad_requests.labels(code=str(status)).inc()
         if status >= 500:
@@ -151,47 +149,47 @@ class AdmissionServer:
 
     def _review(self, hook: Hook, body: bytes, traceparent: str, peer: str) -> bytes:
         """Return the response to a review. Raises MalformedReviewError."""
-        started = time.perf_counter()
+        started_at = time.perf_counter()
         review = decode_review(body)
         span = start_span(self._tracer, review, traceparent) if self._tracer is not OFF else INVALID_SPAN
         try:
             verdict = ALLOWED
             if self._mode != "Off":
                 verdict = review_object(hook, review, self._chain, self._inventory(), traceparent_of(span))
-            verdict = self._enforced(hook, review, verdict, peer)
+            verdict = self._apply_mode(hook, review, verdict, peer)
             answer = encode_answer(review, verdict)
         except Exception:
             log.exception("review failed", extra={"hook": str(hook), **_about(review)})
             self._metrics.crashes.labels(hook=hook).inc()
-            verdict = self._enforced(hook, review, _FAILED, peer)
+            verdict = self._apply_mode(hook, review, _FAILED, peer)
             answer = encode_answer(review, verdict)
-        self._metrics.answered(hook, time.perf_counter() - started, allowed=verdict.allowed)
+        self._metrics.observe_answer(hook, time.perf_counter() - started_at, allowed=verdict.allowed)
         if span.is_recording():
             end_span(span, hook, review, verdict)
         if verdict.errors and self._may_log():
-            log.info("denied", extra={"peer": peer, **_logged(hook, review, verdict)})
+            log.info("denied", extra={"peer": peer, **_log_fields(hook, review, verdict)})
         return answer
 
     def _may_log(self) -> bool:
         """Count a denial; True for the first ``_LOGGED_DENIALS`` of a second."""
         second = int(time.monotonic())
         if second != self._log_second:
-            if self._omitted:
-                log.warning("denials are not logged one by one", extra={"omitted": self._omitted})
-            self._log_second, self._logged, self._omitted = second, 0, 0
-        if self._logged >= _LOGGED_DENIALS:
-            self._omitted += 1
+            if self._omitted_denials:
+                log.warning("denials are not logged one by one", extra={"omitted": self._omitted_denials})
+            self._log_second, self._logged_denials, self._omitted_denials = second, 0, 0
+        if self._logged_denials >= _LOGGED_DENIALS:
+            self._omitted_denials += 1
             return False
-        self._logged += 1
+        self._logged_denials += 1
         return True
 
-    def _enforced(self, hook: Hook, review: Review, verdict: Verdict, peer: str) -> Verdict:
+    def _apply_mode(self, hook: Hook, review: Review, verdict: Verdict, peer: str) -> Verdict:
         """Apply the admission mode: in Warn, errors become warnings."""
         if self._mode != "Warn" or verdict.allowed:
             return verdict
         self._metrics.not_enforced.labels(hook=hook).inc()
         if self._may_log():
-            log.info("not denied: admission.mode is Warn", extra={"peer": peer, **_logged(hook, review, verdict)})
+            log.info("not denied: admission.mode is Warn", extra={"peer": peer, **_log_fields(hook, review, verdict)})
         return verdict.as_warnings()
 
 
@@ -224,7 +222,7 @@ def _hook_of(request: web.BaseRequest) -> Hook:
     return hook
 
 
-def _logged(hook: Hook, review: Review, verdict: Verdict) -> dict[str, object]:
+def _log_fields(hook: Hook, review: Review, verdict: Verdict) -> dict[str, object]:
     rules = sorted({error.rule for error in verdict.errors})
     return {"hook": str(hook), "rules": rules, **_about(review)}
 

@@ -18,7 +18,7 @@ from shared.framework.config import Binding
 from shared.framework.status import Status
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess
-from shared.kube.lease import holder_of, released
+from shared.kube.lease import holder_of, spec_without_holder
 from shared.kube.resources import BINDREQUESTS, LEASES
 
 # The points of an attempt before the pod is bound.
@@ -45,7 +45,7 @@ async def hand_over(
             return
         if call.key is not None and call.point in _COUNTED:
             await _count(client, limits, call, call.key, why)
-        body = {**lease_object, "spec": released(lease_object["spec"], client.clock.now())}
+        body = {**lease_object, "spec": spec_without_holder(lease_object["spec"], client.clock.now())}
         await client.update(LEASES, lease.namespace, lease.name, body)
 
 

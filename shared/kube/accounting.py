@@ -30,35 +30,35 @@ class TimeAccount:
     the queue only to neither, all other time to the caller.
     """
 
-    __slots__ = ("_api", "_api_calls", "_now", "_own", "_queued", "_since")
+    __slots__ = ("_api_calls", "_api_s", "_caller_s", "_now", "_queue_calls", "_since")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._since = now()
-        self._own = self._api = 0.0
-        self._queued = self._api_calls = 0
+        self._caller_s = self._api_s = 0.0
+        self._queue_calls = self._api_calls = 0
 
     @property
-    def own(self) -> float:
+    def caller_s(self) -> float:
         """Seconds that the caller has spent outside of the client."""
         self._attribute()
-        return self._own
+        return self._caller_s
 
     @property
-    def api(self) -> float:
+    def api_s(self) -> float:
         """Seconds that the caller has waited for the API server."""
         self._attribute()
-        return self._api
+        return self._api_s
 
     def enter_queue(self) -> None:
         """A request starts to wait for a connection."""
         self._attribute()
-        self._queued += 1
+        self._queue_calls += 1
 
     def leave_queue(self) -> None:
         """A request stops waiting: it may be sent, or is cancelled."""
         self._attribute()
-        self._queued -= 1
+        self._queue_calls -= 1
 
     def enter_api(self) -> None:
         """A request is sent."""
@@ -73,9 +73,9 @@ class TimeAccount:
     def _attribute(self) -> None:
         now = self._now()
         if self._api_calls:
-            self._api += now - self._since
-        elif not self._queued:
-            self._own += now - self._since
+            self._api_s += now - self._since
+        elif not self._queue_calls:
+            self._caller_s += now - self._since
         self._since = now
 
 
@@ -84,10 +84,10 @@ _CURRENT: ContextVar[TimeAccount | None] = ContextVar("time account", default=No
 
 def current_account() -> TimeAccount:
     """Return the account for the calls of this context; if there is none, one that nothing reads."""
-    return _CURRENT.get() or TimeAccount(_stopped)
+    return _CURRENT.get() or TimeAccount(_zero)
 
 
-def _stopped() -> float:
+def _zero() -> float:
     return 0.0
 
 
@@ -131,29 +131,29 @@ class Budget:
         """
         with accounting(self._account):
             task = asyncio.create_task(call, name=name)
-        cancelled: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         try:
-            while not task.done() and (left := self._seconds - max(self._account.own, self._account.api)) > 0:
+            while not task.done() and (left := self._seconds - max(self._account.caller_s, self._account.api_s)) > 0:
                 await asyncio.wait({task}, timeout=max(left, _CHECK_S))
         except asyncio.CancelledError as error:
-            cancelled = error
-        if not task.done() or cancelled is not None:
-            own, api = self._account.own, self._account.api
-            self.is_out, self.is_api_time = cancelled is None, api > own
-            task.add_done_callback(_retrieved)
+            cancellation = error
+        if not task.done() or cancellation is not None:
+            caller_s, api_s = self._account.caller_s, self._account.api_s
+            self.is_out, self.is_api_time = cancellation is None, api_s > caller_s
+            task.add_done_callback(_retrieve)
             task.cancel()
-            while not task.done() and (left := own + GRACE_S - self._account.own) > 0:
+            while not task.done() and (left := caller_s + GRACE_S - self._account.caller_s) > 0:
                 try:
                     await asyncio.wait({task}, timeout=max(left, _CHECK_S))
                 except asyncio.CancelledError as error:
-                    cancelled = error
+                    cancellation = error
             if not task.done():
                 on_abandoned()
-            raise cancelled or TimeoutError
+            raise cancellation or TimeoutError
         return task.result()
 
 
-def _retrieved(task: "asyncio.Task[Any]") -> None:
+def _retrieve(task: "asyncio.Task[Any]") -> None:
     """Retrieve the error of a cancelled call, so that asyncio does not log it as lost."""
     if not task.cancelled():
         task.exception()

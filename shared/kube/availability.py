@@ -34,8 +34,8 @@ class Availability:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures = 0
-        self._suspected = asyncio.Event()
-        self._recovered = asyncio.Event()
+        self._suspicion = asyncio.Event()
+        self._recovery = asyncio.Event()
         self.available = True
         # When a call last succeeded, by the monotonic clock; -inf if none has.
         self.last_success = float("-inf")
@@ -51,12 +51,12 @@ class Availability:
             if is_lease:
                 return
             self._failures = 0
-            self._suspected.clear()
-            self._recovered.set()
+            self._suspicion.clear()
+            self._recovery.set()
         elif isinstance(error, InfrastructureError):
             self._failures += 1
             if self._failures >= _SUSPICIOUS:
-                self._suspected.set()
+                self._suspicion.set()
 
     async def run(self, probe: Callable[[], Awaitable[object]], on_recovery: Callable[[], None]) -> None:
         """Probe when calls fail, until cancelled.
@@ -66,7 +66,7 @@ class Availability:
         """
         try:
             while True:
-                await self._suspected.wait()
+                await self._suspicion.wait()
                 if not await self._succeeds(probe):
                     await self._outage(probe)
                     on_recovery()
@@ -78,23 +78,23 @@ class Availability:
         """Probe until any call succeeds."""
         began = self._clock.monotonic()
         self.available = False
-        self._recovered.clear()
+        self._recovery.clear()
         log.warning("the API server is unavailable, requests are held back")
-        while not self._recovered.is_set():
-            if not await wait_until(self._recovered, _pause()):
+        while not self._recovery.is_set():
+            if not await wait_until(self._recovery, _pause()):
                 await self._succeeds(probe)
         self.available = True
         seconds = round(self._clock.monotonic() - began, 1)
         log.warning("the API server is available again", extra={"seconds": seconds})
 
     async def _succeeds(self, probe: Callable[[], Awaitable[object]]) -> bool:
-        self._recovered.clear()
+        self._recovery.clear()
         try:
             async with asyncio.timeout(_PROBE_BUDGET.total_seconds()):
                 await probe()
         except (KubeError, TimeoutError) as error:
             log.debug("probe failed", extra={"error": str(error)})
-        return self._recovered.is_set()
+        return self._recovery.is_set()
 
 
 def _pause() -> timedelta:

@@ -41,7 +41,7 @@ class Callbacks:
         self._clock = clock
         self._metrics = metrics
         self._logged_at: dict[Callback, float] = {}
-        self._suppressed: dict[Callback, int] = {}
+        self._suppressions: dict[Callback, int] = {}
         if metrics is not None:
             metrics.expect_callbacks(owner, resource, Callback)
 
@@ -50,17 +50,17 @@ class Callbacks:
         try:
             return call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; other objects and other owners go on
-            self.failed(callback, key, error)
+            self.record_failure(callback, key, error)
             return default
 
-    def failed(self, callback: Callback, key: ObjectKey, error: BaseException) -> None:
+    def record_failure(self, callback: Callback, key: ObjectKey, error: BaseException) -> None:
         """Count an exception, and log it with its traceback unless one was logged within the last minute."""
         if self._metrics is not None:
             self._metrics.callback_errors.labels(self._owner, self._resource, callback).inc()
         now = self._clock.monotonic()
         logged_at = self._logged_at.get(callback)
         if logged_at is not None and now - logged_at < _LOG_EVERY_S:
-            self._suppressed[callback] = self._suppressed.get(callback, 0) + 1
+            self._suppressions[callback] = self._suppressions.get(callback, 0) + 1
             return
         self._logged_at[callback] = now
         log.error(
@@ -70,7 +70,7 @@ class Callbacks:
                 "resource": self._resource,
                 "callback": callback.value,
                 "object": str(key),
-                "suppressed": self._suppressed.pop(callback, 0),
+                "suppressed": self._suppressions.pop(callback, 0),
             },
             exc_info=error,
         )

@@ -30,8 +30,8 @@ class Call:
 
 def warning_texts(headers: Sequence[str]) -> Sequence[str]:
     """Return the texts of Warning headers; those not in the API server's format are omitted."""
-    found = (_WARNING.match(header) for header in headers)
-    return [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match]
+    matches = (_WARNING.match(header) for header in headers)
+    return [re.sub(r"\\(.)", r"\1", match[1]) for match in matches if match]
 
 
 def object_path(resource: Resource, namespace: str, name: str, subresource: str) -> str:

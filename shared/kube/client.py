@@ -98,16 +98,16 @@ class KubeClient:
     """Access to one cluster: ``async with KubeClient(access) as client``."""
 
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
-        self._options = chosen = options or ClientOptions()
-        self.clock: Clock = chosen.clock
-        self.metrics = chosen.metrics
-        self.availability = Availability(chosen.clock)
+        self._options = options = options or ClientOptions()
+        self.clock: Clock = options.clock
+        self.metrics = options.metrics
+        self.availability = Availability(options.clock)
         # The API server uses the part before the slash as the field manager.
-        agent = f"{chosen.name}/http1.1"
-        pool = TransportOptions(agent, chosen.timeout_s, chosen.connect_timeout_s, chosen.connections)
+        agent = f"{options.name}/http1.1"
+        pool = TransportOptions(agent, options.timeout_s, options.connect_timeout_s, options.connections)
         self._transport = Transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
-        self._free = asyncio.Semaphore(chosen.connections)
+        self._free = asyncio.Semaphore(options.connections)
         self._page_turn = asyncio.Lock()
 
     @property
@@ -161,9 +161,9 @@ class KubeClient:
 
         A 404 does not prove the opposite: a proxy may have sent it.
         """
-        found = await self._call(Call("GET", "get", _GROUPS, ObjectKey("", "")), "/apis")
-        served = {kind["groupVersion"] for one in found["groups"] for kind in one["versions"]}
-        return f"{group}/{version}" in served
+        api_groups = await self._call(Call("GET", "get", _GROUPS, ObjectKey("", "")), "/apis")
+        served_versions = {kind["groupVersion"] for entry in api_groups["groups"] for kind in entry["versions"]}
+        return f"{group}/{version}" in served_versions
 
     async def list(
         self,
@@ -347,7 +347,7 @@ class KubeClient:
                     if not isinstance(event.get("object"), dict) or "metadata" not in event["object"]:
                         raise NoResponse("an event without an object; is something between here and the API server?")
                     yield event
-        if lines.unfinished:
+        if lines.ends_inside_line:
             raise NoResponse("the watch ended in the middle of an event")
 
     async def _call(
@@ -379,9 +379,9 @@ class KubeClient:
             content_type=content_type if body is not None else "",
             # A Lease must not queue behind hanging writes.
             separate_pool=call.verb == "list" or call.resource in (LEASES, SELF_SUBJECT_REVIEWS),
-            fenced=body is not None and call.resource not in _UNFENCED,
+            is_fenced=body is not None and call.resource not in _UNFENCED,
         )
-        started = self.clock.monotonic()
+        started_at = self.clock.monotonic()
         code, is_lease = "lost", call.resource == LEASES
         try:
             answer = await self._exchange(request, account, on_send)
@@ -392,7 +392,7 @@ class KubeClient:
             raise
         finally:
             if options.metrics is not None:
-                options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started)
+                options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started_at)
         if options.on_warning is not None and "Warning" in answer.headers:
             for text in warning_texts(answer.headers.getall("Warning")):
                 options.on_warning(call.resource, call.key, text)
@@ -460,11 +460,11 @@ async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:
 
 
 async def _page_with_retries(ask: Ask, token: str) -> Page:
-    for tried in range(1, _PAGE_TRIES):
+    for attempt in range(1, _PAGE_TRIES):
         try:
             return await ask(token)
         except InfrastructureError as error:
-            pause = full_jitter(tried, _PAGE_BASE, _PAGE_CAP, random.random())  # noqa: S311 - spreads load, guards nothing
+            pause = full_jitter(attempt, _PAGE_BASE, _PAGE_CAP, random.random())  # noqa: S311 - spreads load, guards nothing
             wait = max(pause, error.retry_after or pause)
         await asyncio.sleep(wait.total_seconds())
     return await ask(token)
@@ -477,7 +477,7 @@ class LineSplitter:
         self._parts: list[bytes] = []
 
     @property
-    def unfinished(self) -> bool:
+    def ends_inside_line(self) -> bool:
         """Return whether the stream has ended inside a line."""
         return bool(self._parts)
 

@@ -44,10 +44,10 @@ class Credentials(Protocol):
     def due(self) -> bool:
         """Return whether ``refresh`` is due; cheap, called before every request."""
 
-    async def refresh(self, *, rejected: bool = False) -> bool:
+    async def refresh(self, *, is_rejected: bool = False) -> bool:
         """Reload the credentials and return whether they have changed.
 
-        ``rejected``: the API server does not accept the present ones. Raises CredentialsError if none can be loaded.
+        ``is_rejected``: the API server does not accept the present ones. Raises CredentialsError if none loads.
         """
 
 
@@ -68,9 +68,9 @@ class TokenFileCredentials:
     def due(self) -> bool:
         return self._clock.monotonic() >= self._reread_at
 
-    async def refresh(self, *, rejected: bool = False) -> bool:
+    async def refresh(self, *, is_rejected: bool = False) -> bool:
         """Read the file again if it is due or the token was rejected; return whether the token has changed."""
-        return self._read() if rejected or self.due else False
+        return self._read() if is_rejected or self.due else False
 
     def _read(self) -> bool:
         self._reread_at = self._clock.monotonic() + REREAD_AFTER_S
@@ -132,8 +132,8 @@ async def wait_for_access(
 
 def default_kubeconfig_paths(environ: Mapping[str, str]) -> list[Path]:
     """Return the kubeconfig paths that kubectl uses."""
-    listed = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    return listed or [Path.home() / ".kube" / "config"]
+    paths = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return paths or [Path.home() / ".kube" / "config"]
 
 
 async def load_in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> ClusterAccess:
@@ -160,9 +160,9 @@ async def load_in_cluster(environ: Mapping[str, str], service_account: Path, clo
 async def load_kubeconfig(paths: list[Path], clock: Clock) -> ClusterAccess:
     """Load one kubeconfig, or several merged as kubectl does. Raises CredentialsError."""
     credentials = KubeconfigCredentials(paths, clock)
-    found = await credentials.load()
+    kubeconfig = await credentials.load()
     trust = None
-    if found.server.startswith("https:"):
+    if kubeconfig.server.startswith("https:"):
 
         async def authorities() -> Authorities:
             now = await credentials.reread()
@@ -175,7 +175,7 @@ async def load_kubeconfig(paths: list[Path], clock: Clock) -> ClusterAccess:
             raise CredentialsError(
                 f"{credentials.where}: its certificates cannot be used ({error}); renew the kubeconfig"
             ) from error
-    return ClusterAccess(found.server, credentials, trust, found.server_name, found.proxy)
+    return ClusterAccess(kubeconfig.server, credentials, trust, kubeconfig.server_name, kubeconfig.proxy)
 
 
 def read_pem(path: Path) -> str:

@@ -244,7 +244,7 @@ def from_status(status: ApiStatus) -> ApiError | InfrastructureError:
 
 def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError | InfrastructureError:
     """Return the error for an HTTP reply; ``code`` is not 2xx. Never raises, whatever the body contains."""
-    raw = _decoded(body)
+    raw = _decode(body)
     has_status = raw.get("kind") == "Status" and raw.get("apiVersion") == "v1"
     if has_status:
         status = decode_status(raw, code)
@@ -252,9 +252,9 @@ def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiErro
         plain = headers.get("Content-Type", "").startswith("text/plain")
         text = body[:MAX_TEXT].decode("utf-8", "replace").strip() if plain else ""
         status = ApiStatus(code, message=text or "the reply has no Kubernetes Status; a proxy may have sent it")
-    asked = headers.get("Retry-After", "")
-    if asked.isascii() and asked.isdigit():
-        status = replace(status, retry_after=_wait(int(asked[:6])))
+    retry_after = headers.get("Retry-After", "")
+    if retry_after.isascii() and retry_after.isdigit():
+        status = replace(status, retry_after=_wait(int(retry_after[:6])))
     if has_status or code in (401, 429) or code >= 500:
         # The API server's own overload filters answer these codes in plain text.
         return from_status(status)
@@ -274,11 +274,11 @@ def decode_status(raw: Mapping[str, Any], code: int = 0) -> ApiStatus:
     """
     details = raw.get("details")
     details = details if isinstance(details, dict) else {}
-    said = raw.get("code")
+    body_code = raw.get("code")
     causes = details.get("causes")
     wait = details.get("retryAfterSeconds")
     return ApiStatus(
-        code=code or (said if isinstance(said, int) else 500),
+        code=code or (body_code if isinstance(body_code, int) else 500),
         reason=_text(raw.get("reason")),
         message=_text(raw.get("message"))[:MAX_MESSAGE],
         causes=tuple(
@@ -295,7 +295,7 @@ def _wait(seconds: int) -> timedelta:
     return timedelta(seconds=min(seconds, MAX_RETRY_AFTER.seconds))
 
 
-def _decoded(body: bytes) -> Mapping[str, Any]:
+def _decode(body: bytes) -> Mapping[str, Any]:
     try:
         raw = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -137,7 +137,7 @@ class EventRecorder:
         self._capacity = capacity
         self._queue: WorkQueue[Series] = WorkQueue(group=lambda series: series[0].namespace, workers=_WORKERS)
         self._waiting: dict[Series, _Waiting] = {}
-        self._stored: OrderedDict[Series, _Series] = OrderedDict()
+        self._series_by_key: OrderedDict[Series, _Series] = OrderedDict()
         self._writing = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -210,27 +210,27 @@ class EventRecorder:
 
     async def _store(self, key: Series, waiting: _Waiting) -> None:
         event = waiting.event
-        stored = self._stored.get(key)
-        if stored is not None:
-            count = stored.count + waiting.count
+        series = self._series_by_key.get(key)
+        if series is not None:
+            count = series.count + waiting.count
             body = {"series": series_block(count, waiting.last)}
             try:
-                await self._client.patch(EVENTS, event.namespace, stored.name, body)
+                await self._client.patch(EVENTS, event.namespace, series.name, body)
             except NotFound:
                 # Events expire after an hour by default.
-                del self._stored[key]
+                del self._series_by_key[key]
             else:
-                stored.count = count
-                self._stored.move_to_end(key)
+                series.count = count
+                self._series_by_key.move_to_end(key)
                 return
         body = event_body(event, waiting.name, self._instance, waiting.first)
         if waiting.count > 1:
             body["series"] = series_block(waiting.count, waiting.last)
         with suppress(AlreadyExists):
             await self._client.create(EVENTS, event.namespace, body)
-        self._stored[key] = _Series(waiting.name, waiting.count)
-        if len(self._stored) > _SERIES:
-            self._stored.popitem(last=False)
+        self._series_by_key[key] = _Series(waiting.name, waiting.count)
+        if len(self._series_by_key) > _SERIES:
+            self._series_by_key.popitem(last=False)
 
     def _give_up(self, error: KubeError) -> None:
         self._count("failed")

@@ -49,7 +49,7 @@ class KubeconfigCredentials:
         self._reload_at = 0.0
         # The files' content when they were loaded, and the result.
         self._content: tuple[bytes, ...] = ()
-        self._found: Found | None = None
+        self._kubeconfig: Found | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -65,35 +65,35 @@ class KubeconfigCredentials:
         content = self._read()
         aio_config = _package("kubernetes.aio.config")
         aio_client = _package("kubernetes.aio.client")
-        loaded = aio_client.Configuration()
+        config = aio_client.Configuration()
         try:
             self._loader = await aio_config.load_kube_config(
-                config_file=self.where, client_configuration=loaded, persist_config=False
+                config_file=self.where, client_configuration=config, persist_config=False
             )
         except Exception as error:
-            raise CredentialsError(f"{self.where}: {_said(error)}; {REMEDY}") from error
-        server = urlsplit(loaded.host)
+            raise CredentialsError(f"{self.where}: {_reason(error)}; {REMEDY}") from error
+        server = urlsplit(config.host)
         if server.scheme not in ("http", "https") or not server.hostname:
-            raise CredentialsError(f"{self.where}: server {loaded.host!r} must be an http or https URL; {REMEDY}")
-        self._take(loaded)
+            raise CredentialsError(f"{self.where}: server {config.host!r} must be an http or https URL; {REMEDY}")
+        self._take(config)
         self._content = content
-        self._found = Found(
-            server=loaded.host.rstrip("/"),
-            authority=loaded.ssl_ca_cert,
-            verify=loaded.verify_ssl,
-            server_name=loaded.tls_server_name,
-            proxy=loaded.proxy,
+        self._kubeconfig = Found(
+            server=config.host.rstrip("/"),
+            authority=config.ssl_ca_cert,
+            verify=config.verify_ssl,
+            server_name=config.tls_server_name,
+            proxy=config.proxy,
         )
-        return self._found
+        return self._kubeconfig
 
     async def reread(self) -> Found:
         """Return the files' current content; loads them only if it has changed. Raises CredentialsError.
 
         A new server, server name or proxy takes effect only in a new process.
         """
-        if self._found is None or self._read() != self._content:
+        if self._kubeconfig is None or self._read() != self._content:
             return await self.load()
-        return self._found
+        return self._kubeconfig
 
     def _read(self) -> tuple[bytes, ...]:
         try:
@@ -107,29 +107,29 @@ class KubeconfigCredentials:
         if self._certificate is not None:
             context.load_cert_chain(*self._certificate)
 
-    async def refresh(self, *, rejected: bool = False) -> bool:
+    async def refresh(self, *, is_rejected: bool = False) -> bool:
         """Load again. Raises CredentialsError and keeps the present credentials: the API server may still accept
         them.
         """
-        if not (rejected or self.due):
+        if not (is_rejected or self.due):
             return False
-        if self._runs_plugin and not rejected and not hasattr(self._loader, "exec_plugin_expiry"):
+        if self._runs_plugin and not is_rejected and not hasattr(self._loader, "exec_plugin_expiry"):
             # By the exec plugin contract, a plugin that gives no expiry is run again only after its credentials are
             # rejected.
             self._reload_at = float("inf")
             return False
-        if rejected:
+        if is_rejected:
             vars(self._loader).pop("exec_plugin_expiry", None)
-        loaded = _package("kubernetes.aio.client").Configuration()
+        config = _package("kubernetes.aio.client").Configuration()
         before = self._headers, self._certificate
         try:
-            await self._loader.load_and_set(loaded)
-            self._take(loaded)
+            await self._loader.load_and_set(config)
+            self._take(config)
             if self._context is not None:
                 self.load_client_cert(self._context)
         except Exception as error:
             self._reload_at = self._clock.monotonic() + RELOAD_AFTER_S
-            raise CredentialsError(f"{self.where}: {_said(error)}; {REMEDY}") from error
+            raise CredentialsError(f"{self.where}: {_reason(error)}; {REMEDY}") from error
         return before != (self._headers, self._certificate)
 
     @property
@@ -137,10 +137,10 @@ class KubeconfigCredentials:
         # The package's own refresh_token() tests the same attribute.
         return "exec" in (self._loader._user or ())
 
-    def _take(self, loaded: Any) -> None:
-        token = loaded.api_key.get("BearerToken", "").strip()
-        self._certificate = (loaded.cert_file, loaded.key_file) if loaded.cert_file else None
-        if not token and not self._certificate and loaded.host.startswith("https:"):
+    def _take(self, config: Any) -> None:
+        token = config.api_key.get("BearerToken", "").strip()
+        self._certificate = (config.cert_file, config.key_file) if config.cert_file else None
+        if not token and not self._certificate and config.host.startswith("https:"):
             # The loader logs the failure of an exec plugin and continues unauthenticated.
             message = "gives no token and no client certificate for its current context's user"
             raise CredentialsError(f"{self.where}: {message}; {REMEDY}")
@@ -166,7 +166,7 @@ def check_files(paths: list[Path]) -> None:
             raise CredentialsError(f"{path}: is no kubeconfig: it must hold a mapping; {REMEDY}")
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     text = str(error).removeprefix("Invalid kube-config file. ").strip()
     return f"is not usable ({text or type(error).__name__})"
 

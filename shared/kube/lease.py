@@ -61,7 +61,7 @@ def new_identity(environ: Mapping[str, str] = os.environ, pid: int | None = None
     return "_".join(filter(None, (name, pod_uid, str(uuid.uuid4()))))
 
 
-def has_ended(holder: str, identity: str) -> bool:
+def is_earlier_term(holder: str, identity: str) -> bool:
     """Return whether ``holder`` is an earlier term of the container that ``identity`` leads for.
 
     Both have the same pod name and pod UID then. Terms of one process do not overlap, and neither do processes of one
@@ -76,7 +76,7 @@ def holder_of(lease: Object) -> str:
     return (lease.get("spec") or {}).get("holderIdentity") or ""
 
 
-def claimed(before: Object, identity: str, now: datetime, lease_duration: timedelta) -> dict[str, Any]:
+def spec_of_holder(before: Object, identity: str, now: datetime, lease_duration: timedelta) -> dict[str, Any]:
     """Return the spec of a Lease that ``identity`` acquires or renews, given the previous spec."""
     mine = before.get("holderIdentity") == identity
     transitions = before.get("leaseTransitions") or 0
@@ -90,7 +90,7 @@ def claimed(before: Object, identity: str, now: datetime, lease_duration: timede
     }
 
 
-def released(before: Object, now: datetime) -> dict[str, Any]:
+def spec_without_holder(before: Object, now: datetime) -> dict[str, Any]:
     """Return the spec of a Lease that its holder releases."""
     return {
         **before,
@@ -224,7 +224,7 @@ class LeaderElector:
         """Try once to acquire or renew the lease; return whether this process holds it."""
         try:
             async with asyncio.timeout(limit_s):
-                held = await self._acquire_or_renew()
+                is_held = await self._acquire_or_renew()
         except (KubeError, TimeoutError) as error:
             complaint = str(error) or "the API server did not answer in time"
             if complaint != self._last_error:
@@ -232,9 +232,9 @@ class LeaderElector:
             self._last_error = complaint
             return False
         self._last_error = ""
-        if held and self._client.metrics is not None:
+        if is_held and self._client.metrics is not None:
             self._client.metrics.lease_renewed.set(self._client.clock.now().timestamp())
-        return held
+        return is_held
 
     def _count(self, change: str) -> None:
         if self._client.metrics is not None:
@@ -266,34 +266,34 @@ class LeaderElector:
 
     def _is_free(self, holder: str) -> bool:
         """Return whether this process may acquire or renew the observed record."""
-        return holder in ("", self.identity) or has_ended(holder, self.identity) or self._runs_out_in() <= 0
+        return holder in ("", self.identity) or is_earlier_term(holder, self.identity) or self._runs_out_in() <= 0
 
     async def _create(self) -> bool:
         key = {"name": self._key.name, "namespace": self._key.namespace}
         body = {
             "metadata": {**key, **self._metadata, "ownerReferences": self._owners},
-            "spec": claimed({}, self.identity, self._client.clock.now(), self._timings.lease_duration),
+            "spec": spec_of_holder({}, self.identity, self._client.clock.now(), self._timings.lease_duration),
         }
-        started = self._client.clock.monotonic()
+        started_at = self._client.clock.monotonic()
         try:
             self._observe(await self._client.create(LEASES, self._key.namespace, body))
         except AlreadyExists:
             return False
-        self._renewed_at = started
+        self._renewed_at = started_at
         return True
 
     async def _put(self, lease: Object) -> None:
         now = self._client.clock.now()
-        spec = claimed(lease.get("spec") or {}, self.identity, now, self._timings.lease_duration)
+        spec = spec_of_holder(lease.get("spec") or {}, self.identity, now, self._timings.lease_duration)
         metadata: dict[str, Any] = dict(lease["metadata"])
-        for kind, added in self._metadata.items():
-            metadata[kind] = {**(metadata.get(kind) or {}), **added}
+        for kind, entries in self._metadata.items():
+            metadata[kind] = {**(metadata.get(kind) or {}), **entries}
         if self._owners:
             metadata["ownerReferences"] = self._owners
         body = {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **spec}}
-        started = self._client.clock.monotonic()
+        started_at = self._client.clock.monotonic()
         self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))
-        self._renewed_at = started
+        self._renewed_at = started_at
 
     async def _read_owners(self) -> None:
         """Read the Lease's owners, which the next write of the Lease sets. Leading never waits for this."""
@@ -312,7 +312,7 @@ class LeaderElector:
     async def _release(self) -> None:
         if self._lease is None or holder_of(self._lease) != self.identity:
             return
-        body = {**self._lease, "spec": released(self._lease["spec"], self._client.clock.now())}
+        body = {**self._lease, "spec": spec_without_holder(self._lease["spec"], self._client.clock.now())}
         try:
             async with asyncio.timeout(self._timings.renew_deadline.total_seconds()):
                 await self._client.update(LEASES, self._key.namespace, self._key.name, body)

@@ -90,7 +90,7 @@ class KubeMetrics:
             registry=registry,
         )
         # Several reflectors may follow one resource, and a reflector may be discarded.
-        self._followed: dict[str, WeakSet[Followed]] = {}
+        self._reflectors: dict[str, WeakSet[Followed]] = {}
 
     def _of_events_and_lease(self, registry: CollectorRegistry) -> None:
         self.events = Counter(
@@ -136,14 +136,14 @@ class KubeMetrics:
 
     def follow(self, resource: str, reflector: Followed) -> None:
         """Report a reflector's state while it exists; evaluated at each scrape."""
-        followed = self._followed.get(resource)
-        if followed is not None:
-            followed.add(reflector)
+        reflectors = self._reflectors.get(resource)
+        if reflectors is not None:
+            reflectors.add(reflector)
             return
-        followed = self._followed[resource] = WeakSet((reflector,))
-        self._objects.labels(resource).set_function(lambda: sum(len(one.store) for one in followed))
+        reflectors = self._reflectors[resource] = WeakSet((reflector,))
+        self._objects.labels(resource).set_function(lambda: sum(len(item.store) for item in reflectors))
         self._contact.labels(resource).set_function(
-            lambda: min((one.last_contact.timestamp() if one.last_contact else 0.0 for one in followed), default=0.0)
+            lambda: min((r.last_contact.timestamp() if r.last_contact else 0.0 for r in reflectors), default=0.0)
         )
         init_series(self.relists, resource=(resource,))
         init_series(self.watch_restarts, resource=(resource,), cause=("closed", "lost", "expired"))

@@ -125,20 +125,20 @@ class Reflector:
         self.store = store if store is not None else Store()
         self.synced = asyncio.Event()
         # Also set when the API server does not serve the resource: then it has no objects.
-        self.known = asyncio.Event()
+        self.contents_are_known = asyncio.Event()
         # Why there is no contact with the API server; None while there is.
         self.last_error: str | None = "not listed yet"
         self.last_contact: datetime | None = None
         # Since when contact has been uninterrupted; None without contact.
         self.connected_since: datetime | None = None
         # When contact was lost, and since when it had lasted.
-        self._lost: tuple[datetime, datetime] | None = None
+        self._contact_loss: tuple[datetime, datetime] | None = None
         # The start of contact by the monotonic clock: unaffected by adjustments of the wall clock.
         self._contact_from: float | None = None
         self._client = client
         self.on_event = on_event
         self._transform = transform
-        self._preferred = selection
+        self._configured_selection = selection
         self._fallback = fallback
         self._page_size = page_size
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
@@ -164,25 +164,25 @@ class Reflector:
                 if not self._version:
                     await self._list()
                 await self._watch()
-                self._restarted("closed")
+                self._count_restart("closed")
             except (InfrastructureError, ApiError) as error:
                 await self._recover(error)
 
     async def _list(self) -> None:
-        self.selection = self._preferred
+        self.selection = self._configured_selection
         try:
             version = await self._read()
         except FieldSelectorUnsupported as error:
             if not self._fallback:
                 raise
             log.warning("cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)})
-            self.selection = replace(self._preferred, field_selector="")
+            self.selection = replace(self._configured_selection, field_selector="")
             version = await self._read()
         self._version = version
         self._fruitless = 0
         self.last_error = None
         self.synced.set()
-        self.known.set()
+        self.contents_are_known.set()
         if self._client.metrics is not None:
             self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 
@@ -192,40 +192,40 @@ class Reflector:
         Raises FieldSelectorUnsupported if the first page is rejected for it. An interrupted list leaves newer objects
         in the store and misses deletions; the next one starts from its first page.
         """
-        seen: set[ObjectKey] = set()
+        listed_keys: set[ObjectKey] = set()
         version = ResourceVersion("")
         try:
             async with aclosing(self._client.pages(self.selection, self._page_size)) as pages:
                 async for page in pages:
-                    self._contacted()
+                    self._record_contact()
                     version = version_of(page)
                     for item in page["items"] or ():
                         key = key_of(item)
-                        if self._listed(key, item):
-                            seen.add(key)
+                        if self._store_listed(key, item):
+                            listed_keys.add(key)
         except BadRequest as error:
             if not version and self.selection.field_selector and rejects_fields(error):
                 raise FieldSelectorUnsupported(error.status) from error
             raise
-        for key in [key for key in self.store if key not in seen]:
-            self._deleted(key, None)
+        for key in [key for key in self.store if key not in listed_keys]:
+            self._drop_object(key, None)
         return version
 
-    def _listed(self, key: ObjectKey, item: dict[str, Any]) -> bool:
+    def _store_listed(self, key: ObjectKey, item: dict[str, Any]) -> bool:
         """Store an object of a list; return whether it is cached."""
         if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
             return True  # unchanged: replacing the cached copy would only create garbage
-        kept = self._transformed(key, item)
-        if kept is not None:
-            self._put(key, kept)
-        return kept is not None
+        result = self._transform_object(key, item)
+        if result is not None:
+            self._put(key, result)
+        return result is not None
 
     async def _watch(self) -> None:
         """Follow one watch to its regular end."""
-        opened = asyncio.get_running_loop().time()
+        opened_at = asyncio.get_running_loop().time()
         events = 0
         timeout_s = random.randint(*_WATCH_S)  # noqa: S311 - spreads load, guards nothing
-        watch = self._client.watch(self.selection, self._version, timeout_s, on_open=self._contacted)
+        watch = self._client.watch(self.selection, self._version, timeout_s, on_open=self._record_contact)
         try:
             async with aclosing(watch):
                 async for event in watch:
@@ -235,42 +235,42 @@ class Reflector:
                         self._fruitless = 0
                     self._take(event)
         except InfrastructureError as error:
-            if events or asyncio.get_running_loop().time() - opened < _MAX_SILENCE_S:
+            if events or asyncio.get_running_loop().time() - opened_at < _MAX_SILENCE_S:
                 raise
             # The resourceVersion may be one that etcd, restored from a backup, has not reached again: relist instead.
             self._version = ""
             raise NoResponse("nothing was received for minutes, not even a bookmark") from error
-        if not events and asyncio.get_running_loop().time() - opened < _SOON_S:
+        if not events and asyncio.get_running_loop().time() - opened_at < _SOON_S:
             raise _ClosedSoon("the watch was closed as soon as it was opened")
 
     def _take(self, event: dict[str, Any]) -> None:
-        self._contacted()
+        self._record_contact()
         item = event["object"]
         version = version_of(item)
         match event["type"]:
             case "ADDED" | "MODIFIED":
                 key = key_of(item)
-                kept = self._transformed(key, item)
-                if kept is not None:
-                    self._put(key, kept)
+                result = self._transform_object(key, item)
+                if result is not None:
+                    self._put(key, result)
                 elif key in self.store:
-                    self._deleted(key, None)
+                    self._drop_object(key, None)
             case "DELETED":
-                self._deleted(key_of(item), item)
+                self._drop_object(key_of(item), item)
         self._version = version
 
     def _put(self, key: ObjectKey, new: Object) -> None:
         uid = self.store.uid(key)
         if uid is not None and uid != uid_of(new):
             # Deleted and recreated between two lists: report it as a watch would.
-            self._deleted(key, None)
+            self._drop_object(key, None)
         old = self.store.put(key, new)
         self._report(EventType.MODIFIED if old is not None else EventType.ADDED, key, old, new)
 
-    def _deleted(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
+    def _drop_object(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
         old = self.store.drop(key)
         if old is None and last is not None:
-            old = self._transformed(key, last)
+            old = self._transform_object(key, last)
         if old is not None:
             self._report(EventType.DELETED, key, old, None)
 
@@ -279,21 +279,21 @@ class Reflector:
         if on_event is not None:
             self.callbacks.guard(Callback.ON_CHANGE, key, lambda: on_event(event, key, old, new), None)
 
-    def _transformed(self, key: ObjectKey, raw: dict[str, Any]) -> Object | None:
+    def _transform_object(self, key: ObjectKey, raw: dict[str, Any]) -> Object | None:
         transform = self._transform
         if transform is None:
             return raw
         uid, version = uid_of(raw), version_of(raw)
 
-        def checked() -> Object | None:
-            kept = transform(raw)
-            if kept is not None and (key_of(kept), uid_of(kept), version_of(kept)) != (key, uid, version):
+        def transform_checked() -> Object | None:
+            result = transform(raw)
+            if result is not None and (key_of(result), uid_of(result), version_of(result)) != (key, uid, version):
                 raise ValueError("the transform must keep namespace, name, uid and resourceVersion of the metadata")
-            return kept
+            return result
 
-        return self.callbacks.guard(Callback.TRANSFORM, key, checked, None)
+        return self.callbacks.guard(Callback.TRANSFORM, key, transform_checked, None)
 
-    def _contacted(self) -> None:
+    def _record_contact(self) -> None:
         now = self._client.clock.now()
         if self.connected_since is None:
             before = self._resumed_contact(now)
@@ -312,12 +312,12 @@ class Reflector:
 
     def _resumed_contact(self, now: datetime) -> datetime | None:
         """Return the start of contact before a short disconnect; None if it was not short."""
-        if self._lost is None or self.last_contact is None:
+        if self._contact_loss is None or self.last_contact is None:
             return None
-        lost, since = self._lost
+        lost_at, since = self._contact_loss
         # A connection that was silent for longer than the bookmark interval may have hung all that time.
-        was_alive = (lost - self.last_contact).total_seconds() < _MAX_SILENCE_S
-        return since if was_alive and now - lost < _SHORT_DISCONNECT else None
+        was_alive = (lost_at - self.last_contact).total_seconds() < _MAX_SILENCE_S
+        return since if was_alive and now - lost_at < _SHORT_DISCONNECT else None
 
     async def _recover(self, error: InfrastructureError | ApiError) -> None:
         """Log and report the error if it is new, decide between resume and relist, and wait for the backoff."""
@@ -327,24 +327,24 @@ class Reflector:
             self._version = ""
         if error.code == 404:
             # In any form: a path that is not served is answered in plain text.
-            self.known.set()
+            self.contents_are_known.set()
         if isinstance(error, Expired):
             # Not a failure: the API server compacts its history after some minutes.
-            self._restarted("expired")
+            self._count_restart("expired")
             log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
         else:
-            self._restarted("lost")
+            self._count_restart("lost")
             if self.connected_since is not None:
-                self._lost = (self._client.clock.now(), self.connected_since)
+                self._contact_loss = (self._client.clock.now(), self.connected_since)
             self.connected_since = None
             problem = describe_error(self.selection, error)
             if problem != self.last_error:
                 log.warning("watch interrupted", extra={"selection": str(self.selection), "problem": problem})
             self.last_error = problem
-        asked = error.retry_after if isinstance(error, InfrastructureError) else None
-        await asyncio.sleep(self._backoff.next_delay(asked).total_seconds())
+        retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
+        await asyncio.sleep(self._backoff.next_delay(retry_after).total_seconds())
 
-    def _restarted(self, cause: str) -> None:
+    def _count_restart(self, cause: str) -> None:
         if self._client.metrics is not None:
             self._client.metrics.watch_restarts.labels(self.selection.resource.plural, cause).inc()
 

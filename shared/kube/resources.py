@@ -46,10 +46,10 @@ class Resource:
         """
         path = self.prefix
         if namespace and self.namespaced:
-            path += f"/namespaces/{quoted(namespace)}"
+            path += f"/namespaces/{quote_part(namespace)}"
         path += f"/{self.plural}"
         if name:
-            path += f"/{quoted(name)}"
+            path += f"/{quote_part(name)}"
         if subresource:
             path += f"/{subresource}"
         return path
@@ -58,7 +58,7 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-def quoted(part: str) -> str:
+def quote_part(part: str) -> str:
     """Return the text as one part of a URL path."""
     return part if _PLAIN.fullmatch(part) else quote(part, safe="").replace(".", "%2E")
 

@@ -29,18 +29,18 @@ class Store(Mapping[ObjectKey, Object]):
 
     def version(self, key: ObjectKey) -> ResourceVersion | None:
         """Return the resourceVersion of an object; None if it is not cached."""
-        found = self._objects.get(key)
-        return version_of(found) if found is not None else None
+        cached_object = self._objects.get(key)
+        return version_of(cached_object) if cached_object is not None else None
 
     def uid(self, key: ObjectKey) -> ObjectUID | None:
         """Return the UID of an object; None if it is not cached."""
-        found = self._objects.get(key)
-        return uid_of(found) if found is not None else None
+        cached_object = self._objects.get(key)
+        return uid_of(cached_object) if cached_object is not None else None
 
-    def put(self, key: ObjectKey, seen: Object) -> Object | None:
+    def put(self, key: ObjectKey, new: Object) -> Object | None:
         """Store an object; return the previous one. Only for the reflector."""
         before = self._objects.get(key)
-        self._objects[key] = seen
+        self._objects[key] = new
         return before
 
     def drop(self, key: ObjectKey) -> Object | None:

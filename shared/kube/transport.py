@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request. ``separate_pool``: uses the separate session; ``fenced``: not sent while read-only."""
+    """An HTTP request. ``separate_pool``: uses the separate session; ``is_fenced``: not sent while read-only."""
 
     method: str
     path: str
@@ -61,7 +61,7 @@ class Request:
     body: bytes | None = None
     content_type: str = ""
     separate_pool: bool = False
-    fenced: bool = False
+    is_fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Transport:
         # TLS shutdown runs in the background; an event loop that ends before it leaks the sockets.
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
-                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
+                while any(new_socket.fileno() >= 0 for new_socket in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
                     await asyncio.sleep(0.005)
 
     async def send(self, request: Request) -> Answer:
@@ -142,7 +142,7 @@ class Transport:
             if not await self._reload_authorities():
                 raise
             answer = await self._exchange(request)
-        if answer.code == 401 and await self._renew(rejected=used):
+        if answer.code == 401 and await self._renew(rejected_headers=used):
             answer = await self._exchange(request)
         return answer
 
@@ -161,12 +161,12 @@ class Transport:
             total=total_s, sock_connect=self._options.connect_timeout_s, sock_read=silence_s
         )
         try:
-            async with await self._sent(
+            async with await self._send(
                 Request("GET", path, accept, separate_pool=True), timeout=timeout
             ) as response:
                 if response.status != 200:
                     if response.status == 401:
-                        await self._renew(rejected=used)
+                        await self._renew(rejected_headers=used)
                     raise from_response(response.status, response.headers, await response.read())
                 yield b""
                 async for chunk in response.content.iter_any():
@@ -181,7 +181,7 @@ class Transport:
 
     async def _exchange(self, request: Request) -> Answer:
         try:
-            async with await self._sent(request) as response:
+            async with await self._send(request) as response:
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise map_error(error) from error
@@ -194,11 +194,11 @@ class Transport:
         """Send fenced requests again."""
         self.read_only = False
 
-    async def _sent(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
+    async def _send(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
         session = self._apart if request.separate_pool else self._session
         if session is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
-        if self.read_only and request.fenced:
+        if self.read_only and request.is_fenced:
             raise ConnectionFailed("not sent: this process no longer leads")
         accept, content_type = request.accept, request.content_type
         headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
@@ -236,22 +236,22 @@ class Transport:
         used = trust.context
         async with self._renewal:
             try:
-                changed = await trust.load()
+                has_changed = await trust.load()
             except CredentialsError as error:
                 log.warning("certificate authorities cannot be reloaded", extra={"error": str(error)})
                 return False
-            if changed:
+            if has_changed:
                 log.info("the certificate authorities of the API server have changed")
             return trust.context is not used
 
-    async def _renew(self, *, rejected: Mapping[str, str] | None = None) -> bool:
+    async def _renew(self, *, rejected_headers: Mapping[str, str] | None = None) -> bool:
         """Reload rotated credentials and CAs; return whether the headers differ from those just used.
 
-        ``rejected``: the headers that the API server has answered with 401.
+        ``rejected_headers``: those that the API server has answered with 401.
         """
         credentials = self._access.credentials
-        used = rejected if rejected is not None else credentials.headers
-        if rejected is None:
+        used = rejected_headers if rejected_headers is not None else credentials.headers
+        if rejected_headers is None:
             await self._reload_authorities()
         async with self._renewal:
             if credentials.headers is not used:
@@ -259,24 +259,24 @@ class Transport:
                 self._headers.clear()
                 return True
             now = asyncio.get_running_loop().time()
-            if rejected is not None and now < self._renewed_at + _REREAD_EVERY_S:
+            if rejected_headers is not None and now < self._renewed_at + _REREAD_EVERY_S:
                 return False
-            self._renewed_at = now if rejected is not None else self._renewed_at
+            self._renewed_at = now if rejected_headers is not None else self._renewed_at
             try:
-                changed = await credentials.refresh(rejected=rejected is not None)
+                has_changed = await credentials.refresh(is_rejected=rejected_headers is not None)
             except CredentialsError as error:
                 # The present ones may still be valid; if not, the API server answers 401.
                 log.warning("credentials cannot be reloaded", extra={"error": str(error)})
                 return False
-            if changed:
+            if has_changed:
                 self._headers.clear()
-            return changed
+            return has_changed
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = address
-        made = socket.socket(family, kind, protocol)
-        self._sockets.add(made)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        new_socket = socket.socket(family, kind, protocol)
+        self._sockets.add(new_socket)
+        new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # Linux only; elsewhere the system's own, longer defaults apply.
         for option, value in (
             ("TCP_KEEPIDLE", _PROBE_AFTER_S),
@@ -285,8 +285,8 @@ class Transport:
             ("TCP_USER_TIMEOUT", 1000 * (_PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S)),
         ):
             if hasattr(socket, option):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        return made
+                new_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        return new_socket
 
 
 async def _no_automatic_retry(
@@ -324,9 +324,9 @@ def map_error(error: Exception) -> InfrastructureError:
 def parse_json(body: bytes) -> dict[str, Any]:
     """Return the object in a response or in a line of it. Raises NoResponse if it is not a JSON object."""
     try:
-        found = orjson.loads(body)
+        content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise NoResponse("the answer is not JSON; is something between here and the API server?") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise NoResponse("the answer is no JSON object; is something between here and the API server?")
-    return found
+    return content

@@ -56,8 +56,8 @@ class Trust:
             context = new_ssl_context(authorities)
             self._prepare(context)
         except (OSError, ssl.SSLError) as error:
-            what = "holds no usable certificate authority or client certificate"
-            raise CredentialsError(f"{what} ({error})") from error
+            problem = "holds no usable certificate authority or client certificate"
+            raise CredentialsError(f"{problem} ({error})") from error
         self._context, self._built_from = context, authorities
         return True
 

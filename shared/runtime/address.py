@@ -17,10 +17,10 @@ class ListenAddress:
 def parse_listen(text: str) -> ListenAddress:
     """Parse ``HOST:PORT``, ``:PORT`` or ``[IPV6]:PORT``. Raises ValueError with the accepted forms."""
     host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
+    has_brackets = host.startswith("[") and host.endswith("]")
+    if has_brackets:
         host = host[1:-1]
-    if not colon or (":" in host) != bracketed or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+    if not colon or (":" in host) != has_brackets or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError(
             f"{text!r} must be HOST:PORT, such as 127.0.0.1:8080, [::1]:8080 or :8080 for all interfaces"
         )

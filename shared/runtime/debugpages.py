@@ -11,21 +11,19 @@ must be fast and bounded, because it runs in the event loop, between binds.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import HttpServer, ServerLimits
+from shared.runtime.http_server import PlainServer
 
 log = logging.getLogger(__name__)
 
 PREFIX = "/debug"
 # More than an operator reads, less than would delay a bind: encoding 1 MiB takes about 2 ms.
 MAX_BYTES = 1024 * 1024
-_LIMITS: Final = ServerLimits(connections=16, handshakes=16)
-_FINISH_S: Final = 1.0
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 
 
@@ -43,7 +41,7 @@ class DebugServer:
 
     def __init__(self, listen: ListenAddress) -> None:
         self._pages: dict[str, DebugPage] = {}
-        self._server = HttpServer(self._answer, _LIMITS)
+        self._server = PlainServer(self._answer)
         self.address = listen
 
     def add(self, *pages: DebugPage) -> None:
@@ -62,16 +60,16 @@ class DebugServer:
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        await self._server.stop(_FINISH_S)
+        await self._server.stop()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         words = request.path.removeprefix(PREFIX).strip("/").split("/")
         if words == [""]:
             return _answer(200, self._index())
         for page in self._pages.values():
-            found = match(page.path, words)
-            if found is not None:
-                return _page(page, found, request.path)
+            arguments = match(page.path, words)
+            if arguments is not None:
+                return _page(page, arguments, request.path)
         return _answer(404, {"error": f"there is no page {request.path}", "pages": self._index()["pages"]})
 
     def _index(self) -> dict[str, Any]:
@@ -83,20 +81,20 @@ def match(path: str, words: list[str]) -> list[str] | None:
     parts = path.split("/")
     if len(parts) != len(words):
         return None
-    found = []
+    arguments = []
     for part, word in zip(parts, words, strict=True):
         if part.startswith("{") and word:
-            found.append(word)
+            arguments.append(word)
         elif part != word:
             return None
-    return found
+    return arguments
 
 
-def _page(page: DebugPage, found: list[str], path: str) -> web.Response:
+def _page(page: DebugPage, arguments: list[str], path: str) -> web.Response:
     try:
-        content = page.content(*found)
+        content = page.content(*arguments)
         if content is None:
-            return _answer(404, {"error": f"nothing is known of {'/'.join(found) or path}", "page": page.about})
+            return _answer(404, {"error": f"nothing is known of {'/'.join(arguments) or path}", "page": page.about})
         body = orjson.dumps(content, default=str, option=_OPTIONS)
     except Exception as error:
         # A plugin's page may raise: that must not affect the process, and the caller receives the error.

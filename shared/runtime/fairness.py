@@ -17,10 +17,10 @@ def peer_of(address: str) -> str:
     """Return the peer of a network address: an IPv4 address, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
-    parsed = ipaddress.IPv6Address(address.partition("%")[0])
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Network((parsed, 64), strict=False))
+    ip = ipaddress.IPv6Address(address.partition("%")[0])
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.IPv6Network((ip, 64), strict=False))
 
 
 class FairPool(Generic[T]):
@@ -42,17 +42,17 @@ class FairPool(Generic[T]):
         Returns the displaced items, possibly including ``item``. They have been removed from the pool.
         """
         items = self._items.setdefault(peer, {})
-        added = weight - items.get(item, 0)
+        increase = weight - items.get(item, 0)
         items[item] = weight
-        self._weights[peer] = self._weights.get(peer, 0) + added
-        self.total += added
-        displaced = []
+        self._weights[peer] = self._weights.get(peer, 0) + increase
+        self.total += increase
+        surplus = []
         while self.total > self._size:
             largest = max(self._weights, key=self._weights.__getitem__)
             victim = self._victim(self._items[largest])
             self.drop(largest, victim)
-            displaced.append(victim)
-        return displaced
+            surplus.append(victim)
+        return surplus
 
     def drop(self, peer: str, item: T) -> None:
         """Remove an item, if present."""

@@ -1,4 +1,4 @@
-"""aiohttp's HTTP server with bounded connections.
+"""aiohttp's HTTP server with bounded connections; the only module that uses its internals.
 
 aiohttp reads and writes HTTP. This module decides which connections exist: how many, for how long, and which one is
 closed when there are too many. Every limit applies per listener, and is shared fairly between peer addresses:
@@ -13,6 +13,9 @@ request that was answered before its body arrived is not complete: such connecti
 request is complete, the peer with the most connections loses the one that has been idle for the longest time, or its
 newest one if all are busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not read, and
 it must read within ``write_s``. No response names the software. Decision 140.
+
+That is ``HttpServer``, for reviews. ``PlainServer`` serves probes and debug pages: it only bounds the number of
+connections, so that they cannot use up the process's file descriptors.
 """
 
 import asyncio
@@ -49,6 +52,9 @@ _HEADERS: Final = 64
 _ACCEPTS: Final = 64
 # In place of aiohttp's own header, which names versions.
 _SERVER: Final = "bowline"
+# Connections of a plain server.
+_PLAIN_CONNECTIONS: Final = 256
+_PLAIN_FINISH_S: Final = 1.0
 # Delay before accepting again if no file descriptor was free.
 _ACCEPT_RETRY_S: Final = 0.1
 
@@ -97,13 +103,13 @@ class WaitGroup:
 class Connection(web.RequestHandler):
     """A connection after its handshake. ``peer``: its address; ``is_busy``: a request is being handled."""
 
-    __slots__ = ("_raw", "_server", "_unread", "_unused", "is_busy", "peer")
+    __slots__ = ("_first_request_timer", "_raw", "_server", "_write_timer", "is_busy", "peer")
 
     def __init__(self, server: "HttpServer", **arguments: Any) -> None:
         super().__init__(server.manager, loop=asyncio.get_running_loop(), **arguments)
         self._server = server
-        self._unused: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
+        self._first_request_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._raw: asyncio.Transport | None = None
         self.peer = ""
         self.is_busy = False
@@ -116,42 +122,48 @@ class Connection(web.RequestHandler):
         peer = transport.get_extra_info("peername")
         self.peer = peer_of(str(peer[0])) if peer else ""
         self._raw.set_write_buffer_limits(_WRITE_BUFFER)
-        self._unused = self._loop.call_later(self._server.limits.first_request_s, self.abort)
+        self._first_request_timer = self._loop.call_later(self._server.limits.first_request_s, self.abort)
         admits = self._server.admits
         is_admitted = admits is None or admits(transport.get_extra_info("peercert") or {})
-        self._server.established(self, is_admitted=is_admitted)
+        self._server.register(self, is_admitted=is_admitted)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release the connection's place."""
-        self.used()
-        if self._unread is not None:
-            self._unread.cancel()
+        self.record_request()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
         self._raw = None
-        self._server.closed(self)
+        self._server.unregister(self)
         super().connection_lost(exc)
 
-    def used(self) -> None:
+    def record_request(self) -> None:
         """Record that a request has arrived."""
-        if self._unused is not None:
-            self._unused.cancel()
-            self._unused = None
-            self._server.unused.done()
+        if self._first_request_timer is not None:
+            self._first_request_timer.cancel()
+            self._first_request_timer = None
+            self._server.before_first_request.done()
 
-    def received(self) -> None:
+    def record_complete_request(self) -> None:
         """Record that the present request is complete."""
         self._server.request_received(self)
 
     def pause_writing(self) -> None:
         """Wait for the peer to read, for at most ``write_s``."""
         super().pause_writing()
-        self._unread = self._loop.call_later(self._server.limits.write_s, self.abort)
+        self._write_timer = self._loop.call_later(self._server.limits.write_s, self.abort)
 
     def resume_writing(self) -> None:
         """Continue: the peer has read."""
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    async def send_continue(self, request: web.BaseRequest) -> None:
+        """Ask for the body of a request whose caller waits for that."""
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # it is not part of the response
 
     def abort(self) -> None:
         """Close the connection without waiting for the peer."""
@@ -180,23 +192,23 @@ class Connection(web.RequestHandler):
 class HttpServer:
     """Serves a handler on one address. ``context`` makes it HTTPS.
 
-    ``unused``: connections without a request so far.
+    ``before_first_request``: connections without a request so far.
     """
 
     def __init__(
-        self, handler: Handler, limits: ServerLimits, on_error: OnError | None = None, admits: Admits | None = None
+        self, handler: Handler, limits: ServerLimits, on_error: OnError, admits: Admits | None = None
     ) -> None:
         self.limits = limits
         self.admits = admits
-        self.on_error: OnError = on_error or _ignore
-        self.unused = WaitGroup()
+        self.on_error = on_error
+        self.before_first_request = WaitGroup()
         self._handler = handler
         self._requests = WaitGroup()  # without a complete response
         self._open = WaitGroup()  # connections, including those being closed
         self._context: ssl.SSLContext | None = None
         self._sockets: list[socket.socket] = []
         self._handshakes: FairPool[asyncio.Task[None]] = FairPool(limits.handshakes)
-        self._connections: FairPool[Connection] = FairPool(limits.connections, _displaced)
+        self._connections: FairPool[Connection] = FairPool(limits.connections, _victim)
         # Connections without a complete request, in the order in which the wait for it began.
         self._incomplete: dict[Connection, None] = {}
         # A handler waits only for its request's body, which cannot arrive after the connection is lost.
@@ -210,9 +222,9 @@ class HttpServer:
     async def listen(self, address: ListenAddress, context: ssl.SSLContext | None = None) -> int:
         """Accept connections; returns the port. Raises OSError if the address cannot be used."""
         self._context = context
-        self._sockets = await _bound(address)
-        for one in self._sockets:
-            self._accept_from(one)
+        self._sockets = await _bind(address)
+        for listener in self._sockets:
+            self._accept_from(listener)
         port: int = self._sockets[0].getsockname()[1]
         return port
 
@@ -222,10 +234,10 @@ class HttpServer:
         A peer that has connected before gets ``linger_s`` for its first request: it is about to send it.
         """
         sockets, self._sockets = self._sockets, []
-        for one in sockets:
-            self._accept(one)  # closing the listener would reset the pending ones
-            asyncio.get_running_loop().remove_reader(one)
-            one.close()
+        for listener in sockets:
+            self._accept(listener)  # closing the listener would reset the pending ones
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(finish_s):
                 await self._first_requests()
@@ -247,14 +259,14 @@ class HttpServer:
             async with asyncio.timeout(self.limits.linger_s):
                 if handshakes := self._handshakes.items():
                     await asyncio.wait(handshakes)
-                await self.unused.wait()
+                await self.before_first_request.wait()
 
     # --- called by connections ---
 
-    def established(self, connection: Connection, *, is_admitted: bool) -> None:
+    def register(self, connection: Connection, *, is_admitted: bool) -> None:
         """Register a connection, and abort those that it displaces; one not admitted takes no place."""
         self._open.add()
-        self.unused.add()
+        self.before_first_request.add()
         if not is_admitted:
             connection.abort()
             return
@@ -263,11 +275,11 @@ class HttpServer:
             self._release(oldest)
             oldest.abort()
         self._incomplete[connection] = None
-        for displaced in self._connections.put(connection.peer, connection):
-            self._release(displaced)
-            displaced.abort()
+        for victim in self._connections.put(connection.peer, connection):
+            self._release(victim)
+            victim.abort()
 
-    def closed(self, connection: Connection) -> None:
+    def unregister(self, connection: Connection) -> None:
         """Release the connection's place."""
         self._release(connection)
         self._open.done()
@@ -281,8 +293,8 @@ class HttpServer:
         self._incomplete.pop(connection, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = cast("Connection", request.protocol)
-        connection.used()
+        connection = connection_of(request)
+        connection.record_request()
         connection.is_busy = True
         self._incomplete.pop(connection, None)
         if not request.content.is_eof():
@@ -301,39 +313,39 @@ class HttpServer:
 
     # --- accepting ---
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         """Accept pending connections. Accepting is cheap; limits are applied to the accepted connection."""
         for _ in range(_ACCEPTS):
             try:
-                accepted, address = listening.accept()
+                peer_socket, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # there is no free file descriptor
                 log.warning("a connection could not be accepted", extra={"error": str(error)})
                 loop = asyncio.get_running_loop()
-                loop.remove_reader(listening)
-                loop.call_later(_ACCEPT_RETRY_S, self._accept_from, listening)
+                loop.remove_reader(listener)
+                loop.call_later(_ACCEPT_RETRY_S, self._accept_from, listener)
                 return
-            accepted.setblocking(False)
-            self._begin(accepted, peer_of(str(address[0])))
+            peer_socket.setblocking(False)
+            self._begin(peer_socket, peer_of(str(address[0])))
 
-    def _accept_from(self, listening: socket.socket) -> None:
-        if listening in self._sockets:
-            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+    def _accept_from(self, listener: socket.socket) -> None:
+        if listener in self._sockets:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
-    def _begin(self, accepted: socket.socket, peer: str) -> None:
-        task = asyncio.create_task(self._shake_hands(accepted), name="handshake")
+    def _begin(self, peer_socket: socket.socket, peer: str) -> None:
+        task = asyncio.create_task(self._shake_hands(peer_socket), name="handshake")
 
-        def ended(_: asyncio.Task[None]) -> None:
+        def on_end(_: asyncio.Task[None]) -> None:
             self._handshakes.drop(peer, task)
             if task.cancelled() or task.exception() is not None:
-                accepted.close()
+                peer_socket.close()
 
-        task.add_done_callback(ended)
-        for one in self._handshakes.put(peer, task):
-            one.cancel()
+        task.add_done_callback(on_end)
+        for surplus_task in self._handshakes.put(peer, task):
+            surplus_task.cancel()
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _shake_hands(self, peer_socket: socket.socket) -> None:
         limits = self.limits
         times: dict[str, float] = {}
         if self._context is not None:
@@ -341,9 +353,9 @@ class HttpServer:
         # A peer that disconnects, is too slow or has no acceptable certificate is not logged.
         with contextlib.suppress(OSError):
             loop = asyncio.get_running_loop()
-            await loop.connect_accepted_socket(self._connection, accepted, ssl=self._context, **times)
+            await loop.connect_accepted_socket(self._connection, peer_socket, ssl=self._context, **times)
             return
-        accepted.close()
+        peer_socket.close()
 
     def _connection(self) -> Connection:
         return Connection(
@@ -359,38 +371,65 @@ class HttpServer:
         )
 
 
-def _displaced(connections: Iterable[Connection]) -> Connection:
+class PlainServer(web.Server):
+    """aiohttp's own server. At most ``_PLAIN_CONNECTIONS``: a new connection displaces the oldest, of any peer."""
+
+    def __init__(self, handler: Handler) -> None:
+        super().__init__(handler, access_log=None)
+        self._runner = web.ServerRunner(self, shutdown_timeout=_PLAIN_FINISH_S)
+
+    async def listen(self, address: ListenAddress) -> int:
+        """Accept connections; returns the port. Raises OSError if the address cannot be used."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, address.host or None, address.port).start()
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def stop(self) -> None:
+        """Close the listener, wait a second for requests in flight, then close all connections."""
+        await self._runner.cleanup()
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Register a connection, and abort those that it displaces."""
+        super().connection_made(handler, transport)
+        for displaced in self.connections[:-_PLAIN_CONNECTIONS]:
+            if displaced.transport is not None:
+                displaced.transport.abort()
+
+
+def connection_of(request: web.BaseRequest) -> Connection:
+    """Return the connection of a request that an ``HttpServer`` handles."""
+    return cast("Connection", request.protocol)
+
+
+def _victim(connections: Iterable[Connection]) -> Connection:
     """Return the connection that has been idle for the longest time; if all are busy, the newest."""
     candidates = list(connections)
     return next((connection for connection in candidates if not connection.is_busy), candidates[-1])
 
 
-async def _bound(address: ListenAddress) -> list[socket.socket]:
+async def _bind(address: ListenAddress) -> list[socket.socket]:
     """Return a listening socket per address of the host; for all interfaces one socket serves both IP families."""
     if not address.host:
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        return [_listening(family, ("", address.port), dualstack=both)]
+        dualstack = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dualstack else socket.AF_INET
+        return [_create_listener(family, ("", address.port), dualstack=dualstack)]
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
-        for family, _, _, _, target in dict.fromkeys(found):
-            sockets.append(_listening(family, target, dualstack=False))
+        for family, _, _, _, target in dict.fromkeys(addresses):
+            sockets.append(_create_listener(family, target, dualstack=False))
     except OSError:
-        for one in sockets:
-            one.close()
+        for listener in sockets:
+            listener.close()
         raise
     return sockets
 
 
-def _listening(family: int, target: Any, *, dualstack: bool) -> socket.socket:
-    listening = socket.create_server(target[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dualstack)
+def _create_listener(family: int, target: Any, *, dualstack: bool) -> socket.socket:
+    listener = socket.create_server(target[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dualstack)
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        listening.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)  # accepted connections inherit it
-    listening.setblocking(False)
-    return listening
-
-
-def _ignore(status: int, error: BaseException | None) -> None:
-    """Default for servers whose errors are not counted."""
+        listener.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)  # accepted connections inherit it
+    listener.setblocking(False)
+    return listener

@@ -74,9 +74,9 @@ def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
 
     Libraries use message templates; then ``text`` is the formatted message, and the message is the template.
     """
-    own = {key: _bounded(value) for key, value in record.__dict__.items() if key not in _RECORD}
+    extra = {key: _truncate(value) for key, value in record.__dict__.items() if key not in _RECORD}
     text = {"text": record.getMessage()} if record.args else _NOTHING
-    return {**_scope.get(), **text, **own}
+    return {**_scope.get(), **text, **extra}
 
 
 class _JsonFormatter(logging.Formatter):
@@ -100,7 +100,7 @@ class _JsonFormatter(logging.Formatter):
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {key}={_shown(value)}" for key, value in fields_of(record).items())
+        fields = "".join(f" {key}={_text(value)}" for key, value in fields_of(record).items())
         line = printable(f"{_time(record)} {record.levelname:<7} {record.msg}{fields}")
         if not record.exc_info:
             return line
@@ -108,7 +108,7 @@ class _TextFormatter(logging.Formatter):
         return "\n".join([line, *map(printable, traceback.split("\n"))])
 
 
-def _bounded(value: Any) -> Any:
+def _truncate(value: Any) -> Any:
     """Return a field's value, truncated: callers control some of them, and log storage is not free."""
     if isinstance(value, str) and len(value) > MAX_FIELD:
         return f"{value[:MAX_FIELD]}... ({len(value)} characters)"
@@ -119,6 +119,6 @@ def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     text = str(value)
     return text if text and not any(c.isspace() or c in '"=' for c in text) else orjson.dumps(text).decode()

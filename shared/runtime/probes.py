@@ -14,18 +14,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import HttpServer, ServerLimits
+from shared.runtime.http_server import PlainServer
 
 log = logging.getLogger(__name__)
 
 # Returns the not-ready reason as a sentence; None if ready.
 Check = Callable[[], str | None]
-# For kubelets, scrapers and an operator; a peer that opens more loses its own connections.
-_LIMITS: Final = ServerLimits(connections=64, handshakes=64)
-_FINISH_S: Final = 1.0
 # Pause after an encoding of the metrics, as a multiple of its duration.
 _PACE: Final = 9
-_Wanted = tuple[Callable[[Any], bytes], tuple[str, ...]]
+_RequestKey = tuple[Callable[[Any], bytes], tuple[str, ...]]
 
 
 class ProbeServer:
@@ -34,7 +31,7 @@ class ProbeServer:
     def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
         self._exposition = _Exposition(registry)
         self._checks = checks
-        self._server = HttpServer(self._answer, _LIMITS)
+        self._server = PlainServer(self._answer)
         self.address = listen
 
     async def start(self) -> None:
@@ -45,7 +42,7 @@ class ProbeServer:
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        await self._server.stop(_FINISH_S)
+        await self._server.stop()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
@@ -75,7 +72,7 @@ class _Exposition:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._waiting: dict[_Wanted, asyncio.Task[bytes]] = {}
+        self._waiting: dict[_RequestKey, asyncio.Task[bytes]] = {}
         self._pace = asyncio.Lock()
         self._not_before = 0.0
 
@@ -83,21 +80,21 @@ class _Exposition:
         """Return the requested metrics, as of the time of their encoding."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         names = tuple(sorted(set(request.query.getall("name[]", []))))
-        wanted = (encode, names)
-        if wanted not in self._waiting:
-            self._waiting[wanted] = asyncio.create_task(self._encoded(wanted), name="metrics")
-        body = await asyncio.shield(self._waiting[wanted])
+        request_key = (encode, names)
+        if request_key not in self._waiting:
+            self._waiting[request_key] = asyncio.create_task(self._encode(request_key), name="metrics")
+        body = await asyncio.shield(self._waiting[request_key])
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    async def _encoded(self, wanted: _Wanted) -> bytes:
+    async def _encode(self, request_key: _RequestKey) -> bytes:
         loop = asyncio.get_running_loop()
         async with self._pace:
             await asyncio.sleep(max(0.0, self._not_before - loop.time()))
             # A request that arrives from here on needs a newer text.
-            del self._waiting[wanted]
-            encode, names = wanted
-            began = loop.time()
+            del self._waiting[request_key]
+            encode, names = request_key
+            began_at = loop.time()
             body = encode(self._registry.restricted_registry(names) if names else self._registry)
-            ended = loop.time()
-            self._not_before = ended + _PACE * (ended - began)
+            ended_at = loop.time()
+            self._not_before = ended_at + _PACE * (ended_at - began_at)
             return body

@@ -26,12 +26,12 @@ class SharedReads(Generic[K, V]):
     async def get(self, key: K, read: Callable[[], Awaitable[V]]) -> V:
         """Return the result of the key's current read; starts one if there is none. Raises the read's error."""
         self._expire()
-        found = self._reads.get(key)
-        if found is None:
+        entry = self._reads.get(key)
+        if entry is None:
             task: asyncio.Task[V] = asyncio.ensure_future(_as_coroutine(read))
-            found = self._reads[key] = (self._now(), task)
-            task.add_done_callback(lambda done: self._drop_failed(key, done))
-        return await asyncio.shield(found[1])
+            entry = self._reads[key] = (self._now(), task)
+            task.add_done_callback(lambda read_task: self._drop_failed(key, read_task))
+        return await asyncio.shield(entry[1])
 
     def clear(self) -> None:
         """Drop all results; reads in progress still return to their callers."""
@@ -42,10 +42,10 @@ class SharedReads(Generic[K, V]):
         for key in [key for key, (at, task) in self._reads.items() if at <= oldest and task.done()]:
             del self._reads[key]
 
-    def _drop_failed(self, key: K, done: "asyncio.Task[Any]") -> None:
-        if done.cancelled() or done.exception() is not None:
-            found = self._reads.get(key)
-            if found is not None and found[1] is done:
+    def _drop_failed(self, key: K, read_task: "asyncio.Task[Any]") -> None:
+        if read_task.cancelled() or read_task.exception() is not None:
+            entry = self._reads.get(key)
+            if entry is not None and entry[1] is read_task:
                 del self._reads[key]
 
 

@@ -76,10 +76,10 @@ class RootTasks:
 
     def start(self, name: str, task: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a root task. If it ends before the shutdown, it stops the process."""
-        started = asyncio.get_running_loop().create_task(task, name=name)
-        self._tasks.add(started)
-        started.add_done_callback(self._ended)
-        return started
+        root_task = asyncio.get_running_loop().create_task(task, name=name)
+        self._tasks.add(root_task)
+        root_task.add_done_callback(self._on_end)
+        return root_task
 
     async def cancel(self, *tasks: asyncio.Task[None]) -> None:
         """Cancel root tasks as one step of the shutdown, and wait for their end."""
@@ -87,7 +87,7 @@ class RootTasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
@@ -162,14 +162,14 @@ async def all_done(*tasks: "asyncio.Task[Any]") -> None:
 
     A cancellation is raised after that. The tasks' results and errors are not touched.
     """
-    cancelled: asyncio.CancelledError | None = None
+    cancellation: asyncio.CancelledError | None = None
     while running := [task for task in tasks if not task.done()]:
         try:
             await asyncio.wait(running)
         except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation
 
 
 async def shield_write(call: Coroutine[Any, Any, T]) -> T:

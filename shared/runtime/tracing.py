@@ -76,8 +76,8 @@ def nanoseconds(moment: datetime) -> int:
 
 def configured_tracing(service: str, environment: Mapping[str, str] = os.environ) -> Tracing:
     """Return the tracing that the environment configures; it is off if libraries are missing, which is logged."""
-    wanted = any(environment.get(name) for name in ENDPOINTS)
-    if not wanted or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    has_endpoint = any(environment.get(name) for name in ENDPOINTS)
+    if not has_endpoint or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return Tracing()
     missing = [name for name in _NEEDED if not _is_installed(name)]
     if missing:

@@ -47,8 +47,8 @@ async def wait_failed(workers: Sequence["asyncio.Task[None]"]) -> None:
     """Wait until one of the workers fails, indefinitely if none does. A regular end is not a failure."""
     left = set(workers)
     while left:
-        ended, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-        if any(failure_of(worker) for worker in ended):
+        finished_workers, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        if any(failure_of(worker) for worker in finished_workers):
             return
     await asyncio.Event().wait()
 

@@ -160,17 +160,17 @@ class WorkQueue(Generic[K]):
         self._low: _Lane[K] = _Lane(group)
         self._low_was_last = False
         # Since when each key that is not slow has been processed, in that order.
-        self._started: dict[K, float] = {}
+        self._started_at: dict[K, float] = {}
         self._slow: set[K] = set()
         self._in_progress: Counter[Hashable] = Counter()
         # Keys that a group has completed since it was last idle or slow.
-        self._completed: Counter[Hashable] = Counter()
+        self._completions: Counter[Hashable] = Counter()
         self._slow_timer: asyncio.TimerHandle | None = None
         # Keys added while processing, and when.
         self._again: dict[K, float] = {}
-        self._delayed: dict[K, tuple[float, int]] = {}
+        self._due_times: dict[K, tuple[float, int]] = {}
         # When the hold of a key is over.
-        self._held: dict[K, float] = {}
+        self._hold_until: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
         # uvloop's handle of a call that is due immediately has no time: stored beside it.
@@ -191,7 +191,7 @@ class WorkQueue(Generic[K]):
     @property
     def processing(self) -> int:
         """The number of keys handed out and not yet done."""
-        return len(self._started) + len(self._slow)
+        return len(self._started_at) + len(self._slow)
 
     @property
     def capacity(self) -> int:
@@ -201,7 +201,7 @@ class WorkQueue(Generic[K]):
     @property
     def delayed(self) -> int:
         """The number of delayed keys."""
-        return len(self._delayed)
+        return len(self._due_times)
 
     @property
     def oldest_age(self) -> timedelta:
@@ -215,9 +215,9 @@ class WorkQueue(Generic[K]):
         now = self._now()
         # In the order in which they became ready, which is not the order in which they are handed out.
         ready = tuple((key, now - since) for key, since in islice(self._ready.items(), limit))
-        soonest = heapq.nsmallest(limit, self._delayed.items(), key=lambda item: item[1])
+        soonest = heapq.nsmallest(limit, self._due_times.items(), key=lambda item: item[1])
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
-        return QueueView(ready, tuple(islice((*self._slow, *self._started), limit)), delayed)
+        return QueueView(ready, tuple(islice((*self._slow, *self._started_at), limit)), delayed)
 
     def describe(self, key: K) -> str | None:
         """Return the state of a key as text, for debug pages; None if it is not in the queue."""
@@ -225,7 +225,7 @@ class WorkQueue(Generic[K]):
             return "processing" + (", added again meanwhile" if key in self._again else "")
         if key in self._ready:
             return f"ready since {self._now() - self._ready[key]:.3f} s"
-        delayed = self._delayed.get(key)
+        delayed = self._due_times.get(key)
         return f"due in {delayed[0] - self._now():.3f} s" if delayed is not None else None
 
     def will_run_again(self, key: K) -> bool:
@@ -236,7 +236,7 @@ class WorkQueue(Generic[K]):
         """Make the key ready; cancels its delay. Of several adds the one with normal priority counts."""
         if not self.is_open or self._delay_if_held(key):
             return
-        self._delayed.pop(key, None)
+        self._due_times.pop(key, None)
         if self._is_processing(key):
             self._again.setdefault(key, self._now())
         elif key not in self._ready:
@@ -266,21 +266,21 @@ class WorkQueue(Generic[K]):
         if not self.is_open:
             return
         due = self._now() + delay.total_seconds()
-        pending = self._delayed.get(key)
+        pending = self._due_times.get(key)
         if pending is not None and pending[0] <= due:
             return
         self._sequence += 1
-        self._delayed[key] = (due, self._sequence)
+        self._due_times[key] = (due, self._sequence)
         heapq.heappush(self._heap, (due, self._sequence, key))
-        if len(self._heap) > 2 * len(self._delayed) + _SLACK:
-            self._heap = [(at, number, waiting) for waiting, (at, number) in self._delayed.items()]
+        if len(self._heap) > 2 * len(self._due_times) + _SLACK:
+            self._heap = [(at, number, waiting) for waiting, (at, number) in self._due_times.items()]
             heapq.heapify(self._heap)
         self._set_timer()
 
     def hold(self, key: K, duration: timedelta) -> None:
         """Keep the key from being handed out for ``duration``, whatever adds it meanwhile."""
         if self.is_open:
-            self._held[key] = self._now() + duration.total_seconds()
+            self._hold_until[key] = self._now() + duration.total_seconds()
 
     async def get(self) -> K:
         """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""
@@ -306,9 +306,9 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """End the processing of a key; if it was added meanwhile, it becomes ready again."""
         self._stop(key)
-        added = self._again.pop(key, None)
-        if added is not None and self.is_open and not self._delay_if_held(key):
-            self._enqueue(self._normal, key, added)
+        added_at = self._again.pop(key, None)
+        if added_at is not None and self.is_open and not self._delay_if_held(key):
+            self._enqueue(self._normal, key, added_at)
         elif self._ready:
             # Keys that a limit has held back may be available now.
             self._wake_one()
@@ -325,8 +325,8 @@ class WorkQueue(Generic[K]):
         self._normal.clear()
         self._low.clear()
         self._again.clear()
-        self._delayed.clear()
-        self._held.clear()
+        self._due_times.clear()
+        self._hold_until.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer[1].cancel()
@@ -358,13 +358,13 @@ class WorkQueue(Generic[K]):
         """Return whether the group may have another key in progress."""
         if self._workers is None:
             return True
-        free, idle = self.capacity - self.processing, self._workers - len(self._started)
+        free, idle = self.capacity - self.processing, self._workers - len(self._started_at)
         if free <= 0 or idle <= 0:
             return False
         if self.processing < self._workers // 2:
             return True
-        own = 2 * free // self._workers + self._completed[group]
-        return self._in_progress[group] < max(1, min(own, free // 2, _SHARE * idle))
+        own_share = 2 * free // self._workers + self._completions[group]
+        return self._in_progress[group] < max(1, min(own_share, free // 2, _SHARE * idle))
 
     def _may_take_low(self, group: Hashable, share: int) -> bool:
         """Return whether the group may occupy another low-priority worker; it leaves a quarter of these free."""
@@ -373,21 +373,21 @@ class WorkQueue(Generic[K]):
 
     def _delay_if_held(self, key: K) -> bool:
         """Delay a held key until its hold is over; returns whether it is held."""
-        until = self._held.get(key)
+        until = self._hold_until.get(key)
         if until is None:
             return False
         left = timedelta(seconds=until - self._now())
         if left > timedelta():
             self.add_after(key, left)
             return True
-        del self._held[key]
+        del self._hold_until[key]
         return False
 
     def _is_processing(self, key: K) -> bool:
-        return key in self._started or key in self._slow
+        return key in self._started_at or key in self._slow
 
     def _start(self, key: K) -> None:
-        self._started[key] = self._now()
+        self._started_at[key] = self._now()
         self._in_progress[self._group(key)] += 1
         if self._workers is not None and self._slow_timer is None:
             self._slow_timer = asyncio.get_running_loop().call_later(SLOW_S, self._give_back)
@@ -396,26 +396,26 @@ class WorkQueue(Generic[K]):
         group = self._group(key)
         self._normal.done(key)
         self._low.done(key)
-        if self._started.pop(key, None) is not None:
-            self._completed[group] += 1
+        if self._started_at.pop(key, None) is not None:
+            self._completions[group] += 1
         self._slow.discard(key)
         self._in_progress[group] -= 1
         if not self._in_progress[group]:
-            del self._in_progress[group], self._completed[group]
+            del self._in_progress[group], self._completions[group]
 
     def _give_back(self) -> None:
         """Give back the workers of the keys that have become slow, and set the timer for the next one."""
         self._slow_timer = None
         now = self._now()
-        for key, since in list(self._started.items()):
+        for key, since in list(self._started_at.items()):
             if now < since + SLOW_S:
                 self._slow_timer = asyncio.get_running_loop().call_at(since + SLOW_S, self._give_back)
                 break
-            del self._started[key]
+            del self._started_at[key]
             self._slow.add(key)
             self._normal.done(key)
             self._low.done(key)
-            del self._completed[self._group(key)]
+            del self._completions[self._group(key)]
         if self._ready:
             self._wake_one()
 
@@ -436,7 +436,7 @@ class WorkQueue(Generic[K]):
 
     def _set_timer(self) -> None:
         """Schedule ``_release`` for the end of the earliest live delay."""
-        while self._heap and self._delayed.get(self._heap[0][2]) != self._heap[0][:2]:
+        while self._heap and self._due_times.get(self._heap[0][2]) != self._heap[0][:2]:
             heapq.heappop(self._heap)
         due = self._heap[0][0] if self._heap else None
         if self._timer is not None:
@@ -453,7 +453,7 @@ class WorkQueue(Generic[K]):
         now = self._now()
         while self._heap and self._heap[0][0] <= now:
             due, number, key = heapq.heappop(self._heap)
-            if self._delayed.get(key) == (due, number):
-                del self._delayed[key]
+            if self._due_times.get(key) == (due, number):
+                del self._due_times[key]
                 self.add(key, low_priority=True)
         self._set_timer()

@@ -41,8 +41,8 @@ async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
             with accounting(account), pytest.raises(ConnectionFailed, match="all 2 connections") as caught:
                 await create("queued")
             assert not caught.value.may_have_been_applied
-            assert account.api == 0
-            assert account.own < 3
+            assert account.api_s == 0
+            assert account.caller_s < 3
             gate.open()
             await asyncio.gather(*holding)
             # Both connections are idle again.

@@ -86,7 +86,7 @@ def test_a_claim_without_a_test_is_recognized(text: str, expected: list[bool]) -
 @pytest.mark.parametrize(
     ("cited", "expected"),
     [
-        pytest.param("`unit/test_house.py::test_modules_and_functions_have_bounded_sizes`", True, id="a function"),
+        pytest.param("`unit/test_house.py::test_paths_in_backticks_exist`", True, id="a function"),
         pytest.param(
             "`tests/unit/test_security_page.py::test_a_stale_name_is_recognized[a function]`", True, id="a case"
         ),

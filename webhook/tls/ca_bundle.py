@@ -82,8 +82,8 @@ class Configurations:
             if cached_object is None or not bundle_patch(cached_object, bundle):
                 continue
             configuration = await self._client.get(resource, "", name)
-            expected = await current_bundle()
-            patch = bundle_patch(configuration, expected) if expected is not None else []
+            live_bundle = await current_bundle()
+            patch = bundle_patch(configuration, live_bundle) if live_bundle is not None else []
             if patch:
                 await self._client.patch(
                     resource, "", name, patch, content_type=PatchType.JSON, field_manager=FIELD_MANAGER_CABUNDLE

@@ -116,12 +116,12 @@ class CAController:
                 return state
         # Decide on a live read: the cache may be stale.
         secret = await self._read()
-        observed = self._observation(read_secret(secret) if secret is not None else None)
+        observation = self._observation(read_secret(secret) if secret is not None else None)
         now = self._clock.now()
-        step = rotate(observed, now, self._lifetimes)
+        step = rotate(observation, now, self._lifetimes)
         if step.action is None:
-            return observed.secret or CaState(None)
-        state_after = after(step.action, observed, make_authority(now, self._lifetimes.authority), now)
+            return observation.secret or CaState(None)
+        state_after = after(step.action, observation, make_authority(now, self._lifetimes.authority), now)
         await self._write(secret, state_after, step)
         return state_after
 
@@ -157,10 +157,8 @@ class CAController:
 
     def _bundle(self, state: CaState) -> bytes:
         """Return the bundle to publish: the Secret's, and for the overlap period the CAs of replicas with files."""
-        published = published_cas(self._configurations.objects())
-        foreign_cas = [
-            certificate for certificate in published if certificate not in state.bundle and not is_ours(certificate)
-        ]
+        present_cas = published_cas(self._configurations.objects())
+        foreign_cas = [ca for ca in present_cas if ca not in state.bundle and not is_ours(ca)]
         overlap = self._overlap.of(state.bundle, foreign_cas, self._clock.monotonic())
         return to_pem(overlap if len(overlap) > len(state.bundle) else state.bundle)
 

@@ -109,20 +109,20 @@ class Observed:
     trusted_for: timedelta | None = None
 
 
-def rotate(observed: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
+def rotate(observation: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
     """Return the step that is due."""
-    state = observed.secret
+    state = observation.secret
     if state is None:
         return Step(Action.CREATE, "there is no Secret")
     if not _usable(state.active, now):
         if _usable(state.upcoming, now):
             return Step(Action.SWITCH, "the signer is not valid")
         return Step(Action.REPAIR, "there is no valid signer")
-    error = _error(state, observed.serving, now)
+    error = _error(state, observation.serving, now)
     if error:
         return Step(Action.FIX, error)
     if state.upcoming is not None:
-        return _introduction_step(observed.trusted_for, lifetimes)
+        return _introduction_step(observation.trusted_for, lifetimes)
     if state.active is not None and part_of_life(state.active.certificate, lifetimes.renew_at) <= now:
         return Step(Action.INTRODUCE, "the signer has lived two thirds of its life")
     if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:
@@ -130,18 +130,18 @@ def rotate(observed: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:
     return Step(None, "former signers are still trusted" if state.previous else "all is well")
 
 
-def after(action: Action, observed: Observed, fresh: Authority, now: datetime) -> CaState:
+def after(action: Action, observation: Observed, fresh: Authority, now: datetime) -> CaState:
     """Return the Secret's state after the action; ``fresh`` is a new CA, used if one is needed."""
-    state = observed.secret or CaState(None)
+    state = observation.secret or CaState(None)
     match action:
         case Action.CREATE | Action.REPAIR:
-            last_active = observed.last_good.active if observed.last_good is not None else None
+            last_active = observation.last_good.active if observation.last_good is not None else None
             surviving = last_active if _usable(last_active, now) else None
-            bundle_before = observed.last_good.bundle if observed.last_good is not None else ()
+            bundle_before = observation.last_good.bundle if observation.last_good is not None else ()
             state_after = CaState(
                 surviving or fresh,
                 fresh if surviving else None,
-                (*bundle_before, *state.bundle, *observed.published_cas),
+                (*bundle_before, *state.bundle, *observation.published_cas),
                 now,
             )
         case Action.FIX:
@@ -156,8 +156,8 @@ def after(action: Action, observed: Observed, fresh: Authority, now: datetime) -
         case Action.RETIRE:
             state_after = replace(state, bundle=())
     cas = state_after.bundle
-    if action is not Action.RETIRE and observed.serving is not None:
-        cas = (*cas, observed.serving)
+    if action is not Action.RETIRE and observation.serving is not None:
+        cas = (*cas, observation.serving)
     return replace(state_after, bundle=_bundle(state_after, cas, now))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.framework.config import ConfigurationError, Settings, load_settings, parse_settings
-from shared.kube.lease import claimed
+from shared.kube.lease import spec_of_holder
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 
@@ -81,7 +81,7 @@ def test_the_longest_duration_fits_into_dates_and_leases() -> None:
     longest = parse_settings(HEAD + "leaderElection: {leaseDuration: 438000h}").leader_election.lease_duration
     now = datetime.now(UTC)
     assert now + longest > now
-    assert claimed({}, "a", now, longest)["leaseDurationSeconds"] < 2**31
+    assert spec_of_holder({}, "a", now, longest)["leaseDurationSeconds"] < 2**31
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_seconds_are_attributed_to_the_caller_or_the_api_server(steps: list[str]
         now += 1
         for name in step:
             getattr(account, STEPS[name])()
-    assert (account.own, account.api) == (own, api)
+    assert (account.caller_s, account.api_s) == (own, api)
 
 
 @pytest.mark.looptime
@@ -42,7 +42,7 @@ async def test_the_account_follows_the_caller_into_its_tasks_and_ends_with_the_b
     with accounting(account):
         await asyncio.gather(at_api(2), at_api(3))
         await asyncio.sleep(4)
-        assert [account.api, account.own] == pytest.approx([3, 4])
+        assert [account.api_s, account.caller_s] == pytest.approx([3, 4])
     assert current_account() is not account
     await at_api(5)
-    assert account.api == pytest.approx(3)
+    assert account.api_s == pytest.approx(3)

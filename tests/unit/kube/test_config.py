@@ -70,7 +70,7 @@ async def test_a_token_file_of_a_kubeconfig_is_reread_after_a_rotation(tmp_path:
     assert await access.credentials.refresh() is True
     assert access.credentials.headers == {"Authorization": "Bearer second"}
     (tmp_path / "token").write_text("third\n")
-    assert await access.credentials.refresh(rejected=True) is True, "no wait for a rejected token"
+    assert await access.credentials.refresh(is_rejected=True) is True, "no wait for a rejected token"
 
 
 def plugin(tmp_path: Path, expiry: str = "") -> dict[str, object]:
@@ -96,7 +96,7 @@ async def test_an_exec_plugin_without_an_expiry_runs_again_only_when_its_token_i
     clock.step(STEP)
     assert await access.credentials.refresh() is False
     assert access.credentials.headers == {"Authorization": "Bearer token-1"}
-    assert await access.credentials.refresh(rejected=True) is True
+    assert await access.credentials.refresh(is_rejected=True) is True
     assert access.credentials.headers == {"Authorization": "Bearer token-2"}
 
 

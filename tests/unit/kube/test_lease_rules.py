@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from shared.kube.lease import account_owners, claimed, has_ended, holder_of, new_identity, released
+from shared.kube.lease import (
+    account_owners,
+    holder_of,
+    is_earlier_term,
+    new_identity,
+    spec_of_holder,
+    spec_without_holder,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05.000000Z"
@@ -26,7 +33,7 @@ OLD = "2026-01-01T00:00:00.000000Z"
     ],
 )
 def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None:
-    assert claimed(before, "me", NOW, timedelta(seconds=14.2)) == {
+    assert spec_of_holder(before, "me", NOW, timedelta(seconds=14.2)) == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
         "acquireTime": acquired,
@@ -36,7 +43,7 @@ def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None
 
 
 def test_a_release_clears_the_holder_and_keeps_the_count() -> None:
-    spec = released({"holderIdentity": "me", "leaseTransitions": 4, "acquireTime": OLD}, NOW)
+    spec = spec_without_holder({"holderIdentity": "me", "leaseTransitions": 4, "acquireTime": OLD}, NOW)
     assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("", 4, 1)
 
 
@@ -75,7 +82,7 @@ def test_identity_has_the_pod_uid_where_it_is_proof(environ: dict[str, str], pid
 def test_identity_without_a_pod_has_one_part_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "my_host")
     assert new_identity({}, 1).startswith("my-host_")
-    assert not has_ended(new_identity({}, 1), new_identity({}, 1))
+    assert not is_earlier_term(new_identity({}, 1), new_identity({}, 1))
 
 
 @pytest.mark.parametrize(
@@ -90,12 +97,12 @@ def test_identity_without_a_pod_has_one_part_for_the_host(monkeypatch: pytest.Mo
     ],
 )
 def test_holder_has_ended_if_it_led_for_the_same_container(holder: str, expected: bool) -> None:
-    assert has_ended(holder, "bowline-0_0b1c_two") is expected
+    assert is_earlier_term(holder, "bowline-0_0b1c_two") is expected
 
 
 @pytest.mark.parametrize("holder", ["bowline-0_one", "bowline-0_0b1c_one"])
 def test_identity_without_the_pod_uid_proves_nothing(holder: str) -> None:
-    assert not has_ended(holder, "bowline-0_two")
+    assert not is_earlier_term(holder, "bowline-0_two")
 
 
 @pytest.mark.parametrize(

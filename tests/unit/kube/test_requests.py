@@ -115,7 +115,7 @@ def test_warnings(headers: list[str], expected: list[str]) -> None:
 def test_lines(chunks: list[bytes], lines: list[bytes], unfinished: bool) -> None:
     splitter = LineSplitter()
     assert [line for chunk in chunks for line in splitter.feed(chunk)] == lines
-    assert splitter.unfinished is unfinished
+    assert splitter.ends_inside_line is unfinished
 
 
 def test_a_line_of_megabytes_passes() -> None:

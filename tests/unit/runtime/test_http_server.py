@@ -1,13 +1,17 @@
 """Which connection the bounded server closes when there are too many, with real sockets."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.http_writer import StreamWriter
 
+from shared.runtime import http_server
 from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import HttpServer, ServerLimits
+from shared.runtime.http_server import HttpServer, PlainServer, ServerLimits
 
 LIMITS = ServerLimits(connections=4, linger_s=60)
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
@@ -39,7 +43,7 @@ class Callers:
 
 @pytest.fixture
 async def callers() -> AsyncIterator[Callers]:
-    server = HttpServer(respond, LIMITS)
+    server = HttpServer(respond, LIMITS, lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
     yield callers
     for writer in callers.writers:
@@ -75,3 +79,54 @@ async def test_incomplete_requests_displace_no_caller_that_completes_one(
         await callers.send(HEAD)
     writer.write(HEAD + b"{}")
     assert await status(reader) == 200
+
+
+async def test_a_plain_server_displaces_its_oldest_connection() -> None:
+    server = PlainServer(respond)
+    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    connections = [await callers.send(request) for _ in range(http_server._PLAIN_CONNECTIONS)]
+    assert [await status(reader) for reader, _ in connections] == [200] * len(connections)
+    newest, _ = await callers.send(request)
+    assert await status(newest) == 200
+    (oldest, _), (second, second_writer) = connections[:2]
+    assert await status(oldest) == 0
+    second_writer.write(request)
+    assert await status(second) == 200
+    for writer in callers.writers:
+        writer.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        (web.RequestHandler.connection_made, ["self", "transport"]),
+        (web.RequestHandler.connection_lost, ["self", "exc"]),
+        (web.RequestHandler.pause_writing, ["self"]),
+        (web.RequestHandler.resume_writing, ["self"]),
+        (web.RequestHandler.handle_error, ["self", "request", "status", "exc", "message"]),
+        (web.Server.connection_made, ["self", "handler", "transport"]),
+        (web.Server.pre_shutdown, ["self"]),
+        (web.Server.shutdown, ["self", "timeout"]),
+    ],
+)
+def test_aiohttp_has_the_methods_that_are_overridden_or_called(method: Any, parameters: list[str]) -> None:
+    assert list(inspect.signature(method).parameters) == parameters
+
+
+async def test_aiohttp_has_the_attributes_and_arguments_that_are_used() -> None:
+    """``Connection`` passes these arguments; a server that ignores one has no such limit."""
+    limits = {"keepalive_timeout", "lingering_time", "read_bufsize", "max_line_size", "max_field_size", "max_headers"}
+    parameters = inspect.signature(web.RequestHandler.__init__).parameters
+    assert limits | {"loop", "access_log", "auto_decompress"} <= set(parameters)
+    assert "handler_cancellation" in inspect.signature(web.Server.__init__).parameters
+    server = web.Server(respond)
+    handler = server()
+    assert handler._loop is asyncio.get_running_loop()
+    assert handler.transport is None
+    assert server.connections == []
+    assert inspect.signature(web.BaseRequest).parameters.keys() >= {"protocol", "payload_writer"}
+    assert isinstance(web.BaseRequest.protocol, property)
+    assert isinstance(web.BaseRequest.writer, property)
+    assert StreamWriter.output_size == 0

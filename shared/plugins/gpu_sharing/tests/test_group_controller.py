@@ -162,7 +162,7 @@ async def test_the_wait_for_the_controller_is_charged_to_the_api_server() -> Non
     with accounting(account), pytest.raises(TimeoutError):
         async with asyncio.timeout(30):
             await waiting.claim([claim()])
-    assert [account.own, account.api] == pytest.approx([0, 30])
+    assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
 
 
 async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
