@@ -84,8 +84,8 @@ class WorkPages:
     def requests(self) -> dict[str, Any]:
         """Return the reconciles in progress, the waiting requests and the latest results."""
         observation, now = self._observation, self._clock.monotonic()
-        longest = sorted(observation.passes.values(), key=lambda current: current.since)
-        latest = observation.journal.latest(SHOWN)
+        longest = sorted(observation.reconciles.values(), key=lambda current: current.since)
+        latest = observation.history.latest(SHOWN)
         return {
             "inProgress": _first({str(current.key): current.view(now) for current in longest}),
             "waiting": _first({str(key): plugin for key, plugin in observation.waiting.items()}),
@@ -99,7 +99,7 @@ class WorkPages:
         """Return the known state of one request; None if there is none."""
         key = ObjectKey(namespace, name)
         observation = self._observation
-        in_progress, state = observation.passes.get(key), self._parts.reconciler.states.get(key)
+        in_progress, state = observation.reconciles.get(key), self._parts.reconciler.states.get(key)
         queue = self._parts.controller.queue
         content = {
             "request": str(key),
@@ -107,7 +107,7 @@ class WorkPages:
             "waitingFor": observation.waiting.get(key),
             "queue": queue.describe(key),
             "remembered": state.view() if state is not None else None,
-            "passes": [asdict(entry) for entry in observation.journal.of(key)],
+            "reconciles": [asdict(entry) for entry in observation.history.of(key)],
         }
         return content if any(value for label, value in content.items() if label != "request") else None
 
@@ -130,8 +130,8 @@ class WorkPages:
             "watches": {name: _reflector(reflector) for name, reflector in self._parts.reflectors.items()},
             "remembered": {
                 **self._parts.reconciler.sizes,
-                "journal": len(self._observation.journal),
-                "inProgress": len(self._observation.passes),
+                "history": len(self._observation.history),
+                "inProgress": len(self._observation.reconciles),
                 "waiting": len(self._observation.waiting),
                 "queuedEvents": len(self._parts.recorder),
             },

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciler.decide.decide import RequeueAfter
-from reconciler.observe.passes import Pass, Step
+from reconciler.observe.reconciles import ReconcileInProgress, Step
 from shared.api.meta import ObjectKey
 
 # 0.8 MB for plain binds, 10 MB if all of them have failed as often as they can (7 attempts by default).
@@ -35,7 +35,7 @@ class HistoryEntry:
     times: int = 1
 
 
-class Journal:
+class History:
     """The entries by request; the least recently reconciled request is evicted first."""
 
     def __init__(self, requests: int = REQUESTS, entries: int = ENTRIES) -> None:
@@ -55,7 +55,7 @@ class Journal:
         keys = [key for key, _ in zip(reversed(self._by_key), range(limit), strict=False)]
         return [(key, self._by_key[key][-1]) for key in keys]
 
-    def add(self, over: Pass, seconds: float) -> None:
+    def add(self, over: ReconcileInProgress, seconds: float) -> None:
         """Add a reconcile; ignored if it did nothing."""
         if not over.why and over.decision in ("", RequeueAfter.__name__):
             return

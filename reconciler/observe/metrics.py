@@ -8,7 +8,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from reconciler.observe.passes import BETWEEN, OWN
+from reconciler.observe.reconciles import BETWEEN, OWN
 from shared.framework.status import Code, Reason
 from shared.runtime.metrics import BIND_BUCKETS, init_series
 
@@ -25,11 +25,11 @@ class ReconcilerMetrics:
     def __init__(self, registry: CollectorRegistry, acting: Mapping[str, Iterable[str]] | None = None) -> None:
         self.registry = registry
         calls = [(plugin, point) for point in POINTS for plugin in (acting or {}).get(point, ())]
-        self._passes(registry)
+        self._reconciles(registry)
         self._plugins(registry, calls, acting or {})
         self._state(registry, sorted({plugin for plugin, _ in calls}))
 
-    def _passes(self, registry: CollectorRegistry) -> None:
+    def _reconciles(self, registry: CollectorRegistry) -> None:
         self.attempts = Counter("bowline_attempts_total", "Attempts by outcome.", ["outcome"], registry=registry)
         self.attempt_seconds = Histogram(
             "bowline_attempt_duration_seconds",
@@ -50,7 +50,7 @@ class ReconcilerMetrics:
             registry=registry,
             buckets=BIND_BUCKETS,
         )
-        self.pass_errors = Counter(
+        self.reconcile_errors = Counter(
             "bowline_pass_errors_total", "Reconciles ended by a defect of the reconciler itself.", registry=registry
         )
         self._attempts = {
@@ -107,7 +107,7 @@ class ReconcilerMetrics:
         self.leader = Gauge("bowline_leader", "1 while this process leads.", registry=registry)
         self._in_flight = Gauge(
             "bowline_attempts_in_flight",
-            "Reconciles in progress, by extension point; pass: between plugins.",
+            "Reconciles in progress, by extension point; reconcile: between plugins.",
             ["step"],
             registry=registry,
         )

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from prometheus_client import Counter
 
-from reconciler.observe.passes import BETWEEN, OWN, CallInProgress, Pass
+from reconciler.observe.reconciles import BETWEEN, OWN, CallInProgress, ReconcileInProgress
 from shared.api.meta import ObjectKey
 from shared.runtime.clock import Clock
 
@@ -35,8 +35,8 @@ def is_overdue(point: str, seconds: float, reports: int) -> bool:
 class OverdueMonitor:
     """Reports overdue calls in the log and in a counter by plugin and point."""
 
-    def __init__(self, passes: Mapping[ObjectKey, Pass], overdue: Counter, clock: Clock) -> None:
-        self._passes = passes
+    def __init__(self, reconciles: Mapping[ObjectKey, ReconcileInProgress], overdue: Counter, clock: Clock) -> None:
+        self._reconciles = reconciles
         self._overdue = overdue
         self._clock = clock
 
@@ -49,24 +49,24 @@ class OverdueMonitor:
     def scan(self) -> None:
         """Check every reconcile in progress once."""
         now = self._clock.monotonic()
-        for current in self._passes.values():
+        for current in self._reconciles.values():
             for call in current.calls:
                 self._check(current, call, now)
             if not current.calls and is_overdue(BETWEEN, now - current.since, current.reports):
                 current.reports += 1
                 self._report(current, OWN, BETWEEN, now - current.since)
 
-    def call_ended(self, current: Pass, call: CallInProgress) -> None:
+    def call_ended(self, current: ReconcileInProgress, call: CallInProgress) -> None:
         """Check a call that has ended: no scan can have seen one that blocked the event loop."""
         if not call.reports:
             self._check(current, call, self._clock.monotonic())
 
-    def _check(self, current: Pass, call: CallInProgress, now: float) -> None:
+    def _check(self, current: ReconcileInProgress, call: CallInProgress, now: float) -> None:
         if is_overdue(call.point, now - call.since, call.reports):
             call.reports += 1
             self._report(current, call.plugin, call.point, now - call.since)
 
-    def _report(self, current: Pass, plugin: str, point: str, seconds: float) -> None:
+    def _report(self, current: ReconcileInProgress, plugin: str, point: str, seconds: float) -> None:
         self._overdue.labels(plugin=plugin, point=point).inc()
         log.warning(
             "attempt is overdue",

@@ -9,7 +9,7 @@ from datetime import timedelta
 from opentelemetry.context import Context
 from opentelemetry.trace import Tracer, set_span_in_context
 
-from reconciler.observe.passes import Pass
+from reconciler.observe.reconciles import ReconcileInProgress
 from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.framework.status import Code
@@ -24,7 +24,7 @@ def traceparent(request: BindRequest) -> str:
     return value if isinstance(value, str) else ""
 
 
-def record_attempt(tracer: Tracer, over: Pass, seconds: float) -> None:
+def record_attempt(tracer: Tracer, over: ReconcileInProgress, seconds: float) -> None:
     """Record a finished reconcile that took ``seconds``."""
     span = tracer.start_span("attempt", parent_context(over.trace), start_time=nanoseconds(over.began))
     if not span.is_recording():

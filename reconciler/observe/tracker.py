@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from opentelemetry.trace import Tracer
 
 from reconciler.decide.decide import Action, Fail, RequeueAfter, Rollback, Wait
-from reconciler.observe.history import MAX_WHY, Journal
+from reconciler.observe.history import MAX_WHY, History
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.overdue import OverdueMonitor
-from reconciler.observe.passes import OWN, CallInProgress, Pass, Step
+from reconciler.observe.reconciles import OWN, CallInProgress, ReconcileInProgress, Step
 from reconciler.observe.traces import record_attempt, traceparent
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
@@ -35,14 +35,14 @@ class Observation:
 
     def __init__(self, metrics: ReconcilerMetrics, clock: Clock, tracer: Tracer = OFF) -> None:
         self.metrics = metrics
-        self.journal = Journal()
-        self.passes: dict[ObjectKey, Pass] = {}
+        self.history = History()
+        self.reconciles: dict[ObjectKey, ReconcileInProgress] = {}
         self.waiting: dict[ObjectKey, str] = {}
-        self.overdue = OverdueMonitor(self.passes, metrics.overdue, clock)
+        self.overdue = OverdueMonitor(self.reconciles, metrics.overdue, clock)
         self._clock = clock
         self._next_log: dict[tuple[str, str], float] = {}
         self._tracer = tracer
-        metrics.in_flight(lambda: Counter(current.at for current in self.passes.values()))
+        metrics.in_flight(lambda: Counter(current.at for current in self.reconciles.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
 
     # --- reconciles ---
@@ -50,17 +50,17 @@ class Observation:
     @contextmanager
     def track(self, key: ObjectKey) -> Iterator[None]:
         """Context of one reconcile: every log line in it names the request."""
-        current = self.passes[key] = Pass(key, self._clock.now(), self._clock.monotonic())
+        current = self.reconciles[key] = ReconcileInProgress(key, self._clock.now(), self._clock.monotonic())
         with log_scope(bindRequest=str(key)):
             try:
                 yield
             finally:
-                self.passes.pop(key, None)
+                self.reconciles.pop(key, None)
                 self._finish(current)
 
     def on_decision(self, request: BindRequest, decision: Action) -> None:
         """Record the decision; from here on log lines name the attempt."""
-        current = self.passes.get(request.key)
+        current = self.reconciles.get(request.key)
         if current is None:
             return
         current.attempt = request.attempt_id
@@ -74,7 +74,7 @@ class Observation:
 
     def attempt_ended(self, ctx: BindContext, status: Status) -> None:
         """Record an attempt's result."""
-        current = self.passes.get(ctx.request.key)
+        current = self.reconciles.get(ctx.request.key)
         if current is not None:
             self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
             current.outcome, current.why, current.plugin = status.code.value, status.message, status.plugin
@@ -89,7 +89,7 @@ class Observation:
 
     def on_transient_failure(self, key: ObjectKey, why: str) -> None:
         """Record a transient failure; another reconcile follows."""
-        current = self.passes.get(key)
+        current = self.reconciles.get(key)
         if current is not None:
             current.outcome, current.why = Code.TRANSIENT.value, why
 
@@ -97,14 +97,14 @@ class Observation:
 
     def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
         """A plugin's call begins."""
-        current = self.passes.get(ctx.request.key)
+        current = self.reconciles.get(ctx.request.key)
         if current is not None:
             current.calls.append(CallInProgress(plugin, point, self._clock.monotonic()))
 
     def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
         """A plugin's call has ended."""
         self.metrics.call(plugin, point, status.code.value, seconds)
-        current = self.passes.get(ctx.request.key)
+        current = self.reconciles.get(ctx.request.key)
         if current is None:
             return
         for call in current.calls:
@@ -137,13 +137,13 @@ class Observation:
     def forgotten(self, key: ObjectKey) -> None:
         """A request no longer exists or needs nothing more."""
         self.waiting.pop(key, None)
-        current = self.passes.get(key)
+        current = self.reconciles.get(key)
         if current is not None:
             current.forgotten = True
 
     # --- the end of a reconcile ---
 
-    def _finish(self, current: Pass) -> None:
+    def _finish(self, current: ReconcileInProgress) -> None:
         if current.forgotten:
             pass  # the wait has ended with the request
         elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
@@ -152,7 +152,7 @@ class Observation:
         elif current.outcome != Code.TRANSIENT.value and current.decision:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
-        self.journal.add(current, seconds)
+        self.history.add(current, seconds)
         if self._tracer is not OFF and current.steps:
             record_attempt(self._tracer, current, seconds)
 

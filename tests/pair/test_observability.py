@@ -147,16 +147,16 @@ def test_metrics_are_documented_and_name_no_object(live: Watched) -> None:
     assert not values & {"nameless", "default", "default/nameless", "gpu-node-0"}
 
 
-def test_the_journal_of_a_request_lists_its_attempts_step_by_step(live: Watched) -> None:
+def test_the_history_of_a_request_lists_its_attempts_step_by_step(live: Watched) -> None:
     live.bind("unlucky", {PREPARE: "raise"})
     live.phase("unlucky", "Failed")
 
     def attempts() -> list[dict[str, Any]] | None:
         _, page = live.page("/debug/requests/default/unlucky")
-        entries = [entry for entry in page["passes"] if entry["decision"] == "Attempt"]
+        entries = [entry for entry in page["reconciles"] if entry["decision"] == "Attempt"]
         return entries if len(entries) == 2 else None  # a pass is recorded when it ends
 
-    first, last = live.until("both attempts are in the journal", attempts)
+    first, last = live.until("both attempts are in the history", attempts)
     assert (first["outcome"], last["outcome"]) == ("RETRY", "RETRY")
     assert (first["attempt"][-2:], last["attempt"][-2:]) == ("-1", "-2")
     (step,) = first["steps"]
@@ -173,7 +173,7 @@ def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) ->
     live.until("it waits", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 1 or None)
     _, page = live.page("/debug/requests/default/patient")
     assert page["waitingFor"] == "pair_slow"
-    assert page["passes"][-1]["outcome"] == "WAIT"
+    assert page["reconciles"][-1]["outcome"] == "WAIT"
     assert page["remembered"]["done"] is False
     _, queue = live.page("/debug/queue")
     assert queue["leading"] is True

@@ -142,7 +142,7 @@ class Working:
 
     def decided(self, namespace: str, name: str = "pod") -> list[str]:
         """The decisions of its passes over the request."""
-        return [entry.decision for entry in self.parts.observation.journal.of(ObjectKey(namespace, name))]
+        return [entry.decision for entry in self.parts.observation.history.of(ObjectKey(namespace, name))]
 
     @property
     def sizes(self) -> dict[str, int]:

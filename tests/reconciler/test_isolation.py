@@ -168,11 +168,13 @@ async def _hang(other: Stage, working: Working, gate: Gate) -> None:
     for number in range(BROKEN):
         await other.request_bind(f"hung-{number}", backoffLimit=100)
     await until(lambda: gate.wait_reached(0))
-    passes = working.parts.observation.passes
+    reconciles = working.parts.observation.reconciles
 
     def lasts() -> bool:
         now = other.clock.monotonic()
-        return bool(working.parts.controller.queue.depth) and all(now - one.since > SLOW_S for one in passes.values())
+        return bool(working.parts.controller.queue.depth) and all(
+            now - each.since > SLOW_S for each in reconciles.values()
+        )
 
     await until(lasts)
 

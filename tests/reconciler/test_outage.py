@@ -79,7 +79,7 @@ async def test_a_connection_closed_when_idle_is_no_outage_and_extends_no_deadlin
         stage.clock.passed += timedelta(seconds=30)
         calls = len(plugin.calls)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: len(plugin.calls) > calls and not working.parts.observation.passes)
+        await until(lambda: len(plugin.calls) > calls and not working.parts.observation.reconciles)
         status = await stage.status()
     assert status.get("reason", "").startswith("WaitTimeout: ")
 

@@ -34,8 +34,8 @@ async def rolls_back(stage: Stage, working: Working, decided: int = 0) -> int:
     """Wait until more reconciles than that have decided on a rollback and ended; return their number."""
 
     async def count() -> int:
-        journal = working.parts.observation.journal.of(ObjectKey(stage.namespace, "pod"))
-        found = sum(entry.times for entry in journal if entry.decision == "Rollback")
+        history = working.parts.observation.history.of(ObjectKey(stage.namespace, "pod"))
+        found = sum(entry.times for entry in history if entry.decision == "Rollback")
         if decided and found <= decided:
             await process_again(stage)
         return found

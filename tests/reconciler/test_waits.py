@@ -155,7 +155,7 @@ async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -
         stage.clock.passed += timedelta(seconds=61)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         status = await stage.phase("pod", "Failed")
-        await until(lambda: not working.parts.observation.passes)
+        await until(lambda: not working.parts.observation.reconciles)
         assert not working.parts.observation.waiting, "it no longer waits"
     assert status["reason"].startswith("WaitTimeout: waited for 66")
     assert "scripted: it is not ready" in status["reason"]

@@ -324,4 +324,4 @@ async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluste
 
 def calls_under_way(working: Working) -> list[str]:
     """Return the plugins of all reconciles whose calls are running."""
-    return [call.plugin for current in working.parts.observation.passes.values() for call in current.calls]
+    return [call.plugin for current in working.parts.observation.reconciles.values() for call in current.calls]

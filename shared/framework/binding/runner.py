@@ -59,7 +59,7 @@ class Failed:
 
 
 class Observer(Protocol):
-    """Notified of every asynchronous call of a plugin: for metrics, the journal, the overdue monitor."""
+    """Notified of every asynchronous call of a plugin: for metrics, the history, the overdue monitor."""
 
     def call_began(self, plugin: str, point: str, ctx: BindContext) -> None: ...
 

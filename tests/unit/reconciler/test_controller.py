@@ -35,14 +35,14 @@ class SoonAgain:
     """A reconciler that requeues every request; it counts its passes."""
 
     def __init__(self) -> None:
-        self.passes = 0
+        self.reconciles = 0
         self.ended = False
 
     def begin(self, *_: object) -> None:
         """Do nothing."""
 
     async def reconcile(self, _: ObjectKey) -> Result:
-        self.passes += 1
+        self.reconciles += 1
         return Result(timedelta(seconds=1))
 
     def withdraw(self) -> None:
@@ -69,14 +69,14 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
     as_it_was = WorkQueue.add_after
 
     def broken(queue: WorkQueue[ObjectKey], key: ObjectKey, delay: timedelta) -> None:
-        if work.passes > passes_before:
+        if work.reconciles > passes_before:
             raise AttributeError("the timer is none")
         as_it_was(queue, key, delay)
 
     monkeypatch.setattr(WorkQueue, "add_after", broken)
     with pytest.raises(AttributeError, match="the timer is none"):
         await controller.lead(Term(drain=timedelta(seconds=5)))
-    assert work.passes == passes_before + 1
+    assert work.reconciles == passes_before + 1
     assert work.ended
     assert not queue.is_open
     assert watched.value("bowline_pass_errors_total") == 1

@@ -1,43 +1,44 @@
-"""The journal of passes: bounded twice, and a wait that is read a hundred times is one entry."""
+"""The history of passes: bounded twice, and a wait that is read a hundred times is one entry."""
 
 from datetime import timedelta
 
 import pytest
 
-from reconciler.observe.history import MAX_WHY, Journal
-from reconciler.observe.passes import Pass, Step
+from reconciler.observe.history import MAX_WHY, History
+from reconciler.observe.reconciles import ReconcileInProgress, Step
 from shared.api.meta import ObjectKey
 from shared.testing.clock import START
 
 KEY = ObjectKey("team-a", "train")
 
 
-def over(name: str = "train", at_s: float = 0, steps: tuple[Step, ...] = (), **fields: str) -> Pass:
-    done = Pass(ObjectKey("team-a", name), START + timedelta(seconds=at_s), at_s, attempt="uid-1", **fields)  # type: ignore[arg-type]  # only strings
+def over(name: str = "train", at_s: float = 0, steps: tuple[Step, ...] = (), **fields: str) -> ReconcileInProgress:
+    began = START + timedelta(seconds=at_s)
+    done = ReconcileInProgress(ObjectKey("team-a", name), began, at_s, attempt="uid-1", **fields)  # type: ignore[arg-type]
     done.steps.extend(steps)
     return done
 
 
-def waited(at_s: float, ms: float) -> Pass:
+def waited(at_s: float, ms: float) -> ReconcileInProgress:
     step = Step("volume_binding", "pre_bind", "WAIT", "claim is pending", 0.1, ms)
     return over(at_s=at_s, steps=(step,), decision="Attempt", outcome="WAIT", why="claim is pending")
 
 
 def test_the_passes_of_a_request_are_kept_in_order_with_their_steps() -> None:
-    journal = Journal()
-    journal.add(waited(0, 3), 0.004)
-    journal.add(over(at_s=5, decision="Fail", why="NodeGone: node n does not exist"), 0.01)
-    first, second = journal.of(KEY)
+    history = History()
+    history.add(waited(0, 3), 0.004)
+    history.add(over(at_s=5, decision="Fail", why="NodeGone: node n does not exist"), 0.01)
+    first, second = history.of(KEY)
     assert (first.decision, first.outcome, first.ms, first.steps[0].ms) == ("Attempt", "WAIT", 4.0, 3)
     assert (second.decision, second.why, second.steps) == ("Fail", "NodeGone: node n does not exist", ())
-    assert journal.of(ObjectKey("team-a", "other")) == ()
+    assert history.of(ObjectKey("team-a", "other")) == ()
 
 
 def test_a_pass_that_repeats_the_one_before_is_counted() -> None:
-    journal = Journal()
+    history = History()
     for number in range(100):
-        journal.add(waited(number, ms=number), 0.001)
-    (only,) = journal.of(KEY)
+        history.add(waited(number, ms=number), 0.001)
+    (only,) = history.of(KEY)
     assert only.times == 100
     assert only.at == START + timedelta(seconds=99)
 
@@ -52,30 +53,30 @@ def test_a_pass_that_repeats_the_one_before_is_counted() -> None:
     ],
 )
 def test_a_different_pass_is_a_separate_entry(changed: dict[str, str]) -> None:
-    journal = Journal()
-    journal.add(waited(0, 1), 0.001)
+    history = History()
+    history.add(waited(0, 1), 0.001)
     other = waited(1, 1)
     for name, value in changed.items():
         setattr(other, name, value)
-    journal.add(other, 0.001)
-    assert len(journal.of(KEY)) == 2
+    history.add(other, 0.001)
+    assert len(history.of(KEY)) == 2
 
 
-def test_the_journal_is_bounded_and_drops_the_oldest_first() -> None:
-    journal = Journal(requests=2, entries=3)
+def test_the_history_is_bounded_and_drops_the_oldest_first() -> None:
+    history = History(requests=2, entries=3)
     for number in range(5):
-        journal.add(over(at_s=number, decision="Fail", why=f"reason {number}" + "x" * 2 * MAX_WHY), 0.001)
-    assert [entry.why[:8] for entry in journal.of(KEY)] == ["reason 2", "reason 3", "reason 4"]
-    assert all(len(entry.why) == MAX_WHY for entry in journal.of(KEY))
-    journal.add(over("second", decision="Finish"), 0.001)
-    journal.add(over(decision="Finish"), 0.001)  # repeated: not the oldest entry
-    journal.add(over("third", decision="Finish"), 0.001)
-    assert [key.name for key, _ in journal.latest(10)] == ["third", "train"]
-    assert [key.name for key, _ in journal.latest(1)] == ["third"]
-    assert len(journal) == 2
+        history.add(over(at_s=number, decision="Fail", why=f"reason {number}" + "x" * 2 * MAX_WHY), 0.001)
+    assert [entry.why[:8] for entry in history.of(KEY)] == ["reason 2", "reason 3", "reason 4"]
+    assert all(len(entry.why) == MAX_WHY for entry in history.of(KEY))
+    history.add(over("second", decision="Finish"), 0.001)
+    history.add(over(decision="Finish"), 0.001)  # repeated: not the oldest entry
+    history.add(over("third", decision="Finish"), 0.001)
+    assert [key.name for key, _ in history.latest(10)] == ["third", "train"]
+    assert [key.name for key, _ in history.latest(1)] == ["third"]
+    assert len(history) == 2
 
 
 def test_a_pass_that_did_nothing_leaves_nothing() -> None:
-    journal = Journal()
-    journal.add(over(), 0.001)
-    assert len(journal) == 0
+    history = History()
+    history.add(over(), 0.001)
+    assert len(history) == 0

@@ -1,4 +1,4 @@
-"""What the reconciler reports of itself: gauges, counters and the journal."""
+"""What the reconciler reports of itself: gauges, counters and the history."""
 
 from datetime import timedelta
 
@@ -64,7 +64,7 @@ def test_a_failure_of_the_api_server_ends_no_wait() -> None:
     with watched.observation.track(key):
         watched.observation.on_transient_failure(key, "the API server did not answer in time")
     assert waiting(watched) == {"volumes": 1}
-    assert [entry.why for entry in watched.observation.journal.of(key)] == [
+    assert [entry.why for entry in watched.observation.history.of(key)] == [
         "claim is pending",
         "the API server did not answer in time",
     ]
@@ -77,22 +77,22 @@ def test_running_passes_are_shown_by_their_point() -> None:
         return watched.value("bowline_attempts_in_flight", step=step)
 
     with watched.observation.track(first.request.key), watched.observation.track(second.request.key):
-        assert (at("pass"), at("pre_bind")) == (2, 0)
+        assert (at("reconcile"), at("pre_bind")) == (2, 0)
         watched.observation.call_began("volumes", "pre_bind", first)
         watched.observation.call_began("devices", "pre_bind", first)
-        assert (at("pass"), at("pre_bind")) == (1, 1)
+        assert (at("reconcile"), at("pre_bind")) == (1, 1)
         watched.observation.call_ended("volumes", "pre_bind", first, Status.ok(), 0.1)
-        assert (at("pass"), at("pre_bind")) == (1, 1)
+        assert (at("reconcile"), at("pre_bind")) == (1, 1)
         watched.observation.call_ended("devices", "pre_bind", first, Status.ok(), 0.1)
-        assert (at("pass"), at("pre_bind")) == (2, 0)
-    assert (at("pass"), at("pre_bind")) == (0, 0)
+        assert (at("reconcile"), at("pre_bind")) == (2, 0)
+    assert (at("reconcile"), at("pre_bind")) == (0, 0)
 
 
 def test_a_pass_that_fails_by_a_bug_is_recorded_as_ended() -> None:
     watched = Watched()
     with pytest.raises(ZeroDivisionError), watched.observation.track(ObjectKey("default", "train")):
         _ = 1 / 0
-    assert watched.observation.passes == {}
+    assert watched.observation.reconciles == {}
 
 
 def test_calls_and_attempts_are_counted_and_measured() -> None:
@@ -108,7 +108,7 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
     assert watched.value("bowline_plugin_duration_seconds_sum", plugin="binder", point="bind", code="FATAL") == 0.003
     assert watched.value("bowline_attempts_total", outcome="FATAL") == 1
     assert watched.value("bowline_attempt_duration_seconds_sum", outcome="FATAL") == 0.003
-    (entry,) = watched.observation.journal.of(c.request.key)
+    (entry,) = watched.observation.history.of(c.request.key)
     assert (entry.attempt, entry.decision, entry.outcome, entry.why) == ("01234567-1", "Attempt", "FATAL", "no")
     (step,) = entry.steps
     assert (step.plugin, step.point, step.code, step.why, step.after_ms, step.ms) == (
@@ -129,17 +129,17 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
         pytest.param(Complete(), "", id="a success speaks for itself"),
     ],
 )
-def test_the_journal_states_the_reason_of_a_decision(decision: Action, why: str) -> None:
+def test_the_history_states_the_reason_of_a_decision(decision: Action, why: str) -> None:
     watched = Watched()
     passed(watched, decision)
-    (entry,) = watched.observation.journal.of(ObjectKey("default", "train"))
+    (entry,) = watched.observation.history.of(ObjectKey("default", "train"))
     assert (entry.decision, entry.why) == (type(decision).__name__, why)
 
 
 def test_a_premature_pass_is_not_recorded() -> None:
     watched = Watched()
     passed(watched, RequeueAfter(timedelta(seconds=1)))
-    assert len(watched.observation.journal) == 0
+    assert len(watched.observation.history) == 0
 
 
 def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:

@@ -3,7 +3,7 @@
 from opentelemetry.sdk.trace import ReadableSpan
 
 from reconciler.decide.decide import Attempt
-from reconciler.observe.passes import Pass, Step
+from reconciler.observe.reconciles import ReconcileInProgress, Step
 from reconciler.observe.traces import record_attempt
 from shared.api.meta import ObjectKey
 from shared.framework.status import Status
@@ -21,7 +21,7 @@ def times(span: ReadableSpan) -> tuple[int, int]:
 
 
 def test_times_codes_and_errors_of_plugins_are_within_the_attempt() -> None:
-    over = Pass(ObjectKey("team-a", "train"), START, 0.0, "uid-1", "Attempt", "RETRY", "no room")
+    over = ReconcileInProgress(ObjectKey("team-a", "train"), START, 0.0, "uid-1", "Attempt", "RETRY", "no room")
     over.steps += [
         Step("volumes", "pre_bind", "OK", "", 1.0, 2.0),
         Step("devices", "pre_bind", "RETRY", "no room", 3.0, 4.0),
@@ -44,7 +44,9 @@ def test_times_codes_and_errors_of_plugins_are_within_the_attempt() -> None:
 
 
 def test_a_wait_is_no_error() -> None:
-    over = Pass(ObjectKey("team-a", "train"), START, 0.0, "uid-1", "Attempt", "WAIT", "claim is pending")
+    over = ReconcileInProgress(
+        ObjectKey("team-a", "train"), START, 0.0, "uid-1", "Attempt", "WAIT", "claim is pending"
+    )
     over.steps.append(Step("volumes", "pre_bind", "WAIT", "claim is pending", 0.0, 1.0))
     spans = Spans()
     record_attempt(spans.tracer, over, 0.001)

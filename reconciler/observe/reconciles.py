@@ -13,7 +13,7 @@ from shared.api.meta import ObjectKey
 # Used in place of a plugin's name for the reconciler itself.
 OWN = "bowline"
 # The step of a reconcile while no plugin is called: it reads, writes, or waits for a rate limiter.
-BETWEEN = "pass"
+BETWEEN = "reconcile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class CallInProgress:
 
 
 @dataclass(slots=True)
-class Pass:
+class ReconcileInProgress:
     """A reconcile in progress: its decision and its steps so far."""
 
     key: ObjectKey
