@@ -6,17 +6,23 @@ policies.
 """
 
 import argparse
+import copy
 import json
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
+
+import jsonpatch
+import yaml
 
 from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, read_manifests
 from shared.api import names
 from shared.api.field_error import FieldError
+from shared.api.meta import Object
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import ConfigurationError, Settings, WorkloadEntry, load_settings
 from shared.framework.gates import GATES
@@ -40,6 +46,7 @@ class LintResult:
     name: str
     is_reviewed: bool
     verdict: Verdict
+    submitted: Object
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,6 +61,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="(%(default)s)")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; without it the defaults"
+    )
+    parser.add_argument(
+        "--show-changes",
+        action="store_true",
+        help="show what admission would change in allowed objects; generated names differ from the cluster's",
     )
     parser.set_defaults(run=run)
 
@@ -73,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         return EXIT_USAGE
     chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error)
     results = [review_manifest(chain, manifest) for manifest in manifests]
-    print(as_json(results) if options.output == "json" else as_text(results))
+    print(as_json(results) if options.output == "json" else as_text(results, shows_changes=options.show_changes))
     return EXIT_ALLOWED if all(result.verdict.allowed for result in results) else EXIT_REFUSED
 
 
@@ -90,6 +102,7 @@ def with_ready_kinds(settings: Settings) -> Settings:
 def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
     """Check one object as on CREATE. Modifies ``manifest.object`` in place."""
     raw, kind, group = manifest.object, manifest.kind, manifest.group
+    submitted = copy.deepcopy(raw)
     metadata = raw.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
     info = AdmissionInfo(kind=kind, namespace=namespace if isinstance(namespace, str) else "")
@@ -102,7 +115,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
         verdict = review_workload(chain, chain.workloads[group, kind], raw, None, info)
     else:
         verdict, is_reviewed = ALLOWED, False
-    return LintResult(manifest.file, kind, info.namespace, name, is_reviewed, verdict)
+    return LintResult(manifest.file, kind, info.namespace, name, is_reviewed, verdict, submitted)
 
 
 def as_json(results: Iterable[LintResult]) -> str:
@@ -116,20 +129,25 @@ def as_json(results: Iterable[LintResult]) -> str:
             "allowed": result.verdict.allowed,
             "errors": [_error(error) for error in result.verdict.errors],
             "warnings": [_error(error) for error in result.verdict.warnings],
+            "patch": list(result.verdict.patch),
         }
         for result in results
     ]
     return json.dumps(document, indent=2)
 
 
-def as_text(results: Sequence[LintResult]) -> str:
-    """Return the results as text: one line per object, one per error or warning, and a summary."""
+def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> str:
+    """Return the results as text: one line per object, one per error or warning, and a summary.
+
+    ``shows_changes``: below an object that admission changes, the difference to the one that would be stored.
+    """
     lines = []
     for result in results:
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
         lines.append(f"{result.file}: {result.kind} {name}: {_word(result)}")
         lines += [f"  {error}  ({error.rule})" for error in result.verdict.errors]
         lines += [f"  warning: {error}  ({error.rule})" for error in result.verdict.warnings]
+        lines += _changes(result) if shows_changes else []
     words = [_word(result) for result in results]
     counts = [f"{words.count(word)} {word}" for word in ("allowed", "denied", "skipped") if word in words]
     objects = "1 object" if len(words) == 1 else f"{len(words)} objects"
@@ -142,6 +160,15 @@ def printable(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def _changes(result: LintResult) -> list[str]:
+    """Return the lines that admission adds to and removes from an allowed object, with the lines around them."""
+    if not (result.verdict.allowed and result.verdict.patch):
+        return []
+    stored = jsonpatch.apply_patch(result.submitted, list(result.verdict.patch))
+    before, after = (yaml.safe_dump(content, sort_keys=False).splitlines() for content in (result.submitted, stored))
+    return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
 
 
 def _word(result: LintResult) -> str:

@@ -1,5 +1,6 @@
 """``bowline lint``: verdicts, output for people and programs, exit status."""
 
+import copy
 import json
 import resource
 import subprocess
@@ -7,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import orjson
 import pytest
+import yaml
 
 from cli.main import main
+from shared.framework.plugin import AdmissionInfo
 from tests.unit.framework.test_strict_yaml import bomb
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encode, review
@@ -109,7 +113,7 @@ def test_the_output_for_programs(lint: Any) -> None:
     entries = json.loads(out)
     assert status == 1
     assert [set(entry) for entry in entries] == [
-        {"file", "kind", "namespace", "name", "allowed", "errors", "warnings"}
+        {"file", "kind", "namespace", "name", "allowed", "errors", "warnings", "patch"}
     ] * 3
     denial, warning, unknown_kind = entries
     assert (denial["file"], denial["name"], denial["allowed"]) == ("0.yaml", "train-*", False)
@@ -128,6 +132,7 @@ def test_the_output_for_programs(lint: Any) -> None:
         "allowed": True,
         "errors": [],
         "warnings": [],
+        "patch": [],
     }
 
 
@@ -155,6 +160,24 @@ def test_errors_have_paths_into_the_object(lint: Any, text: str, paths: list[str
 
 def test_manifests_that_are_not_validated_are_reported(lint: Any) -> None:
     assert lint(OTHER) == (0, "0.yaml: ConfigMap other: skipped\n1 object: 1 skipped\n", "")
+
+
+def test_changes_are_shown_as_the_api_server_would_store_them(lint: Any) -> None:
+    _, out, _ = lint(GOOD, BAD, FOREIGN, options=("--show-changes",))
+    lines = out.splitlines()
+    assert lines[:3] == ["0.yaml: Pod team/good: allowed", "  --- submitted", "  +++ stored"]
+    changes = [line for line in lines[3:] if line.startswith(("  +", "  -"))]
+    assert "  +    - name: NVIDIA_VISIBLE_DEVICES" in changes
+    assert not [line for line in changes if line.startswith("  -")]
+    denied = lines.index("1.yaml: Pod train-*: denied")
+    assert not [line for line in lines[denied:] if line.startswith("  +")], "denied and not in scope: no change"
+
+
+def test_the_patch_for_programs_leads_to_the_stored_object(lint: Any) -> None:
+    _, out, _ = lint(GOOD, options=("-o", "json"))
+    (entry,) = json.loads(out)
+    stored = jsonpatch.apply_patch(yaml.safe_load(GOOD), entry["patch"])
+    assert built_in().admit_pod(copy.deepcopy(stored), AdmissionInfo(namespace="team")).patch == ()
 
 
 def test_input_without_a_manifest_to_validate_is_reported(lint: Any) -> None:
