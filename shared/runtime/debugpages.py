@@ -41,7 +41,7 @@ class DebugServer:
 
     def __init__(self, listen: ListenAddress) -> None:
         self._pages: dict[str, DebugPage] = {}
-        self._server = PlainServer(self._answer)
+        self._server = PlainServer(self.respond)
         self.address = listen
 
     def add(self, *pages: DebugPage) -> None:
@@ -62,7 +62,8 @@ class DebugServer:
         """Close the listener and its connections."""
         await self._server.stop()
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
+    async def respond(self, request: web.BaseRequest) -> web.Response:
+        """Respond to one request."""
         words = request.path.removeprefix(PREFIX).strip("/").split("/")
         if words == [""]:
             return _answer(200, self._index())

@@ -31,7 +31,7 @@ class ProbeServer:
     def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
         self._exposition = _Exposition(registry)
         self._checks = checks
-        self._server = PlainServer(self._answer)
+        self._server = PlainServer(self.respond)
         self.address = listen
 
     async def start(self) -> None:
@@ -44,7 +44,8 @@ class ProbeServer:
         """Close the listener and its connections."""
         await self._server.stop()
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Respond to one request."""
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, text="only GET is answered here\n", headers={"Allow": "GET, HEAD"})
         path = request.path

@@ -1,10 +1,14 @@
 """Debug pages: which page is served, and that none can do harm."""
 
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
 from shared.runtime.address import ListenAddress
 from shared.runtime.debugpages import MAX_BYTES, DebugPage, DebugServer, match
@@ -24,18 +28,21 @@ def test_a_path_is_matched_part_by_part(path: str, asked: str, found: list[str] 
     assert match(path, asked.split("/")) == found
 
 
-async def get(*pages: DebugPage, path: str) -> tuple[int, Any]:
-    server = DebugServer(ListenAddress("127.0.0.1", 0))
-    server.add(*pages)
-    await server.start()
-    try:
-        async with (
-            aiohttp.ClientSession(f"http://127.0.0.1:{server.address.port}") as session,
-            session.get(path) as response,
-        ):
+Get = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+@pytest.fixture
+def get(aiohttp_raw_server: AiohttpRawServer, aiohttp_client: AiohttpClient) -> Get:
+    """Get a path of a server with some pages; returns status and content."""
+
+    async def get(*pages: DebugPage, path: str) -> tuple[int, Any]:
+        server = DebugServer(ListenAddress("127.0.0.1", 0))
+        server.add(*pages)
+        client: TestClient[web.BaseRequest, None] = await aiohttp_client(await aiohttp_raw_server(server.respond))
+        async with client.get(path) as response:
             return response.status, await response.json()
-    finally:
-        await server.stop()
+
+    return get
 
 
 def broken() -> None:
@@ -50,7 +57,7 @@ PAGES = (
 )
 
 
-async def test_the_index_names_every_page() -> None:
+async def test_the_index_names_every_page(get: Get) -> None:
     for path in ("/debug", "/debug/"):
         status, index = await get(*PAGES, path=path)
         assert status == 200
@@ -58,7 +65,7 @@ async def test_the_index_names_every_page() -> None:
         assert len(index["pages"]) == len(PAGES)
 
 
-async def test_a_page_is_json_whatever_is_in_it() -> None:
+async def test_a_page_is_json_whatever_is_in_it(get: Get) -> None:
     status, body = await get(PAGES[1], DebugPage("x", "", lambda: {"at": object()}), path="/debug/x")
     assert status == 200
     assert body["at"].startswith("<object")
@@ -74,10 +81,18 @@ async def test_a_page_is_json_whatever_is_in_it() -> None:
         pytest.param("/debug/long", 500, str(MAX_BYTES), id="a page that is too long"),
     ],
 )
-async def test_a_page_that_cannot_be_shown_states_the_reason(path: str, status: int, expected: str) -> None:
+async def test_a_page_that_cannot_be_shown_states_the_reason(get: Get, path: str, status: int, expected: str) -> None:
     answered, body = await get(*PAGES, path=path)
     assert answered == status
     assert expected in body["error"]
+
+
+async def test_a_running_server_responds() -> None:
+    server = DebugServer(ListenAddress("127.0.0.1", 0))
+    await server.start()
+    async with aiohttp.ClientSession() as session, session.get(f"http://{server.address}/debug") as response:
+        assert await response.json() == {"pages": {}}
+    await server.stop()
 
 
 async def test_an_address_in_use_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,10 +1,11 @@
 """The metrics address: what is accepted, what it serves."""
 
-from collections.abc import AsyncIterator
-
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient
 from prometheus_client import CollectorRegistry, Counter
+from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
 from shared.runtime.address import ListenAddress, parse_listen
 from shared.runtime.metrics import BIND_BUCKETS, init_series, new_registry
@@ -51,46 +52,67 @@ def checks() -> dict[str, Check]:
 
 
 @pytest.fixture
-async def base(checks: dict[str, Check]) -> AsyncIterator[str]:
-    """A running server's URL."""
+async def client(
+    checks: dict[str, Check], aiohttp_raw_server: AiohttpRawServer, aiohttp_client: AiohttpClient
+) -> TestClient[web.BaseRequest, None]:
+    """A client of a process's metrics address."""
     registry = CollectorRegistry()
     init_series(Counter("bowline_seen", "Things seen.", ("kind",), registry=registry), kind=("pod", "node"))
     server = ProbeServer(parse_listen("127.0.0.1:0"), registry, checks)
-    await server.start()
-    yield f"http://{server.address}"
-    await server.stop()
+    return await aiohttp_client(await aiohttp_raw_server(server.respond))
 
 
-async def answer(url: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
+async def answer(client: TestClient[web.BaseRequest, None], path: str) -> tuple[int, str]:
+    async with client.get(path) as response:
         return response.status, await response.text()
 
 
-async def test_ready_needs_all_checks_and_alive_does_not(base: str, checks: dict[str, Check]) -> None:
-    assert await answer(f"{base}/readyz") == (200, "ok\n")
+async def test_ready_needs_all_checks_and_alive_does_not(
+    client: TestClient[web.BaseRequest, None], checks: dict[str, Check]
+) -> None:
+    assert await answer(client, "/readyz") == (200, "ok\n")
     checks |= {"caches": lambda: "pods not listed yet", "leader": lambda: None, "certificate": lambda: "expired"}
-    assert await answer(f"{base}/readyz") == (503, "caches: pods not listed yet\ncertificate: expired\n")
-    assert await answer(f"{base}/healthz") == (200, "ok\n")
+    assert await answer(client, "/readyz") == (503, "caches: pods not listed yet\ncertificate: expired\n")
+    assert await answer(client, "/healthz") == (200, "ok\n")
 
 
-async def test_metrics_are_there_before_anything_is_counted(base: str) -> None:
-    status, text = await answer(f"{base}/metrics")
+async def test_metrics_are_there_before_anything_is_counted(client: TestClient[web.BaseRequest, None]) -> None:
+    status, text = await answer(client, "/metrics")
     assert status == 200
     assert {'bowline_seen_total{kind="pod"} 0.0', 'bowline_seen_total{kind="node"} 0.0'} <= set(text.splitlines())
 
 
-async def test_one_metric_can_be_requested(base: str) -> None:
-    status, text = await answer(f"{base}/metrics?name[]=bowline_seen_total&name[]=bowline_unknown")
+async def test_one_metric_can_be_requested(client: TestClient[web.BaseRequest, None]) -> None:
+    status, text = await answer(client, "/metrics?name[]=bowline_seen_total&name[]=bowline_unknown")
     assert status == 200
     shown = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
     assert shown == {"bowline_seen_total"}
 
 
-async def test_an_address_in_use_is_the_callers_error(base: str) -> None:
-    second = ProbeServer(parse_listen(base.removeprefix("http://")), CollectorRegistry(), {})
+async def test_a_running_server_responds_and_its_address_cannot_be_used_again() -> None:
+    server = ProbeServer(parse_listen("127.0.0.1:0"), CollectorRegistry(), {})
+    await server.start()
+    async with aiohttp.ClientSession() as session, session.get(f"http://{server.address}/healthz") as response:
+        assert response.status == 200
+    second = ProbeServer(server.address, CollectorRegistry(), {})
     with pytest.raises(OSError, match=r"(?i)address already in use"):
         await second.start()
     await second.stop()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        pytest.param("POST", "/healthz", 405, id="another method"),
+        pytest.param("GET", "/debug", 404, id="another path"),
+    ],
+)
+async def test_other_requests_are_rejected(
+    client: TestClient[web.BaseRequest, None], method: str, path: str, status: int
+) -> None:
+    async with client.request(method, path) as response:
+        assert response.status == status
 
 
 def test_a_new_registry_has_the_process_metrics_and_is_not_shared() -> None:
