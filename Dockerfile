@@ -16,8 +16,7 @@ RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requireme
 COPY . .
 RUN python -m hatchling build --target wheel
 
-# --- what the image carries: the pinned dependencies and that wheel, nothing that could build. `kubernetes` is left
-# out: it only reads kubeconfig files, and a pod has its ServiceAccount ---
+# --- what the image carries: the pinned dependencies and that wheel, nothing that could build ---
 FROM ${PYTHON_IMAGE} AS install
 COPY requirements/image.txt /
 RUN pip install --no-cache-dir --require-hashes --only-binary=:all: --prefix=/install -r /image.txt

@@ -106,7 +106,7 @@ bench-admission: setup ## Verdicts a second of the webhook, and what it costs a 
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt
-	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/runtime.txt --overrides requirements/image-overrides.txt pyproject.toml -o requirements/image.txt
+	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/runtime.txt pyproject.toml -o requirements/image.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
 

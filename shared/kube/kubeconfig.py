@@ -177,6 +177,6 @@ def _package(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise CredentialsError(
-            f"a kubeconfig needs the Python package `kubernetes`, which is not installed ({error}); the container"
-            " image leaves it out: run in a pod with a ServiceAccount, or `pip install kubernetes`"
+            f"a kubeconfig needs the Python package `kubernetes`, which is not installed ({error}): run in a pod with"
+            " a ServiceAccount, or `pip install bowline[kubeconfig]`"
         ) from error
