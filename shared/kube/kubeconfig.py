@@ -8,7 +8,7 @@ names the file.
 import importlib
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class KubeconfigCredentials:
         self._certificate: tuple[str, str | None] | None = None
         self._context: ssl.SSLContext | None = None
         self._loader: Any = None
+        self._runs_plugin = False
         self._reload_at = 0.0
         # The files' content when they were loaded, and the result.
         self._content: tuple[bytes, ...] = ()
@@ -63,19 +64,16 @@ class KubeconfigCredentials:
         """Read the files. Raises CredentialsError."""
         check_files(self._paths)
         content = self._read()
-        aio_config = _package("kubernetes.aio.config")
-        aio_client = _package("kubernetes.aio.client")
-        config = aio_client.Configuration()
+        config = _package("kubernetes.aio.client").Configuration()
         try:
-            self._loader = await aio_config.load_kube_config(
-                config_file=self.where, client_configuration=config, persist_config=False
-            )
+            self._loader = await self._new_loader(config)
         except Exception as error:
             raise CredentialsError(f"{self.where}: {_reason(error)}; {REMEDY}") from error
         server = urlsplit(config.host)
         if server.scheme not in ("http", "https") or not server.hostname:
             raise CredentialsError(f"{self.where}: server {config.host!r} must be an http or https URL; {REMEDY}")
         self._take(config)
+        self._runs_plugin = _has_plugin(content, self._loader.current_context["context"].get("user"))
         self._content = content
         self._kubeconfig = Found(
             server=config.host.rstrip("/"),
@@ -118,12 +116,14 @@ class KubeconfigCredentials:
             # rejected.
             self._reload_at = float("inf")
             return False
-        if is_rejected:
-            vars(self._loader).pop("exec_plugin_expiry", None)
         config = _package("kubernetes.aio.client").Configuration()
         before = self._headers, self._certificate
         try:
-            await self._loader.load_and_set(config)
+            if is_rejected:
+                # A loader runs an exec plugin again only after the expiry that the plugin gave; a new one always.
+                self._loader = await self._new_loader(config)
+            else:
+                await self._loader.load_and_set(config)
             self._take(config)
             if self._context is not None:
                 self.load_client_cert(self._context)
@@ -132,10 +132,10 @@ class KubeconfigCredentials:
             raise CredentialsError(f"{self.where}: {_reason(error)}; {REMEDY}") from error
         return before != (self._headers, self._certificate)
 
-    @property
-    def _runs_plugin(self) -> bool:
-        # The package's own refresh_token() tests the same attribute.
-        return "exec" in (self._loader._user or ())
+    async def _new_loader(self, config: Any) -> Any:
+        return await _package("kubernetes.aio.config").load_kube_config(
+            config_file=self.where, client_configuration=config, persist_config=False
+        )
 
     def _take(self, config: Any) -> None:
         token = config.api_key.get("BearerToken", "").strip()
@@ -164,6 +164,12 @@ def check_files(paths: list[Path]) -> None:
             raise CredentialsError(f"{path}: is not YAML{line}; {REMEDY}") from error
         if not isinstance(document, dict):
             raise CredentialsError(f"{path}: is no kubeconfig: it must hold a mapping; {REMEDY}")
+
+
+def _has_plugin(contents: Iterable[bytes], user: str | None) -> bool:
+    """Return whether an exec plugin gives the user's credentials. Of several files the first with the user counts."""
+    users = [entry for content in contents for entry in (yaml.safe_load(content) or {}).get("users") or ()]
+    return "exec" in next(((entry.get("user") or {}) for entry in users if entry["name"] == user), {})
 
 
 def _reason(error: Exception) -> str:
