@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 # The thread counts its own turns, not the time: while the whole process is suspended, there are none.
 TURN_S = 0.25
 REPORT_TURNS, END_TURNS = 4, 16
-HAND_OVER_S = 3.0
+# With END_TURNS less than the Lease lasts after its last renewal, also where the machine is slow.
+HAND_OVER_S = 8.0
 
 HandOver = Callable[[PluginCall, str, str], Coroutine[Any, Any, None]]
 
