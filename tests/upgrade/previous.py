@@ -1,8 +1,11 @@
 """The previous version of Bowline: its chart and its code, from this repository's history.
 
-Until a release is tagged it is a commit, named here only.
+Until a release is tagged it is a commit, named here only. The charts are installed with the longest timeout of the
+webhooks instead of their own: on a busy machine a reply may take seconds, and only a call without a reply is lost.
 """
 
+import re
+import shutil
 import subprocess
 import tarfile
 from dataclasses import dataclass
@@ -15,21 +18,22 @@ from tests.localcluster.pair import CHART, PairOptions
 from tests.localcluster.workload import CHECKOUT
 
 COMMIT = "c114129"
+_TIMEOUT = re.compile(r"timeoutSeconds: \d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A checkout, and how its processes are started: with its own code."""
+    """A checkout, how its processes are started (with its own code), and the chart that is installed."""
 
     folder: Path
+    chart: Path
     tag: str
 
     @property
     def options(self) -> PairOptions:
         """The options of an install of this version's chart."""
-        chart = self.folder / CHART.relative_to(CHECKOUT)
         return PairOptions(
-            chart=chart, values_files=(chart / "values-local.yaml",), set_values={"image.tag": self.tag}
+            chart=self.chart, values_files=(self.chart / "values-local.yaml",), set_values={"image.tag": self.tag}
         )
 
     @property
@@ -38,7 +42,9 @@ class Version:
         return {"PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1"}
 
 
-PRESENT = Version(CHECKOUT, "0.2.0")
+def present_version(folder: Path) -> Version:
+    """Return this checkout; its chart is copied into the folder."""
+    return _with_patient_chart(CHECKOUT, folder, "0.2.0")
 
 
 def previous_version(folder: Path) -> Version:
@@ -49,5 +55,13 @@ def previous_version(folder: Path) -> Version:
     if archive.returncode != 0:
         pytest.skip(f"no history with {COMMIT}: {archive.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
-        tar.extractall(folder, filter="data")
-    return Version(folder, "0.1.0")
+        tar.extractall(folder / "code", filter="data")
+    return _with_patient_chart(folder / "code", folder, "0.1.0")
+
+
+def _with_patient_chart(code: Path, folder: Path, tag: str) -> Version:
+    chart = folder / "chart"
+    shutil.copytree(code / CHART.relative_to(CHECKOUT), chart)
+    for template in (chart / "templates").iterdir():
+        template.write_text(_TIMEOUT.sub("timeoutSeconds: 30", template.read_text()))
+    return Version(code, chart, tag)

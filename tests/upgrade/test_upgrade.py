@@ -29,7 +29,7 @@ from tests.localcluster.pair import Pair
 from tests.localcluster.ports import free_port
 from tests.localcluster.spec import ClusterSpec
 from tests.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
-from tests.upgrade.previous import PRESENT, Version, previous_version
+from tests.upgrade.previous import Version, present_version, previous_version
 from tests.waiting import until_awaited
 
 NAMESPACE, WORK = "bowline-system", "default"
@@ -143,6 +143,11 @@ def previous(tmp_path: Path) -> Version:
 
 
 @pytest.fixture
+def present(tmp_path: Path) -> Version:
+    return present_version(tmp_path / "present")
+
+
+@pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(1)
@@ -156,12 +161,14 @@ async def stage() -> AsyncIterator[Stage]:
                 await asyncio.to_thread(process.kill)
 
 
-async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(stage: Stage, previous: Version) -> None:
+async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
+    stage: Stage, previous: Version, present: Version
+) -> None:
     await stage.install(previous)
     await stage.start(previous)
     async with load(stage) as reviews:
         await asyncio.sleep(CALM_S)
-        for old, new in ((previous, PRESENT), (PRESENT, previous)):
+        for old, new in ((previous, present), (present, previous)):
             await stage.install(new)
             await stage.start(new)
             await asyncio.sleep(OVERLAP_S)
