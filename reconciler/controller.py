@@ -12,7 +12,6 @@ import random
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from reconciler.binding.waits import WaitIndex
 from reconciler.informers import Informers, Listed
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
@@ -20,10 +19,9 @@ from shared.api.meta import ObjectKey
 from shared.kube.availability import Availability
 from shared.kube.errors import KubeError
 from shared.kube.resources import Resource
-from shared.runtime.backoff import Backoff
-from shared.runtime.clock import Clock
+from shared.runtime.backoff import Backoff, ItemBackoff
 from shared.runtime.tasks import cancel_and_wait, wait_first, wait_until
-from shared.runtime.workers import failure_of, run_worker, wait_failed
+from shared.runtime.workers import DONE, Result, failure_of, run_worker, wait_failed
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -32,6 +30,8 @@ log = logging.getLogger(__name__)
 DRAIN = timedelta(seconds=25)
 # One of this many workers may process low-priority keys: reports of waits, retries, polls.
 LOW_PRIORITY_SHARE = 8
+# The rate limit of a failing request: short at first, because most failures are over within a second.
+BACKOFF = (timedelta(milliseconds=200), timedelta(seconds=30))
 # Within this time after an outage all held requests are requeued; the number of workers limits the concurrency.
 RELEASE_WITHIN = timedelta(seconds=1)
 
@@ -54,6 +54,7 @@ def new_queue(workers: int) -> WorkQueue[ObjectKey]:
         low_priority_limit=max(1, workers // LOW_PRIORITY_SHARE),
         group=lambda key: key.namespace,
         workers=workers,
+        backoff=ItemBackoff(*BACKOFF),
         is_open=False,
     )
 
@@ -64,23 +65,17 @@ class Controller:
     def __init__(
         self,
         queue: WorkQueue[ObjectKey],
-        workers: int,
         reconciler: Reconciler,
         informers: Informers,
-        wait_index: WaitIndex,
         observation: Observation,
         availability: Availability,
-        clock: Clock,
     ) -> None:
         self.queue = queue
-        self._workers = workers
         self._reconciler = reconciler
         self._informers = informers
-        self._wait_index = wait_index
         self._observation = observation
-        self._metrics = metrics = observation.metrics
         self._availability = availability
-        self._clock = clock
+        metrics = observation.metrics
         # Keys to process when the API server is available again.
         self._keys_on_hold: set[ObjectKey] = set()
         metrics.queue_depth.set_function(lambda: queue.depth)
@@ -102,7 +97,7 @@ class Controller:
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
         """Enqueue the requests that wait for a changed object."""
-        for request in self._wait_index.waiters_of(resource, key):
+        for request in self._reconciler.requeue.index.waiters_of(resource, key):
             self.queue.add(request)
 
     # --- leading ---
@@ -112,11 +107,10 @@ class Controller:
 
         The watches must have been listed. Raises the error of a worker that failed.
         """
-        since = self._clock.monotonic()
         listing = await self._compare(term.end_event)
         if term.end_event.is_set():
             return
-        self._reconciler.begin(since, listing)
+        self._reconciler.begin(listing.began, listing.stale, listing.newest)
         self.queue.open()
         for key in {*self._informers.pending_keys(), *listing.stale}:
             self.queue.add(key)
@@ -124,7 +118,7 @@ class Controller:
             asyncio.create_task(run_worker(self.queue, self._reconcile, self._on_error), name=f"worker {number}")
             for number in range(self.queue.capacity)
         ]
-        log.info("working", extra={"workers": self._workers, "unfinished": self.queue.depth})
+        log.info("working", extra={"capacity": self.queue.capacity, "unfinished": self.queue.depth})
         probing = asyncio.create_task(
             self._availability.run(self._informers.probe, self._on_recovery), name="availability"
         )
@@ -159,19 +153,17 @@ class Controller:
                 await wait_until(end_event, delay)
         return Listed()
 
-    async def _reconcile(self, key: ObjectKey) -> timedelta | None:
+    async def _reconcile(self, key: ObjectKey) -> Result:
         if not self._availability.available:
             self._keys_on_hold.add(key)
-            return None
+            return DONE
         with self._observation.track(key):
-            result = await self._reconciler.reconcile(key)
-        if result.retry_after is not None:
-            self.queue.hold(key, result.retry_after)
-        return result.requeue_after
+            return await self._reconciler.reconcile(key)
 
     def _on_recovery(self) -> None:
         """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
         self._reconciler.reset_failures()
+        self.queue.forget_all()
         jitter = RELEASE_WITHIN.total_seconds() * random.random()  # noqa: S311 - spreads load
         asyncio.get_running_loop().call_later(jitter, self._release)
 
@@ -183,4 +175,4 @@ class Controller:
     def _on_error(self, key: ObjectKey) -> None:
         """Log and count a defect of Bowline; the work queue requeues the key."""
         log.exception("reconcile failed", extra={"bindRequest": str(key)})
-        self._metrics.reconcile_errors.inc()
+        self._observation.metrics.reconcile_errors.inc()

@@ -99,7 +99,7 @@ class WorkPages:
         """Return the known state of one request; None if there is none."""
         key = ObjectKey(namespace, name)
         observation = self._observation
-        in_progress, state = observation.reconciles.get(key), self._parts.reconciler.states.get(key)
+        in_progress, state = observation.reconciles.get(key), self._parts.reconciler.store.states.get(key)
         queue = self._parts.controller.queue
         content = {
             "request": str(key),

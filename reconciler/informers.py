@@ -103,6 +103,7 @@ def transform_node(node: dict[str, Any]) -> Object:
 class Listed:
     """The stored requests, compared with the cached ones."""
 
+    began: float = 0.0  # when the list was requested, monotonic
     stale: Collection[ObjectKey] = ()  # whose cached version differs
     newest: datetime | None = None  # their latest creationTimestamp; None: there are none
 
@@ -161,7 +162,7 @@ class Informers:
 
         A synced cache may still lack the previous leader's last writes.
         """
-        newest: datetime | None = None
+        began, newest = self._client.clock.monotonic(), None
         versions: dict[ObjectKey, ResourceVersion] = {}
         selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
         async for page in self._client.pages(selection):
@@ -173,7 +174,7 @@ class Informers:
         changed_keys = {key for key, cached_object in store.items() if versions.get(key) != version_of(cached_object)}
         # Without a field selector, most requests that are not in the cache have Succeeded.
         unknown = {key for key in versions if key not in store} if selection.field_selector else set()
-        return Listed(changed_keys | unknown, newest)
+        return Listed(began, changed_keys | unknown, newest)
 
     async def probe(self) -> None:
         """Make one small call that reads from etcd, as every bind does. Raises the client's errors."""

@@ -9,16 +9,10 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.binding.attempt import AttemptRunner
-from reconciler.binding.complete import Completer
-from reconciler.binding.deferred import DeferredCompletions
 from reconciler.binding.hand_over import hand_over
-from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.read import StateReader
-from reconciler.binding.requeue import TransientFailures
-from reconciler.binding.state import RequestStates
-from reconciler.binding.timing import Timing
-from reconciler.binding.waits import WaitIndex, Waits, WaitSource
+from reconciler.binding.requeue import Requeue
+from reconciler.binding.store import RequestStore
+from reconciler.binding.wait_index import WaitIndex, WaitSource
 from reconciler.binding.writer import Writer
 from reconciler.controller import Controller, new_queue
 from reconciler.informers import EventHandlers, Informers
@@ -114,18 +108,17 @@ async def build(
         await lifecycle.teardown()
         raise
     recorder = EventRecorder(client, socket.gethostname())
-    runner = Runner(plugins, observation)
     informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard)
-    wait_index = _wait_index(informers, watches.values())
-    queue = new_queue(binding.workers)
-    deferred = DeferredCompletions(lambda: queue.normal_depth, binding.workers)
-    states = RequestStates(clock.monotonic)
-    timing = Timing(states, clock, informers.in_contact, binding, random.random)
-    reader = StateReader(client, informers, runner, timing, settings, clock, uninstalling)
-    reconciler = _reconciler(reader, states, wait_index, deferred, recorder, observation)
-    controller = Controller(
-        queue, binding.workers, reconciler, informers, wait_index, observation, client.availability, clock
+    queue, wait_index = new_queue(binding.workers), _wait_index(informers, watches.values())
+    store = RequestStore(
+        client, informers, Runner(plugins, observation), settings, random.random, uninstalling=uninstalling
     )
+    writer = Writer(client, recorder.record, store.states.wrote)
+    requeue = Requeue(
+        wait_index, writer, client.availability, clock, random.random, lambda: queue.normal_depth > binding.workers
+    )
+    reconciler = Reconciler.assemble(store, requeue, writer, observation)
+    controller = Controller(queue, reconciler, informers, observation, client.availability)
     return Components(
         client,
         informers,
@@ -150,7 +143,7 @@ def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, lim
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
         await hand_over(access, options, lease, limits, call, why, identity)
 
-    return Watchdog(parts.reconciler.runner.current_call, parts.metrics.plugin_errors, fence_and_hand_over)
+    return Watchdog(parts.reconciler.store.runner.current_call, parts.metrics.plugin_errors, fence_and_hand_over)
 
 
 def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:
@@ -159,52 +152,3 @@ def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:
         source = WaitSource(watch.reflector.store, watch.may_end_wait)
         sources.setdefault(watch.reflector.selection.resource, []).append(source)
     return WaitIndex(sources)
-
-
-def _reconciler(
-    reader: StateReader,
-    states: RequestStates,
-    wait_index: WaitIndex,
-    deferred: DeferredCompletions,
-    recorder: EventRecorder,
-    observation: Observation,
-) -> Reconciler:
-    client, informers, runner, timing = reader.client, reader.informers, reader.runner, reader.timing
-    clock, limits, jitter = client.clock, reader.settings.binding, random.random
-    writer = Writer(client, recorder.record, states.wrote)
-    failures = TransientFailures(observation.on_transient_failure, client.availability, clock)
-    conditions = PodConditions(writer)
-    waits = Waits(writer, wait_index, timing, jitter)
-    completer = Completer(reader, runner, writer, conditions, failures, observation.metrics, limits, clock)
-    attempts = AttemptRunner(
-        informers=informers,
-        reader=reader,
-        runner=runner,
-        writer=writer,
-        conditions=conditions,
-        completer=completer,
-        deferred=deferred,
-        waits=waits,
-        timing=timing,
-        failures=failures,
-        observation=observation,
-        limits=limits,
-        clock=clock,
-        jitter=jitter,
-    )
-    return Reconciler(
-        informers=informers,
-        states=states,
-        reader=reader,
-        attempts=attempts,
-        completer=completer,
-        conditions=conditions,
-        deferred=deferred,
-        waits=waits,
-        wait_index=wait_index,
-        timing=timing,
-        writer=writer,
-        runner=runner,
-        failures=failures,
-        observation=observation,
-    )

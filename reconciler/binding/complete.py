@@ -12,14 +12,11 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.read import StateReader
-from reconciler.binding.requeue import DONE, Result, TransientFailures
 from reconciler.binding.state import RequestState
+from reconciler.binding.store import RequestStore
 from reconciler.binding.writer import Writer
-from reconciler.decide.decide import Fail
-from reconciler.decide.in_flight import existed_before, in_flight_for
-from reconciler.decide.observed import Snapshot, Target, has_finalizer, is_bound_as_asked, is_rollback_incomplete
+from reconciler.decide.actions import Fail
+from reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete
 from reconciler.decide.status import (
     Event,
     blocked_status,
@@ -34,40 +31,29 @@ from reconciler.decide.transient import QUIET_FAILURES
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
+from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.runner import Runner
-from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status
 from shared.runtime.clock import Clock
+from shared.runtime.workers import DONE, ReconcileError, Result
 
 log = logging.getLogger(__name__)
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Completer:
-    """Completes, fails and rolls back. Methods raise the client's errors; repeating one after a crash is safe."""
+    """Completes, fails and rolls back. Methods raise the client's errors, and ReconcileError while a rollback is
+    incomplete; repeating one after a crash is safe.
+    """
 
-    reader: StateReader
+    store: RequestStore
     runner: Runner
     writer: Writer
-    conditions: PodConditions
-    failures: TransientFailures
     metrics: ReconcilerMetrics
-    limits: Binding
     clock: Clock
-    _leading_since: float = 0.0  # start of this process's current leadership term, by the monotonic clock
-    _newest_before: datetime | None = None  # the latest creationTimestamp of the requests that existed then
-
-    def begin(self, since: float, newest: datetime | None) -> None:
-        """Begin a leadership term at ``since``. ``newest``: see ``existed_before``."""
-        self._leading_since = since
-        self._newest_before = newest
-
-    def may_predate_term(self, request: BindRequest) -> bool:
-        """Return whether a previous leader may have started on the request: it was created before this term."""
-        return existed_before(request, self._newest_before)
 
     async def complete(self, ctx: BindContext, state: RequestState, started_at: datetime | None = None) -> Result:
         """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
@@ -80,12 +66,9 @@ class Completer:
             return await self._close(ctx.request, state)
         now = self.clock.now()
         preparation_status = preparation(request, state.rollback.is_prepared, not state.rollback.is_complete, ctx.pod)
-        report = success_report(
-            request, preparation_status, ctx.pod, started_at, now, bound_events=self.limits.bound_events
-        )
-        await self.writer.write_report(request, report, on_pod=ctx.pod is not None)
-        if ctx.pod is not None and report.condition is not None:
-            self.conditions.report(ctx.pod, report.condition)
+        bound_events = self.store.settings.binding.bound_events
+        report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=bound_events)
+        await self.writer.report(request, report, ctx.pod)
         self.metrics.finished_requests.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
@@ -95,20 +78,21 @@ class Completer:
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
         """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""
         request = snapshot.request
-        has_effects = has_finalizer(request) or state.rollback.side_effects is not None
+        has_effects = request.has_finalizer or state.rollback.side_effects is not None
         may_have_effects = has_effects or is_rollback_incomplete(request)
-        may_be_in_flight = state.attempt.unacknowledged_at is not None or self.may_predate_term(request)
+        may_be_in_flight = state.attempt.unacknowledged_at is not None or self.store.in_flight.may_predate_term(
+            request
+        )
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:
             # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
             if Target.POD not in snapshot.live:
-                snapshot = await self.reader.read_live(snapshot, Target.POD)
+                snapshot = await self.store.read_live(snapshot, Target.POD)
             if is_bound_as_asked(request, snapshot.pod_view):
-                return await self.complete(self.reader.context(snapshot), state)
-        pending = self._writes_in_flight(snapshot, state)
-        if pending is None and may_have_effects:
-            pending = await self._roll_back(snapshot, state, Status.fatal(fail.message, fail.reason), fail)
-        if pending is not None:
+                return await self.complete(self.store.context(snapshot), state)
+        if (pending := self._writes_in_flight(snapshot, state)) is not None:
             return pending
+        if may_have_effects:
+            await self._roll_back(snapshot, state, Status.fatal(fail.message, fail.reason), fail)
         without_finalizer = await self.writer.drop_finalizer(request)
         if without_finalizer is not None:
             await self._report_failed(without_finalizer, snapshot, state, fail)
@@ -116,9 +100,9 @@ class Completer:
 
     async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
         """Roll back an abandoned request: being deleted, Failed with side effects, or of a release that ends."""
-        pending = self._writes_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why)
-        if pending is not None:
+        if (pending := self._writes_in_flight(snapshot, state)) is not None:
             return pending
+        await self._roll_back(snapshot, state, why)
         request, now = snapshot.request, self.clock.now()
         if request.phase is Phase.FAILED:
             # Failed by an older release or another controller: this release drops the finalizer before it writes
@@ -128,13 +112,21 @@ class Completer:
             request = await self.writer.patch_status(request, released_status(request, why.message, now))
         return await self.drop_finalizer(request, state)
 
-    async def roll_back_orphan(self, snapshot: Snapshot, state: RequestState) -> Result | None:
-        """Roll back the side effects of a request that was released without a rollback; None if none are left."""
-        snapshot = await self.reader.read_live(snapshot, Target.POD)
-        if is_bound_as_asked(snapshot.request, snapshot.pod_view):
-            return None
-        why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
-        return self._writes_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why, is_orphan=True)
+    async def release(self, key: ObjectKey, state: RequestState, *, roll_back: bool) -> Result | None:
+        """Roll back what a request has left that no finalizer holds, and drop the plugins' state of it.
+
+        Returns when to continue; None at the end.
+        """
+        side_effects = state.rollback.side_effects
+        if side_effects is not None and roll_back:
+            snapshot = await self.store.read_live(self.store.from_cache(key, side_effects), Target.POD)
+            if not is_bound_as_asked(side_effects, snapshot.pod_view):
+                if (pending := self._writes_in_flight(snapshot, state)) is not None:
+                    return pending
+                why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
+                await self._roll_back(snapshot, state, why, is_orphan=True)
+        await self.runner.forget(key, state.uid)
+        return None
 
     async def drop_finalizer(self, request: BindRequest, state: RequestState) -> Result:
         """Drop the finalizer and close the request: nothing is left to roll back, or nothing may be rolled back."""
@@ -156,18 +148,18 @@ class Completer:
         fail: Fail | None = None,
         *,
         is_orphan: bool = False,
-    ) -> Result | None:
-        """Call the plugins' rollback. Returns when to continue it, None if it is complete.
+    ) -> None:
+        """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
 
         An incomplete one is reported, with the failure that follows it; that of an orphan only in the log. Transient
         failures are not reported below QUIET_FAILURES: a lost reply is not, a lasting failure is, because the
         scheduler waits for the result.
         """
-        ctx = self.reader.context(snapshot)
+        ctx = self.store.context(snapshot)
         result = await self.runner.run_rollback(ctx, why)
         if result.code is Code.OK:
             state.rollback.complete()
-            return None
+            return
         if is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
         elif result.code is Code.TRANSIENT and state.rollback.transient_failures < QUIET_FAILURES:
@@ -175,7 +167,8 @@ class Completer:
         else:
             await self._report_incomplete(snapshot, state, result, fail)
             ctx.log.warning("rollback is not complete", extra={"why": result.message})
-        return self.failures.requeue_rollback(snapshot.key, max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE))
+        pause = max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE)
+        raise ReconcileError(result.message, at_least=pause)
 
     async def _report_incomplete(
         self, snapshot: Snapshot, state: RequestState, rollback: Status, fail: Fail | None
@@ -191,9 +184,7 @@ class Completer:
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
         report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now())
-        await self.writer.write_report(request, report, on_pod=pod is not None)
-        if pod is not None and report.condition is not None:
-            self.conditions.report(pod, report.condition)
+        await self.writer.report(request, report, pod)
         self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
 
@@ -207,14 +198,6 @@ class Completer:
 
         Until then nothing is rolled back and no failure is reported as final.
         """
-        request, now = snapshot.request, self.clock.monotonic()
         unacknowledged_at = state.attempt.unacknowledged_at
-        is_inherited = self.may_predate_term(request)
-        left = in_flight_for(
-            request,
-            snapshot.pod_view,
-            timedelta(seconds=now - unacknowledged_at) if unacknowledged_at is not None else None,
-            timedelta(seconds=now - self._leading_since) if is_inherited else None,
-            self.limits.in_flight_timeout,
-        )
-        return self.failures.requeue_rollback(snapshot.key, left) if left > timedelta() else None
+        left = self.store.in_flight.time_left(snapshot.request, snapshot.pod_view, unacknowledged_at)
+        return Result(left) if left > timedelta() else None

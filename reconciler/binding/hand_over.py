@@ -7,9 +7,9 @@ Decision 172.
 import random
 
 from reconciler.binding.writer import Writer
-from reconciler.decide.decide import Fail
-from reconciler.decide.observed import Times
-from reconciler.decide.outcome import Outcome, RetryAt, classify_outcome
+from reconciler.decide.actions import Fail
+from reconciler.decide.observed import Outcome, Times
+from reconciler.decide.outcome import RetryAt, classify_outcome
 from reconciler.decide.status import rollback_incomplete_status
 from shared.api.bindrequest import Phase, decode_bind_request
 from shared.api.meta import ObjectKey

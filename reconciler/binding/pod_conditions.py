@@ -8,21 +8,26 @@ are lost.
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from reconciler.binding.writer import Writer
 from reconciler.decide.status import PodBound
 from shared.api import names
-from shared.api.meta import Object, ObjectKey, key_of
-from shared.kube.errors import ApiError, Conflict, KubeError
-from shared.runtime.workers import run_worker
+from shared.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
+from shared.kube.client import KubeClient, PatchType
+from shared.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from shared.kube.resources import PODS
+from shared.runtime.workers import DONE, Result, run_worker
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 WORKERS = 4
 TRIES = 3
+# Conflicts on an unbound pod, from other writers; no kubelet writes to it yet.
+MAX_CONFLICT_TRIES = 5
 # Before the second try; twice that before the third.
 PAUSE = timedelta(seconds=1)
 # The API server waits up to 30 s for a webhook: many such calls would stop the reports of all other pods.
@@ -42,8 +47,8 @@ class _Report:
 class PodConditions:
     """Writes pod conditions in the background, between ``start`` and ``stop``."""
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
         self._pending: dict[ObjectKey, _Report] = {}
         self._queue: WorkQueue[ObjectKey] | None = None
         self._workers: list[asyncio.Task[None]] = []
@@ -85,29 +90,85 @@ class PodConditions:
         if self._queue is None or (len(self._pending) >= MAX_PENDING and key not in self._pending):
             return
         metadata = {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
-        self._pending[key] = _Report({"metadata": metadata}, condition, self._writer.clock.now())
+        self._pending[key] = _Report({"metadata": metadata}, condition, self._client.clock.now())
         self._queue.add(key)
 
-    async def _write(self, key: ObjectKey) -> timedelta | None:
+    async def _write(self, key: ObjectKey) -> Result:
         report = self._pending.get(key)
         if report is None:
-            return None
+            return DONE
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
-                await self._writer.patch_pod_bound_condition(report.pod, report.condition, report.since)
+                await self.patch(report.pod, report.condition, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
             if report.tries < TRIES and not is_denied:
                 if self._pending.get(key) is report:
                     self._pending[key] = replace(report, tries=report.tries + 1)
-                return PAUSE * report.tries
+                return Result(PAUSE * report.tries)
             log.warning(
                 "the pod's condition PodBound is not written",
                 extra={"pod": str(key), "error": str(error) or "timed out", "tries": report.tries},
             )
         if self._pending.get(key) is report:
             del self._pending[key]
+        return DONE
+
+    async def patch(self, pod: Object, condition: PodBound, since: datetime) -> None:
+        """Write the PodBound condition of this pod; not if it no longer exists or was replaced.
+
+        False is not written if the pod was bound meanwhile: the write requires the resourceVersion that was seen
+        unbound, so that one still in flight when another leader binds the pod fails. Own writes of the attempt change
+        the version as well, hence the retries with a new read. Raises the client's errors, including a denial by a
+        policy or a webhook.
+        """
+        key, uid = key_of(pod), uid_of(pod)
+        with suppress(NotFound):
+            if condition.status == "True":
+                return await self._patch_status(key, {"uid": uid}, condition, since)
+            for tries_left in reversed(range(MAX_CONFLICT_TRIES)):
+                guard = {"uid": uid, "resourceVersion": version_of(pod)}
+                try:
+                    return await self._patch_status(key, guard, condition, since)
+                except Conflict:
+                    if not tries_left:
+                        raise
+                pod = await self._client.get(PODS, key.namespace, key.name)
+                if uid_of(pod) != uid or pod["spec"].get("nodeName"):
+                    return None
         return None
+
+    async def _patch_status(
+        self, pod: ObjectKey, guard: Mapping[str, str], condition: PodBound, now: datetime
+    ) -> None:
+        body = {
+            "metadata": dict(guard),
+            "status": {
+                "conditions": [
+                    {
+                        "type": names.CONDITION_POD_BOUND,
+                        "status": condition.status,
+                        "reason": condition.reason,
+                        "message": condition.message,
+                        "lastTransitionTime": format_time(now),
+                    }
+                ]
+            },
+        }
+        try:
+            await self._client.patch(
+                PODS,
+                pod.namespace,
+                pod.name,
+                body,
+                subresource="status",
+                content_type=PatchType.STRATEGIC,
+                field_manager=names.FIELD_MANAGER_RECONCILER,
+            )
+        except Invalid as error:
+            # The API server's reply to a UID other than the stored one: the pod was replaced.
+            if not any(cause.field == "metadata.uid" for cause in error.causes):
+                raise
 
     def _on_error(self, key: ObjectKey) -> None:
         log.exception("writing a pod's condition failed", extra={"pod": str(key)})

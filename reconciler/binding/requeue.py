@@ -1,108 +1,169 @@
-"""When a key is processed next, and which of its transient failures are consecutive.
+"""When a request is processed next: after a wait, after a failed attempt, or after others that are more urgent.
 
-The backoff of transient failures is in memory only. A watch event that may change the result ends it early; it does
-not end a delay that the API server requested (Retry-After). Thousands of requests may fail at the same time, so
-failures are logged in one line for all of them.
+After an error of a call it is the work queue's rate limit that decides, within the bounds that ``error`` returns; a
+watch event that may change the result always comes first, except before the API server's Retry-After is over.
+
+**Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
+longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
+request waits for, without a flood of events. Objects that no watch shows are polled. Decision 11.
+
+**Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
+and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
+requeued with low priority; that lane always has a share of the workers. Losing this state is safe: after a restart
+the pod is found on its node, and the request is completed. Decision 101.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, extend
+from reconciler.binding.state import RequestState
+from reconciler.binding.wait_index import Registration, WaitIndex
+from reconciler.binding.writer import Writer
+from reconciler.decide.actions import Wait
+from reconciler.decide.observed import stored_wait
+from reconciler.decide.status import Event, waiting_status
+from reconciler.decide.transient import REPORT_AFTER_S, Streak
+from shared.api import names
+from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
+from shared.framework.binding.context import BindContext
 from shared.kube.availability import Availability
-from shared.runtime.backoff import ItemBackoff
 from shared.runtime.clock import Clock
+from shared.runtime.limiter import Limiter
+from shared.runtime.workers import REQUEUE, Priority, ReconcileError, Result
 
-log = logging.getLogger(__name__)
-
-# Short at first: most failures are over within a second.
-BASE, MAX = timedelta(milliseconds=200), timedelta(seconds=30)
-# Between two log lines about failing requests.
-LOG_EVERY_S = 30.0
-_SOON = timedelta(milliseconds=1)
+# The shortest delay of a failure that is about to be reported.
+_SOON = timedelta(milliseconds=200)
+# A shorter wait causes no write and no event.
+REPORT_WAIT_AFTER = timedelta(seconds=5)
+# Wait reports per second. Each is two writes without urgency; thousands of requests that begin to wait together must
+# not delay those that can be bound.
+REPORT_QPS = 20
+# Objects that no watch shows are polled after POLL to twice that, randomly spread to avoid bursts.
+POLL = timedelta(seconds=30)
+# After a crash the next process needs one live read for each of them; 500 take a few seconds.
+MAX_DEFERRED = 500
+DEFER = Result(timedelta(), Priority.LOW)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """Result of a reconcile: process the key again after ``requeue_after``; if None, only when an event requires it.
+class DeferredBind:
+    """A deferred completion: the attempt's context, which post_bind receives as well, and its start time."""
 
-    ``keeps_failures``: the reconcile failed, or made no call that could fail; the key's streak of failures is kept.
-    ``retry_after``: the API server's Retry-After; until it is over, no event returns the key.
+    context: BindContext
+    started_at: datetime
+
+
+class Requeue:
+    """Answers when a request is processed next.
+
+    ``is_busy`` returns whether more keys are ready than there are workers; ``jitter`` a random number in [0, 1).
     """
 
-    requeue_after: timedelta | None
-    keeps_failures: bool = False
-    retry_after: timedelta | None = None
-
-
-DONE = Result(None)
-REQUEUE = Result(timedelta(), keeps_failures=True)
-
-
-class TransientFailures:
-    """Consecutive transient failures by key, and their backoff. ``on_failure`` is called for each failure."""
-
     def __init__(
-        self, on_failure: Callable[[ObjectKey, str], None], availability: Availability, clock: Clock
+        self,
+        index: WaitIndex,
+        writer: Writer,
+        availability: Availability,
+        clock: Clock,
+        jitter: Callable[[], float],
+        is_busy: Callable[[], bool],
     ) -> None:
-        self._on_failure = on_failure
+        self.index = index
+        self._writer = writer
         self._availability = availability
         self._clock = clock
-        self._backoff: ItemBackoff[ObjectKey] = ItemBackoff(BASE, MAX)
-        self._streaks: dict[ObjectKey, Streak] = {}
-        self._failures_to_log = 0
-        self._log_at = float("-inf")
-
-    def __len__(self) -> int:
-        return len(self._backoff)
-
-    def note(self, key: ObjectKey, retry_after: timedelta | None) -> Streak:
-        """Add a failure to the key's streak and return the streak; called once for each failed reconcile."""
-        streak = extend(
-            self._streaks.get(key),
-            self._clock.monotonic(),
-            self._availability.last_success,
-            is_deferred=retry_after is not None,
-        )
-        self._streaks[key] = streak
-        return streak
-
-    def requeue(self, key: ObjectKey, why: str, at_least: timedelta | None = None) -> Result:
-        """Return the delay after a failed reconcile. ``at_least``: the API server's Retry-After."""
-        now = self._clock.monotonic()
-        delay = self._backoff.next_delay(key, at_least)
-        streak = self._streaks.get(key)
-        if streak is not None and not streak.is_own and at_least is None:
-            # The failure is reported after REPORT_AFTER_S; the longest backoff must not be added to that.
-            left = timedelta(seconds=streak.first + REPORT_AFTER_S - now)
-            delay = min(delay, max(left, BASE))
-        self._on_failure(key, why)
-        self._log(key, why, delay, now)
-        return Result(max(delay, _SOON), keeps_failures=True, retry_after=at_least)
-
-    def requeue_rollback(self, key: ObjectKey, at_least: timedelta) -> Result:
-        """Return the delay before an incomplete rollback continues; it increases with each failure."""
-        return Result(max(at_least, self._backoff.next_delay(key)), keeps_failures=True)
+        self._jitter = jitter
+        self._is_busy = is_busy
+        self._report_slots = Limiter(REPORT_QPS)
+        self._deferred: dict[ObjectKey, DeferredBind] = {}
 
     def clear(self) -> None:
-        """Drop all streaks and backoffs: at the end of a term, or of an outage, which no request has caused."""
-        self._streaks.clear()
-        self._backoff = ItemBackoff(BASE, MAX)
+        """Drop everything: this process is no longer the leader."""
+        self.index.clear()
+        self._deferred.clear()
 
-    def forget(self, key: ObjectKey) -> None:
-        """Drop the key's failures after a successful reconcile."""
-        self._backoff.reset(key)
-        self._streaks.pop(key, None)
+    # --- failures ---
 
-    def _log(self, key: ObjectKey, why: str, delay: timedelta, now: float) -> None:
-        fields = {"bindRequest": str(key), "why": why, "again_s": round(delay.total_seconds(), 3)}
-        log.debug("a reconcile has failed", extra=fields)
-        self._failures_to_log += 1
-        if self._backoff.count(key) > QUIET_FAILURES and now >= self._log_at:
-            self._log_at = now + LOG_EVERY_S
-            counts = {"failures": self._failures_to_log, "requests": len(self._backoff)}
-            log.warning("reconciles fail, the latest is an example", extra=counts | fields)
-            self._failures_to_log = 0
+    def extend_streak(self, state: RequestState, retry_after: timedelta | None) -> Streak:
+        """Add a transient failure to the request's streak; called once for each failed reconcile."""
+        last_success = self._availability.last_success
+        return state.failures.extend(self._clock.monotonic(), last_success, is_deferred=retry_after is not None)
+
+    def error(self, why: str, streak: Streak | None, retry_after: timedelta | None = None) -> ReconcileError:
+        """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
+        if streak is None or streak.is_own or retry_after is not None:
+            return ReconcileError(why, retry_after=retry_after)
+        # The failure is reported after REPORT_AFTER_S; the longest backoff must not be added to that.
+        left = timedelta(seconds=streak.first + REPORT_AFTER_S - self._clock.monotonic())
+        return ReconcileError(why, at_most=max(left, _SOON))
+
+    def retry(self, state: RequestState, pause: timedelta) -> Result:
+        """Start the next attempt when ``pause`` is over. From here on the monotonic clock counts."""
+        state.attempt.delay_until(self._clock.monotonic() + pause.total_seconds())
+        return Result(pause)
+
+    # --- deferred completions ---
+
+    def defer(self, key: ObjectKey, bound: DeferredBind) -> Result | None:
+        """Defer a completion; returns None if it must be done now."""
+        if len(self._deferred) >= MAX_DEFERRED or not self._is_busy():
+            return None
+        self._deferred[key] = bound
+        return DEFER
+
+    def is_deferred(self, key: ObjectKey) -> bool:
+        """Return whether the completion of the request is deferred."""
+        return key in self._deferred
+
+    def pop_deferred(self, key: ObjectKey) -> DeferredBind | None:
+        """Remove and return a deferred completion. If it fails, an ordinary reconcile follows."""
+        return self._deferred.pop(key, None)
+
+    @property
+    def deferred_count(self) -> int:
+        """The number of deferred completions."""
+        return len(self._deferred)
+
+    # --- waits ---
+
+    async def wait(self, request: BindRequest, state: RequestState, wait: Wait) -> Result:
+        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
+        wait_state, now = state.wait, self._clock.monotonic()
+        wait_state.begin(wait.cause, now, stored_wait(request, self._clock.now()))
+        quiet_until = wait_state.report_at
+        if quiet_until is None:
+            # Spread the first report over the time that reporting all waiters takes, so that they are not all
+            # reconciled together.
+            quiet_until = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self.index) / REPORT_QPS
+            wait_state.schedule_report(quiet_until, has_slot=False)
+        if now >= quiet_until and wait_state.last_report != wait.why:
+            if not wait_state.has_slot:
+                quiet_until = now + self._report_slots.reserve()
+                wait_state.schedule_report(quiet_until, has_slot=True)
+            if now >= quiet_until:
+                await self._report(request, state, wait)
+        # Last, with no await after it: a change from here on finds the request in the index.
+        registration = self.index.register(request.key, wait.on, wait_state.versions)
+        if registration is Registration.STALE:
+            return REQUEUE
+        latest = wait.left
+        if now < quiet_until:
+            latest = min(latest, timedelta(seconds=quiet_until - now))
+        if registration is Registration.NEEDS_POLL:
+            latest = min(latest, POLL * (1 + self._jitter()))
+        if wait.poll is not None:
+            latest = min(latest, wait.poll)
+        state.failures.reset()
+        return Result(latest, Priority.LOW)
+
+    async def _report(self, request: BindRequest, state: RequestState, wait: Wait) -> None:
+        began = self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - state.wait.began))
+        status = waiting_status(request, wait.why, began, self._clock.now())
+        # Otherwise reported by the previous process, with its event.
+        is_new = request.status.get("reason") != status["reason"]
+        await self._writer.patch_status(request, status)
+        state.wait.report(wait.why)
+        if is_new:
+            self._writer.record_event(request, Event("Normal", names.EVENT_WAITING, wait.why))

@@ -1,18 +1,20 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
 It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
-entry valid for one UID. An entry has four values, and only their methods change them: the attempt (used by
-``attempt``), the side effects and their rollback (``complete``), the wait (``waits``), and what is newer than the
-cache (``reconciler``). Times are monotonic, in seconds. Decision 2.
+entry valid for one UID. An entry has five values, and only their methods change them: the attempt (used by
+``attempt``), the side effects and their rollback (``complete``), the wait and the failures (``requeue``), and what is
+newer than the cache (``reconciler``). Times are monotonic, in seconds. Decision 2.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
-from reconciler.decide.outcome import Outcome
+from reconciler.decide.observed import Outcome
+from reconciler.decide.transient import Streak, extend
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from shared.framework.binding.context import BindingPosts
@@ -70,6 +72,11 @@ class AttemptState:
     def run(self, running: Running) -> None:
         """Record that plugins are being called."""
         self.running = running
+
+    def cancel(self) -> None:
+        """Cancel the attempt in progress, if it is before the point of no return."""
+        if self.running is not None and not self.running.past_point:
+            self.running.cancelled.set()
 
     def stop(self) -> None:
         """Record that no plugin is being called any more, and when a Binding was last sent without a reply."""
@@ -148,9 +155,17 @@ class WaitState:
     has_slot: bool = False  # ``report_at`` is a slot reserved with the rate limiter
     versions: MutableMapping[ObjectID, ResourceVersion] = field(default_factory=dict)  # at the last registration
 
-    def begin(self, cause: str, began: float, restored_at: float) -> None:
-        """Begin to wait for another cause."""
-        self.cause, self.began, self.restored_at = cause, began, restored_at
+    def begin(self, cause: str, now: float, stored_wait: timedelta | None) -> None:
+        """Begin to wait; no change if the request already waits for the same cause.
+
+        ``stored_wait``: for how long the status has reported a wait; it counts for the first wait in this process.
+        """
+        if self.cause == cause:
+            return
+        restored_wait = stored_wait if not self.cause else None
+        self.cause, self.began, self.restored_at = cause, now, 0.0
+        if restored_wait is not None:
+            self.began, self.restored_at = now - restored_wait.total_seconds(), now
 
     def schedule_report(self, moment: float, *, has_slot: bool) -> None:
         """Report the wait from that time on."""
@@ -164,6 +179,22 @@ class WaitState:
         """End the wait by a failed attempt: a wait in the next attempt is a new one."""
         self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
         self.last_report, self.report_at, self.has_slot = "", None, False
+
+
+@dataclass(slots=True)
+class FailureState:
+    """Consecutive transient failures of calls for the request."""
+
+    streak: Streak | None = None
+
+    def extend(self, now: float, last_success: float, *, is_deferred: bool) -> Streak:
+        """Add a failure; called once for each failed reconcile. See ``decide.transient.extend``."""
+        self.streak = extend(self.streak, now, last_success, is_deferred)
+        return self.streak
+
+    def reset(self) -> None:
+        """End the streak: the calls for the request succeed, or failed because of an outage."""
+        self.streak = None
 
 
 class CacheOverlay:
@@ -224,6 +255,7 @@ class RequestState:
     attempt: AttemptState = field(default_factory=AttemptState)
     rollback: RollbackState = field(default_factory=RollbackState)
     wait: WaitState = field(default_factory=WaitState)
+    failures: FailureState = field(default_factory=FailureState)
     overlay: CacheOverlay = field(default_factory=CacheOverlay)
 
     @property
@@ -234,6 +266,7 @@ class RequestState:
     def finish(self) -> None:
         """Mark the request as finished; keep only what identifies stale events of the watch."""
         self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
+        self.failures.reset()
         self.overlay.finish()
 
     def view(self) -> dict[str, Any]:

@@ -1,46 +1,37 @@
 """All of the reconciler's own writes: minimal patches with preconditions; each returns the stored object. And events.
 
 The API server ignores a UID in a custom resource's patch, so writes to BindRequests carry the resourceVersion; for
-pods it enforces the UID. On a Conflict the caller reads and decides again.
+pods it enforces the UID. On a Conflict the caller reads and decides again. Pods' conditions are written in the
+background (``pod_conditions``).
 """
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
-from reconciler.decide.observed import has_finalizer
-from reconciler.decide.status import Event, PodBound, Report
+from reconciler.binding.pod_conditions import PodConditions
+from reconciler.decide.status import Event, Report
 from reconciler.informers import reduce_request
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import (
     Object,
-    ObjectKey,
     ObjectRef,
     ObjectUID,
     format_micro_time,
-    format_time,
-    key_of,
-    uid_of,
-    version_of,
 )
-from shared.kube.client import KubeClient, PatchType
-from shared.kube.errors import Conflict, Invalid, NotFound, NotStoredError
+from shared.kube.client import KubeClient
+from shared.kube.errors import NotFound, NotStoredError
 from shared.kube.events import EventNote
-from shared.kube.resources import BINDREQUESTS, PODS
+from shared.kube.resources import BINDREQUESTS
 
 log = logging.getLogger(__name__)
-
-# Conflicts on an unbound pod, from other writers; no kubelet writes to it yet.
-MAX_CONFLICT_TRIES = 5
 
 _REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
 class Writer:
-    """Writes BindRequests, the pod condition and events. Writing methods raise the client's errors.
+    """Writes BindRequests, pods' conditions and events. Writing methods raise the client's errors.
 
     ``record`` queues an event. ``on_write`` is called with the request before and after each write.
 
@@ -58,7 +49,7 @@ class Writer:
         self._record = record
         self._on_write = on_write
         self._pruned_keys: frozenset[str] = frozenset()
-        self.clock = client.clock
+        self.conditions = PodConditions(client)
 
     async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
         """Set the request's status, without a write if it is equal. Returns the request as stored."""
@@ -76,27 +67,29 @@ class Writer:
             self._pruned_keys = pruned_keys
         return stored_request
 
-    async def write_report(self, request: BindRequest, report: Report, on_pod: bool) -> None:
-        """Set the status, then queue the event; the pod's condition follows in the background."""
+    async def report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
+        """Set the status, then queue the event and the pod's condition; without a pod the event is the request's."""
         await self.patch_status(request, report.status)
         if report.event is not None:
-            self.record_event(request, report.event, on_pod)
+            self.record_event(request, report.event, on_pod=pod is not None)
+        if pod is not None and report.condition is not None:
+            self.conditions.report(pod, report.condition)
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""
         stored_request = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
-        if not has_finalizer(stored_request):
+        if not stored_request.has_finalizer:
             raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
         return stored_request
 
     async def fence(self, request: BindRequest) -> BindRequest:
         """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict."""
-        annotations = {names.TAKEN_OVER: format_micro_time(self.clock.now())}
+        annotations = {names.TAKEN_OVER: format_micro_time(self._client.clock.now())}
         return await self._patch(request, {"metadata": {"annotations": annotations}})
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
         """Remove the finalizer: no side effects are left. Returns None if the request no longer exists."""
-        if not has_finalizer(request):
+        if not request.has_finalizer:
             return request
         try:
             return await self._finalizers(request, tuple(f for f in request.finalizers if f != names.FINALIZER))
@@ -112,30 +105,6 @@ class Writer:
             raise NotStoredError(_REMOVED.format("the owner reference to its pod"))
         return stored_request
 
-    async def patch_pod_bound_condition(self, pod: Object, condition: PodBound, since: datetime) -> None:
-        """Write the PodBound condition of this pod; not if it no longer exists or was replaced.
-
-        False is not written if the pod was bound meanwhile: the write requires the resourceVersion that was seen
-        unbound, so that one still in flight when another leader binds the pod fails. Own writes of the attempt change
-        the version as well, hence the retries with a new read. Raises the client's errors, including a denial by a
-        policy or a webhook.
-        """
-        key, uid = key_of(pod), uid_of(pod)
-        with suppress(NotFound):
-            if condition.status == "True":
-                return await self._condition(key, {"uid": uid}, condition, since)
-            for tries_left in reversed(range(MAX_CONFLICT_TRIES)):
-                guard = {"uid": uid, "resourceVersion": version_of(pod)}
-                try:
-                    return await self._condition(key, guard, condition, since)
-                except Conflict:
-                    if not tries_left:
-                        raise
-                pod = await self._client.get(PODS, key.namespace, key.name)
-                if uid_of(pod) != uid or pod["spec"].get("nodeName"):
-                    return None
-        return None
-
     def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
         """Queue an event, about the pod if ``on_pod``, else about the request."""
         about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
@@ -143,36 +112,6 @@ class Writer:
         self._record(
             EventNote(pod if on_pod else about, event.reason, event.note, event.type, about if on_pod else None)
         )
-
-    async def _condition(self, pod: ObjectKey, guard: Mapping[str, str], condition: PodBound, now: datetime) -> None:
-        body = {
-            "metadata": dict(guard),
-            "status": {
-                "conditions": [
-                    {
-                        "type": names.CONDITION_POD_BOUND,
-                        "status": condition.status,
-                        "reason": condition.reason,
-                        "message": condition.message,
-                        "lastTransitionTime": format_time(now),
-                    }
-                ]
-            },
-        }
-        try:
-            await self._client.patch(
-                PODS,
-                pod.namespace,
-                pod.name,
-                body,
-                subresource="status",
-                content_type=PatchType.STRATEGIC,
-                field_manager=names.FIELD_MANAGER_RECONCILER,
-            )
-        except Invalid as error:
-            # The API server's reply to a UID other than the stored one: the pod was replaced.
-            if not any(cause.field == "metadata.uid" for cause in error.causes):
-                raise
 
     async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:
         return await self._patch(request, {"metadata": {"finalizers": list(finalizers)}})

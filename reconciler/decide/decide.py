@@ -9,6 +9,18 @@ rollback) and retries are never based on a cache alone: it may be stale.
 from dataclasses import dataclass
 from datetime import timedelta
 
+from reconciler.decide.actions import (
+    Action,
+    Attempt,
+    Complete,
+    DropFinalizer,
+    Fail,
+    Forget,
+    RequeueAfter,
+    Rollback,
+    SetOwner,
+    Wait,
+)
 from reconciler.decide.observed import (
     BOUND,
     FRESH_CONTACT,
@@ -18,14 +30,13 @@ from reconciler.decide.observed import (
     Target,
     Times,
     condition_of,
-    has_finalizer,
     is_bound_as_asked,
     is_rollback_incomplete,
     pod_ref,
 )
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
-from shared.api.meta import ObjectRef, ObjectUID
+from shared.api.meta import ObjectRef
 from shared.framework.config import Settings
 from shared.framework.status import Reason, Suggestion
 
@@ -36,86 +47,11 @@ PRECEDING = "preceding request"
 GATES = "scheduling gates"
 
 
-# --- decisions -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ReadLive:
     """Read the target live, then decide again."""
 
     target: Target
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Nothing is left to do; drop the in-memory state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """The request is abandoned: roll back, then drop the finalizer. The plugins determine what that takes."""
-
-    why: str
-    reason: Reason = Reason.SUPERSEDED
-
-
-@dataclass(frozen=True, slots=True)
-class DropFinalizer:
-    """The pod is on its node: nothing may be rolled back; only drop the finalizer."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetOwner:
-    """The request names no pod UID: first write an owner reference to the present pod."""
-
-    pod_uid: ObjectUID
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """The pod is on the selected node: run post_bind, drop the finalizer, report Succeeded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed."""
-
-    reason: Reason
-    message: str
-    suggestion: Suggestion | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Blocked on objects: decide again when one changes, at the latest when ``left`` is over and the wait expires."""
-
-    on: tuple[ObjectRef, ...]
-    why: str
-    left: timedelta
-    cause: str
-    poll: timedelta | None = None  # requeue at this interval, whatever the watches report
-
-
-@dataclass(frozen=True, slots=True)
-class RequeueAfter:
-    """Too early: decide again after that time. ``why`` is set only where it is not obvious."""
-
-    after: timedelta
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Run an attempt. ``has_side_effects``: it may leave side effects, so the finalizer is required first."""
-
-    has_side_effects: bool = False
-
-
-# What is executed.
-Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
-
-
-# --- the table -------------------------------------------------------------------------------------------
 
 
 # What must have been read live before a request fails for that reason.
@@ -150,7 +86,7 @@ def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Abs
     reads = set()
     if isinstance(decision, Fail) and decision.reason in _READ_BEFORE_FAILURE:
         reads.add(_READ_BEFORE_FAILURE[decision.reason])
-    may_undo = has_finalizer(request) or is_rollback_incomplete(request)
+    may_undo = request.has_finalizer or is_rollback_incomplete(request)
     if isinstance(decision, Rollback) or (isinstance(decision, Fail) and may_undo):
         # Rolling back what a running pod needs is worse than any delay.
         reads.add(Target.POD)
@@ -183,7 +119,7 @@ def _first_row(observed: Observed, settings: Settings) -> Action | ReadLive:
 
 def _of_finished(request: BindRequest, observed: Observed) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
-    if not has_finalizer(request):
+    if not request.has_finalizer:
         return Forget()
     if request.phase is Phase.SUCCEEDED:
         return DropFinalizer()

@@ -11,19 +11,22 @@ left to roll back. Decision 93.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, uid_of, version_of
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, parse_time, uid_of, version_of
+from shared.framework.status import Status
 
 # Types of a BindRequest's conditions.
 PREPARED = "Prepared"
 BOUND = "Bound"
 ROLLED_BACK = "RolledBack"
 
+_ZERO = timedelta()
+# A plugin may request a longer pause than binding.backoff.max. A pause longer than this is a clock that was set.
+MAX_PAUSE = timedelta(hours=1)
 # A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
 # is not the request's fault.
 FRESH_CONTACT = timedelta(seconds=60)
@@ -109,6 +112,14 @@ class Observed:
     uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended, and when it started."""
+
+    status: Status
+    started_at: datetime
+
+
 def pod_view(pod: Object) -> PodView:
     """Reduce a raw pod to the fields that decisions use."""
     spec = pod.get("spec") or {}
@@ -175,11 +186,6 @@ def condition_of(request: BindRequest, kind: str) -> Mapping[str, Any]:
     return next((condition for condition in request.conditions if condition["type"] == kind), {})
 
 
-def has_finalizer(request: BindRequest) -> bool:
-    """Return whether the request has Bowline's finalizer, that is, whether side effects may exist."""
-    return names.FINALIZER in request.finalizers
-
-
 def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
     """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
     return isinstance(pod, PodView) and (
@@ -227,10 +233,33 @@ def preceding_request(request: BindRequest, of_pod: Iterable[BindRequest]) -> Ob
 
 def _is_unfinished(request: BindRequest) -> bool:
     """Return whether the request still needs an attempt or a rollback."""
-    if has_finalizer(request):
+    if request.has_finalizer:
         return request.phase is not Phase.SUCCEEDED
     return request.phase is Phase.PENDING and not request.deleting
 
 
 def _order_key(request: BindRequest) -> tuple[str, str]:
     return (request.raw["metadata"].get("creationTimestamp", ""), request.key.name)
+
+
+def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
+    """Return for how long the stored status has reported a wait; None if it reports none."""
+    condition = condition_of(request, PREPARED)
+    since = parse_time(condition.get("lastTransitionTime"))
+    if condition.get("status") != "False" or condition.get("reason") != "Waiting" or since is None:
+        return None
+    return max(_ZERO, now - since)
+
+
+def stored_pause(request: BindRequest, now: datetime, backoff_max: timedelta) -> timedelta:
+    """Return the rest of the pause in the stored status, at most the longest pause that can have been meant.
+
+    ``lastAttemptTime`` and ``nextAttemptTime`` come from the same clock: their difference is the intended pause,
+    however wrong that clock was.
+    """
+    at = request.next_attempt
+    if at is None:
+        return _ZERO
+    last = parse_time(request.status.get("lastAttemptTime"))
+    pause = min(at - last, MAX_PAUSE) if last is not None else _ZERO
+    return max(_ZERO, min(at - now, max(backoff_max, pause)))

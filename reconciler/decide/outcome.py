@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from reconciler.decide.decide import Complete, Fail, Wait
-from reconciler.decide.observed import Times
+from reconciler.decide.actions import Complete, Fail, Wait
+from reconciler.decide.observed import Outcome, Times
 from reconciler.decide.status import Event, PodBound, Report, retrying_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
@@ -19,14 +19,6 @@ from shared.runtime.backoff import full_jitter
 
 # Suggestions after which a retry on the same node cannot succeed.
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an attempt ended, and when it started."""
-
-    status: Status
-    started_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

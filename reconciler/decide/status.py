@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from reconciler.decide.decide import Fail
+from reconciler.decide.actions import Fail
 from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of, is_rollback_incomplete
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase

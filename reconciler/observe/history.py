@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reconciler.decide.decide import RequeueAfter
+from reconciler.decide.actions import RequeueAfter
 from reconciler.observe.reconciles import ReconcileInProgress, Step
 from shared.api.meta import ObjectKey
 

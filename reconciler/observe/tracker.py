@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 from opentelemetry.trace import Tracer
 
-from reconciler.decide.decide import Action, Fail, RequeueAfter, Rollback, Wait
+from reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
+from reconciler.decide.transient import QUIET_FAILURES
 from reconciler.observe.history import MAX_WHY, History
 from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.observe.overdue import OverdueMonitor
-from reconciler.observe.reconciles import OWN, CallInProgress, ReconcileInProgress, Step
+from reconciler.observe.reconciles import OWN, CallInProgress, OverdueMonitor, ReconcileInProgress, Step
 from reconciler.observe.traces import record_attempt, traceparent
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # How often a plugin's error outside an attempt is logged; every one is counted.
 LOG_EVERY_S = 60.0
+# Between two log lines about failing requests.
+LOG_FAILURES_EVERY_S = 30.0
 
 
 class Observation:
@@ -41,6 +43,9 @@ class Observation:
         self.overdue = OverdueMonitor(self.reconciles, metrics.overdue, clock)
         self._clock = clock
         self._next_log: dict[tuple[str, str], float] = {}
+        self._next_failure_log = float("-inf")
+        self._failures_to_log = 0
+        self._failing_keys: set[ObjectKey] = set()
         self._tracer = tracer
         metrics.in_flight(lambda: Counter(current.at for current in self.reconciles.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
@@ -87,11 +92,24 @@ class Observation:
                 extra={"code": status.code.value, "plugin": status.plugin, "why": status.message},
             )
 
-    def on_transient_failure(self, key: ObjectKey, why: str) -> None:
-        """Record a transient failure; another reconcile follows."""
-        current = self.reconciles.get(key)
+    def on_transient_failure(self, key: ObjectKey, why: str, count: int) -> None:
+        """Record a transient failure, the ``count``-th consecutive one; another reconcile follows.
+
+        Thousands of requests may fail at the same time, so the log has one line for all of them.
+        """
+        current, now = self.reconciles.get(key), self._clock.monotonic()
         if current is not None:
             current.outcome, current.why = Code.TRANSIENT.value, why
+        fields = {"bindRequest": str(key), "why": why}
+        log.debug("a reconcile has failed", extra=fields)
+        self._failures_to_log += 1
+        self._failing_keys.add(key)
+        if count > QUIET_FAILURES and now >= self._next_failure_log:
+            counts = {"failures": self._failures_to_log, "requests": len(self._failing_keys)}
+            log.warning("reconciles fail, the latest is an example", extra={**counts, **fields})
+            self._next_failure_log = now + LOG_FAILURES_EVERY_S
+            self._failures_to_log = 0
+            self._failing_keys.clear()
 
     # --- plugins: shared.framework.binding.runner.Observer ---
 

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
+from shared.api import names
 from shared.api.field_error import FieldError
 from shared.api.meta import (
     Object,
@@ -233,6 +234,11 @@ class BindRequest:
     def selected_node(self) -> str:
         """Name of the node; available even if the rest of the spec is invalid."""
         return self.spec.selected_node if self.spec else _raw_text(self.raw, "selectedNode")
+
+    @property
+    def has_finalizer(self) -> bool:
+        """Whether the request has Bowline's finalizer, that is, whether side effects may exist."""
+        return names.FINALIZER in self.finalizers
 
     @property
     def is_share(self) -> bool:

@@ -47,8 +47,9 @@ SLOW_S = 1.0
 CAPACITY = 3
 # A group's workers per free one: a single group leaves an eighth of them free, two leave a fifteenth, and so on.
 _SHARE = 7
-# For a failing key: short at first, then every few minutes.
+# The default rate limit of a failing key: short at first, then every few minutes.
 _BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
+_ZERO = timedelta()
 
 
 class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the work
@@ -166,8 +167,8 @@ class WorkQueue(Generic[K]):
         # Keys that a group has completed since it was last idle or slow.
         self._completions: Counter[Hashable] = Counter()
         self._slow_timer: asyncio.TimerHandle | None = None
-        # Keys added while processing, and when.
-        self._again: dict[K, float] = {}
+        # Keys added while processing: when, and whether with low priority.
+        self._again: dict[K, tuple[float, bool]] = {}
         self._due_times: dict[K, tuple[float, int]] = {}
         # When the hold of a key is over.
         self._hold_until: dict[K, float] = {}
@@ -238,21 +239,42 @@ class WorkQueue(Generic[K]):
             return
         self._due_times.pop(key, None)
         if self._is_processing(key):
-            self._again.setdefault(key, self._now())
+            since, is_low = self._again.get(key, (self._now(), True))
+            self._again[key] = (since, is_low and low_priority)
         elif key not in self._ready:
-            self._enqueue(self._low if low_priority and self._low_limit else self._normal, key, self._now())
+            self._enqueue(key, self._now(), low_priority=low_priority)
         elif key in self._low and not low_priority:
             self._low.discard(key)
             self._normal.add(key)
             self._wake_one()
 
-    def add_rate_limited(self, key: K) -> None:
-        """Make the key ready after a delay that increases with each call until ``forget``."""
-        self.add_after(key, self._backoff.next_delay(key, _BACKOFF[0]))
+    def add_rate_limited(
+        self,
+        key: K,
+        *,
+        at_least: timedelta = _ZERO,
+        at_most: timedelta = timedelta.max,
+        retry_after: timedelta | None = None,
+    ) -> None:
+        """Make the key ready after a delay that increases with each call until ``forget``, within the bounds.
+
+        ``retry_after``: a server's Retry-After; the key is held until it is over, and the delay lasts up to twice it.
+        """
+        if retry_after is not None:
+            self.hold(key, retry_after)
+        delay = max(at_least, min(at_most, self._backoff.next_delay(key, retry_after)))
+        if delay > _ZERO:
+            self.add_after(key, delay)
+        else:
+            self.add(key, low_priority=True)
 
     def forget(self, key: K) -> None:
         """Reset the key's rate limit, after it was processed without a failure."""
         self._backoff.reset(key)
+
+    def forget_all(self) -> None:
+        """Reset the rate limits of all keys, after an outage that no key has caused; delays go on."""
+        self._backoff.clear()
 
     def num_requeues(self, key: K) -> int:
         """Return the number of rate-limited adds of the key since the last ``forget``."""
@@ -306,9 +328,9 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """End the processing of a key; if it was added meanwhile, it becomes ready again."""
         self._stop(key)
-        added_at = self._again.pop(key, None)
-        if added_at is not None and self.is_open and not self._delay_if_held(key):
-            self._enqueue(self._normal, key, added_at)
+        again = self._again.pop(key, None)
+        if again is not None and self.is_open and not self._delay_if_held(key):
+            self._enqueue(key, again[0], low_priority=again[1])
         elif self._ready:
             # Keys that a limit has held back may be available now.
             self._wake_one()
@@ -419,9 +441,9 @@ class WorkQueue(Generic[K]):
         if self._ready:
             self._wake_one()
 
-    def _enqueue(self, lane: _Lane[K], key: K, since: float) -> None:
+    def _enqueue(self, key: K, since: float, *, low_priority: bool) -> None:
         self._ready[key] = since
-        lane.add(key)
+        (self._low if low_priority and self._low_limit else self._normal).add(key)
         self._wake_one()
 
     def _wake_one(self) -> None:

@@ -286,7 +286,7 @@ class Stage:
             await until(partial(self._is_reported_and_idle, working, name))
 
     def _is_reported_and_idle(self, working: Working, name: str) -> bool:
-        memory = working.parts.reconciler.states.get(ObjectKey(self.namespace, name))
+        memory = working.parts.reconciler.store.states.get(ObjectKey(self.namespace, name))
         seen = working.seen(self.namespace, name)
         reported = seen is not None and "Waiting" in seen.status.get("reason", "")
         return reported and memory is not None and memory.attempt.running is None

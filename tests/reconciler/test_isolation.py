@@ -293,7 +293,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(stage: Stage, proxied:
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await stage.request_bind()
-        memories = working.parts.reconciler.states
+        memories = working.parts.reconciler.store.states
         key = ObjectKey(stage.namespace, "pod")
 
         def is_between_posts() -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.writer import Writer
+from reconciler.binding.pod_conditions import PodConditions
 from reconciler.decide.status import PodBound
 from shared.api import names
 from shared.framework.binding.context import BindContext
@@ -22,10 +22,6 @@ from tests.waiting import until, until_awaited
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHY = PodBound("False", "Rejected", "no luck")
-
-
-def writer(stage: Stage) -> Writer:
-    return Writer(stage.client, lambda note: None, lambda before, after: None)
 
 
 async def seen(stage: Stage) -> dict[str, Any]:
@@ -72,16 +68,16 @@ async def test_the_condition_of_a_pod_that_was_not_bound(
 ) -> None:
     pod = await seen(stage)
     await meanwhile(stage)
-    await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
+    await PodConditions(stage.client).patch(pod, WHY, NOW)
     assert await pod_bound(stage) == condition
 
 
 async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> None:
     pod = await seen(stage)
     await stage.client.delete(PODS, stage.namespace, "pod", grace_period_s=0)
-    await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
+    await PodConditions(stage.client).patch(pod, WHY, NOW)
     await stage.create_pod()
-    await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
+    await PodConditions(stage.client).patch(pod, WHY, NOW)
     assert await pod_bound(stage) == []
 
 

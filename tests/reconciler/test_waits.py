@@ -222,7 +222,7 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         lonely = bind_request("lonely", "gpu-node-0", stage.namespace)
         await stage.client.create(BINDREQUESTS, stage.namespace, lonely)
         key = ObjectKey(stage.namespace, "lonely")
-        await until(lambda: working.parts.reconciler.states.get(key) is not None)
+        await until(lambda: working.parts.reconciler.store.states.get(key) is not None)
         await stage.create_pod("lonely")
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         assert (await stage.phase("retries", "Succeeded", "Failed"))["phase"] == "Succeeded"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.decide.decide import Fail, decide
-from reconciler.decide.observed import NodeView, Observed, Target, Times, pod_view
-from reconciler.decide.outcome import Outcome, classify_outcome
+from reconciler.decide.actions import Fail
+from reconciler.decide.decide import decide
+from reconciler.decide.observed import NodeView, Observed, Outcome, Target, Times, pod_view
+from reconciler.decide.outcome import classify_outcome
 from reconciler.decide.status import failure_report
 from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.framework.binding.post import binding_status

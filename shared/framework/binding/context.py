@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -58,28 +58,6 @@ class BindContext:
     annotations: dict[str, str] = field(default_factory=dict)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
-
-    def with_state(self, state: dict[str, Any]) -> "BindContext":
-        """Return the same attempt with another plugin's state."""
-        # Called several times per bind, and dataclasses.replace() takes three times as long.
-        return BindContext(
-            self.request,
-            self.pod,
-            self.node,
-            self.attempt,
-            self.attempt_id,
-            self.deadline,
-            self.client,
-            self.log,
-            state,
-            self.annotations,
-            self.cancelled,
-            self.posts,
-        )
-
-    def with_request(self, request: BindRequest) -> "BindContext":
-        """Return the same attempt with a newer version of its request."""
-        return replace(self, request=request)
 
     @property
     def spec(self) -> BindRequestSpec:

@@ -29,7 +29,7 @@ from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import Resource, Selection
 from shared.runtime.clock import Clock
 from shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
-from shared.runtime.workers import run_worker, wait_failed
+from shared.runtime.workers import Result, run_worker, wait_failed
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class _Worker:
 
     def start(self) -> None:
         self.queue.open()
-        working = run_worker(self.queue, self._reconcile, self._on_error)
+        working = run_worker(self.queue, self._process, self._on_error)
         self.task = asyncio.create_task(working, name=f"worker {self._name}")
 
     def cancel(self) -> None:
@@ -266,6 +266,9 @@ class _Worker:
         task, self.task = self.task, None
         if task is not None:
             await cancel_and_wait(task)
+
+    async def _process(self, key: ObjectKey) -> Result:
+        return Result(await self._reconcile(key))
 
     def _on_error(self, key: ObjectKey) -> None:
         log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})

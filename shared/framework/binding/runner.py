@@ -19,7 +19,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from shared.api.bindrequest import AllocationKind, BindRequest
@@ -260,7 +260,7 @@ class Runner:
     def _with_state(self, plugin: Plugin, ctx: BindContext) -> BindContext:
         """Return the context with this plugin's own state."""
         states = self._states.setdefault(ctx.request.uid, {})
-        return ctx.with_state(states.setdefault(plugin.name, {}))
+        return replace(ctx, state=states.setdefault(plugin.name, {}))
 
     def _call(
         self,

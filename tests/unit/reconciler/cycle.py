@@ -7,21 +7,18 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.binding.attempt import AttemptRunner
-from reconciler.binding.complete import Completer
-from reconciler.binding.deferred import DeferredCompletions
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.read import StateReader
-from reconciler.binding.requeue import Result, TransientFailures
+from reconciler.binding.requeue import Requeue
 from reconciler.binding.state import RequestState, RequestStates
-from reconciler.binding.timing import Timing
-from reconciler.binding.waits import WaitIndex, Waits
+from reconciler.binding.store import RequestStore
+from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.writer import Writer
 from reconciler.decide.observed import FRESH_CONTACT
 from reconciler.decide.status import Event, PodBound
 from reconciler.informers import Informers
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
+from reconciler.reconciler import Reconciler
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from shared.api.meta import Object, ObjectKey, ObjectUID
@@ -33,6 +30,7 @@ from shared.framework.plugin import PluginConfig
 from shared.framework.status import Status
 from shared.kube.availability import Availability
 from shared.kube.client import KubeClient
+from shared.runtime.workers import Result
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.clock import SteppedClock
 
@@ -81,12 +79,22 @@ class Recorded(BindingPlugin):
         return await act(c) if act is not None else Status.ok()
 
 
+class RecordingConditions(PodConditions):
+    """Records conditions of pods instead of writing them."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def report(self, pod: Object, condition: PodBound) -> None:
+        self.log.append(f"condition {condition.reason}")
+
+
 class RecordingWriter(Writer):
     """Records each write, and returns the request as an API server would store it."""
 
-    def __init__(self, log: list[str], states: RequestStates, clock: SteppedClock) -> None:
+    def __init__(self, log: list[str], states: RequestStates) -> None:
         self.log = log
-        self.clock = clock
+        self.conditions = RecordingConditions(log)
         self._states = states
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
@@ -112,16 +120,6 @@ class RecordingWriter(Writer):
         return after
 
 
-class RecordingConditions(PodConditions):
-    """Records conditions of pods instead of writing them."""
-
-    def __init__(self, log: list[str]) -> None:
-        self.log = log
-
-    def report(self, pod: Object, condition: PodBound) -> None:
-        self.log.append(f"condition {condition.reason}")
-
-
 class Live(KubeClient):
     """Answers every read with the current pod."""
 
@@ -135,16 +133,25 @@ class Live(KubeClient):
 
 
 class Caches(Informers):
-    """Caches that contain the cycle's pod and no node."""
+    """Caches that contain the cycle's request and pod, and every node."""
 
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
+
+    def request(self, key: ObjectKey) -> BindRequest | None:
+        return self._cycle.request
+
+    def preceding(self, request: BindRequest) -> ObjectKey | None:
+        return None
+
+    def in_contact(self) -> timedelta:
+        return FRESH_CONTACT
 
     def pod(self, key: ObjectKey) -> Object | None:
         return self._cycle.pod
 
     def node(self, name: str) -> Object | None:
-        return None
+        return {"metadata": {"name": name, "uid": "node-uid"}}
 
     def offer_pod(self, pod: Object) -> None:
         """Do nothing."""
@@ -167,40 +174,21 @@ class Cycle:
         self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
         self.request = decode_bind_request(stored(bind_request("train", uid="pod-uid"), version="1"))
         self.plugin = Recorded(self.log, acts)
-        states = RequestStates(self.clock.monotonic)
-        self.state: RequestState = states.ensure(self.request)
         settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
-        limits, client, caches = settings.binding, Live(self), Caches(self)
         observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)
         runner = Runner((self.plugin,), observation)
-        writer, conditions = RecordingWriter(self.log, states, self.clock), RecordingConditions(self.log)
-        timing = Timing(states, self.clock, lambda: FRESH_CONTACT, limits, lambda: 0.5)
-        failures = TransientFailures(observation.on_transient_failure, Availability(self.clock), self.clock)
-        self.reader = StateReader(client, caches, runner, timing, settings, self.clock)
-        self.completer = Completer(
-            self.reader, runner, writer, conditions, failures, observation.metrics, limits, self.clock
+        self.store = RequestStore(Live(self), Caches(self), runner, settings, lambda: 0.5)
+        self.state: RequestState = self.store.states.ensure(self.request)
+        writer = RecordingWriter(self.log, self.store.states)
+        requeue = Requeue(
+            WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )
-        self.attempts = AttemptRunner(
-            informers=caches,
-            reader=self.reader,
-            runner=runner,
-            writer=writer,
-            conditions=conditions,
-            completer=self.completer,
-            deferred=DeferredCompletions(lambda: 0, 1),
-            waits=Waits(writer, WaitIndex({}), timing, lambda: 0.5),
-            timing=timing,
-            failures=failures,
-            observation=observation,
-            limits=limits,
-            clock=self.clock,
-            jitter=lambda: 0.5,
-        )
+        self.reconciler = Reconciler.assemble(self.store, requeue, writer, observation)
+        self.completer = self.reconciler.completer
 
     async def attempt(self) -> Result:
-        """Run an attempt that may leave side effects."""
-        snapshot = self.reader.from_cache(self.request.key, self.request)
-        return await self.attempts.run(snapshot, self.state, has_side_effects=True)
+        """Reconcile the request, whose attempt may leave side effects."""
+        return await self.reconciler.reconcile(self.request.key)
 
     def bind_pod(self, node: str | None = None) -> None:
         """Bind the pod, by default to the selected node."""

@@ -5,13 +5,12 @@ from typing import cast
 
 import pytest
 
-from reconciler.binding.requeue import Result
-from reconciler.binding.waits import WaitIndex
 from reconciler.controller import Controller, Term, new_queue
 from reconciler.informers import Informers, Listed
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
 from shared.kube.availability import Availability
+from shared.runtime.workers import Result
 from shared.runtime.workqueue import WorkQueue
 from tests.unit.reconciler.watching import Watched
 
@@ -58,13 +57,10 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
     queue = new_queue(4)
     controller = Controller(
         queue,
-        4,
         cast(Reconciler, work),
         cast(Informers, OneUnfinished()),
-        WaitIndex({}),
         watched.observation,
         Availability(watched.clock),
-        watched.clock,
     )
     as_it_was = WorkQueue.add_after
 

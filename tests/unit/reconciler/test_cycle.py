@@ -2,10 +2,13 @@
 
 from datetime import timedelta
 
-from reconciler.binding.requeue import DONE
-from reconciler.decide.decide import Fail
+import pytest
+
+from reconciler.binding.complete import ROLLBACK_PAUSE
+from reconciler.decide.actions import Fail
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Reason, Status
+from shared.runtime.workers import DONE, ReconcileError
 from tests.unit.reconciler.cycle import Cycle
 
 REJECTED = Fail(Reason.REJECTED, "no")
@@ -38,7 +41,7 @@ async def test_the_points_of_an_attempt_share_one_context() -> None:
 
 async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> None:
     cycle = Cycle()
-    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
     assert cycle.log == [
         "read pod",
@@ -55,17 +58,17 @@ async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
         return Status.retry("busy")
 
     cycle = Cycle(rollback=refuse)
-    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
-    result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)
-    assert result.requeue_after is not None
-    assert result.keeps_failures
+    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    with pytest.raises(ReconcileError, match="busy") as failure:
+        await cycle.completer.fail(snapshot, cycle.state, REJECTED)
+    assert failure.value.at_least == ROLLBACK_PAUSE
     assert cycle.log == ["read pod", "rollback", "status Pending", "event RollbackFailed"]
     assert not cycle.state.is_finished
 
 
 async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
     cycle = Cycle()
-    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
     cycle.bind_pod()
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
     assert "rollback" not in cycle.log
@@ -76,7 +79,7 @@ async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
     cycle = Cycle()
     cycle.state.attempt.doubt(cycle.clock.monotonic())
     cycle.clock.step(timedelta(seconds=20))
-    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
     result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert result.requeue_after == timedelta(seconds=40)
     assert cycle.log == ["read pod"]
@@ -126,8 +129,8 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound() -> None:
         return Status.ok()
 
     cycle.plugin.acts["pre_bind"] = withdraw
-    result = await cycle.attempt()
-    assert result.requeue_after is not None
+    with pytest.raises(ReconcileError, match="withdrawn"):
+        await cycle.attempt()
     assert cycle.log == ["add finalizer", "pre_bind"]
     assert cycle.state.overlay.needs_live_read
 
@@ -141,6 +144,7 @@ async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> N
         return Status.ok()
 
     cycle.plugin.acts["pre_bind"] = cancel
-    await cycle.attempt()
+    with pytest.raises(ReconcileError, match="withdrawn"):
+        await cycle.attempt()
     assert cycle.log == ["add finalizer", "pre_bind"]
     assert cycle.state.rollback.side_effects is not None, "a later rollback needs the record"

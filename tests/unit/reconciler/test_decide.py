@@ -6,30 +6,20 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.decide import (
+from reconciler.decide.actions import (
     Action,
     Attempt,
     Complete,
     DropFinalizer,
     Fail,
     Forget,
-    ReadLive,
     RequeueAfter,
     Rollback,
     SetOwner,
     Wait,
-    decide,
 )
-from reconciler.decide.observed import (
-    FRESH_CONTACT,
-    Absent,
-    NodeView,
-    Observed,
-    PodView,
-    Target,
-    Times,
-    is_withdrawn,
-)
+from reconciler.decide.decide import ReadLive, decide
+from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Target, Times, is_withdrawn
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.in_flight import existed_before, in_flight_for
+from reconciler.binding.in_flight import existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.decide.decide import Fail, decide
+from reconciler.decide.actions import Fail
+from reconciler.decide.decide import decide
 from reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
 from reconciler.decide.status import (
     PREPARED_BY_US,

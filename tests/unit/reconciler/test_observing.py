@@ -1,10 +1,13 @@
 """What the reconciler reports of itself: gauges, counters and the history."""
 
+import logging
 from datetime import timedelta
 
 import pytest
 
-from reconciler.decide.decide import GATES, Action, Attempt, Complete, Fail, RequeueAfter, Wait
+from reconciler.decide.actions import Action, Attempt, Complete, Fail, RequeueAfter, Wait
+from reconciler.decide.decide import GATES
+from reconciler.observe.tracker import LOG_FAILURES_EVERY_S
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.status import Code, Reason, Status
 from tests.unit.reconciler.watching import Watched, context
@@ -62,7 +65,7 @@ def test_a_failure_of_the_api_server_ends_no_wait() -> None:
     watched, key = Watched(), ObjectKey("default", "train")
     passed(watched, Attempt(), WAITING)
     with watched.observation.track(key):
-        watched.observation.on_transient_failure(key, "the API server did not answer in time")
+        watched.observation.on_transient_failure(key, "the API server did not answer in time", 1)
     assert waiting(watched) == {"volumes": 1}
     assert [entry.why for entry in watched.observation.history.of(key)] == [
         "claim is pending",
@@ -148,7 +151,7 @@ def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:
     watched.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
     watched.observation.on_decision(c.request, Complete())
     watched.observation.attempt_ended(c, Status.ok())
-    watched.observation.on_transient_failure(c.request.key, "lost")
+    watched.observation.on_transient_failure(c.request.key, "lost", 1)
     assert watched.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="OK") == 1
 
 
@@ -166,3 +169,15 @@ def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(
     watched.clock.step(timedelta(seconds=61))
     assert raised() == 2
     assert watched.value("bowline_plugin_errors_total", plugin="devices", point="supported_allocations") == 6
+
+
+def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched()
+    with caplog.at_level(logging.WARNING):
+        for count in range(1, 11):
+            for number in range(1_000):
+                watched.observation.on_transient_failure(ObjectKey("default", str(number)), "unreachable", count)
+            watched.clock.step(timedelta(seconds=LOG_FAILURES_EVERY_S / 5))
+    first, second = caplog.records
+    assert (first.__dict__["requests"], second.__dict__["requests"]) == (1_000, 1_000)
+    assert second.__dict__["failures"] == 5_000

@@ -7,17 +7,10 @@ from typing import Any
 import pytest
 
 from reconciler.binding.writer import status_patch
-from reconciler.decide.decide import Complete, Fail, Wait, pending_failure
-from reconciler.decide.observed import Times
-from reconciler.decide.outcome import (
-    Outcome,
-    OutcomeAction,
-    RequeueNow,
-    RetryAt,
-    TransientFailure,
-    backoff,
-    classify_outcome,
-)
+from reconciler.decide.actions import Complete, Fail, Wait
+from reconciler.decide.decide import pending_failure
+from reconciler.decide.observed import Outcome, Times
+from reconciler.decide.outcome import OutcomeAction, RequeueNow, RetryAt, TransientFailure, backoff, classify_outcome
 from reconciler.decide.status import (
     PREPARED_BY_US,
     Event,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.observe.overdue import THRESHOLDS_S, is_overdue
-from reconciler.observe.reconciles import BETWEEN, OWN
+from reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.plugin import BindingPlugin, Budgets
 from shared.framework.binding.runner import Runner

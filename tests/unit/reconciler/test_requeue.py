@@ -1,81 +1,114 @@
-"""When a request is processed again after a transient failure, and how often that is logged."""
+"""When a request is processed again after a transient failure, and which completions are deferred."""
 
-import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import pytest
 
-from reconciler.binding.requeue import LOG_EVERY_S, MAX, TransientFailures
-from shared.api.meta import ObjectKey
+from reconciler.binding.requeue import DEFER, MAX_DEFERRED, DeferredBind, Requeue
+from reconciler.binding.state import CacheOverlay, RequestState
+from reconciler.binding.wait_index import WaitIndex
+from reconciler.binding.writer import Writer
+from reconciler.reconciler import is_resumable
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import ObjectKey, ObjectUID
 from shared.kube.availability import Availability
+from shared.testing.builders import bind_request, stored
 from shared.testing.clock import SteppedClock
+from tests.unit.reconciler.watching import context
 
-KEY = ObjectKey("default", "request")
-
-
-def ignored(key: ObjectKey, why: str) -> None:
-    """Ignore a failure."""
+NO_WRITER = cast(Writer, None)
+DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-def failures(clock: SteppedClock) -> TransientFailures:
-    return TransientFailures(ignored, Availability(clock), clock)
+def requeue(clock: SteppedClock, *, is_busy: bool = True) -> Requeue:
+    return Requeue(WaitIndex({}), NO_WRITER, Availability(clock), clock, lambda: 0.5, lambda: is_busy)
 
 
-def test_the_api_servers_retry_after_is_honoured() -> None:
-    noted: list[tuple[ObjectKey, str]] = []
-    clock = SteppedClock()
-    transient = TransientFailures(lambda key, why: noted.append((key, why)), Availability(clock), clock)
-    again = transient.requeue(KEY, "429", timedelta(seconds=17))
-    assert again.keeps_failures
-    assert again.requeue_after is not None
-    assert timedelta(seconds=17) <= again.requeue_after <= timedelta(seconds=34)
-    assert noted == [(KEY, "429")]
+def state() -> RequestState:
+    return RequestState(ObjectUID("request-uid"))
 
 
-def test_failures_that_last_are_retried_less_often_and_forgotten_when_over() -> None:
-    transient = failures(SteppedClock())
-    delays = [transient.requeue(KEY, "unreachable").requeue_after or timedelta() for _ in range(200)]
-    assert max(delays[:3]) <= timedelta(seconds=0.8)
-    assert timedelta(seconds=5) < max(delays) <= MAX
-    assert len(transient) == 1
-    transient.forget(KEY)
-    assert len(transient) == 0
-    assert (transient.requeue(KEY, "unreachable").requeue_after or MAX) <= timedelta(seconds=0.2)
-
-
-def test_only_a_retry_after_holds_the_key() -> None:
-    transient = failures(SteppedClock())
-    assert transient.requeue(KEY, "429", timedelta(seconds=17)).retry_after == timedelta(seconds=17)
-    assert transient.requeue(KEY, "unreachable").retry_after is None
+def test_only_a_retry_after_holds_the_request() -> None:
+    clock, failing = SteppedClock(), state()
+    streak = requeue(clock).extend_streak(failing, None)
+    assert requeue(clock).error("429", streak, timedelta(seconds=17)).retry_after == timedelta(seconds=17)
+    assert requeue(clock).error("unreachable", streak).retry_after is None
 
 
 def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() -> None:
-    clock = SteppedClock()
-    transient = failures(clock)
-    transient.note(KEY, None)
-    for _ in range(100):
-        transient.requeue(KEY, "unreachable")
+    clock, failing = SteppedClock(), state()
+    requests = requeue(clock)
+    streak = requests.extend_streak(failing, None)
     clock.step(timedelta(seconds=58))
-    assert (transient.requeue(KEY, "unreachable").requeue_after or MAX) <= timedelta(seconds=2)
+    assert requests.error("unreachable", streak).at_most == timedelta(seconds=2)
+    clock.step(timedelta(seconds=2))
+    assert requests.extend_streak(failing, None).is_own
+    assert requests.error("unreachable", failing.failures.streak).at_most == timedelta.max
 
 
 def test_an_outage_leaves_no_failures_in_a_row() -> None:
-    clock = SteppedClock()
-    transient = failures(clock)
-    transient.note(KEY, None)
+    clock, failing = SteppedClock(), state()
+    requests = requeue(clock)
+    requests.extend_streak(failing, None)
     clock.step(timedelta(minutes=5))
-    transient.clear()
-    assert not transient.note(KEY, None).is_own
+    failing.failures.reset()
+    assert not requests.extend_streak(failing, None).is_own
 
 
-def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:
-    clock = SteppedClock()
-    transient = failures(clock)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(10):
-            for number in range(1_000):
-                transient.requeue(ObjectKey("default", str(number)), "unreachable")
-            clock.step(timedelta(seconds=LOG_EVERY_S / 5))
-    first, second = caplog.records
-    assert first.__dict__["requests"] == second.__dict__["requests"] == 1_000
-    assert second.__dict__["failures"] == 5_000
+def bound() -> DeferredBind:
+    return DeferredBind(context(), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("is_busy", "deferred_count", "is_deferred"),
+    [
+        pytest.param(False, 0, False, id="a worker for each waiting request"),
+        pytest.param(True, 0, True, id="more waiting requests than workers"),
+        pytest.param(True, MAX_DEFERRED - 1, True, id="the last one there is room for"),
+        pytest.param(True, MAX_DEFERRED, False, id="too many are deferred already"),
+    ],
+)
+def test_a_completion_is_deferred_while_others_are_not_bound(
+    is_busy: bool, deferred_count: int, is_deferred: bool
+) -> None:
+    requests = requeue(SteppedClock(), is_busy=is_busy)
+    for number in range(deferred_count):
+        assert requests.defer(ObjectKey("default", f"before-{number}"), bound()) == DEFER
+    own_bind, key = bound(), ObjectKey("default", "mine")
+    assert requests.defer(key, own_bind) == (DEFER if is_deferred else None)
+    assert (requests.is_deferred(key), requests.deferred_count) == (is_deferred, deferred_count + is_deferred)
+    assert requests.pop_deferred(key) is (own_bind if is_deferred else None)
+    assert requests.pop_deferred(key) is None, "returned once"
+
+
+def test_nothing_is_kept_over_the_end_of_a_term() -> None:
+    requests = requeue(SteppedClock())
+    requests.defer(ObjectKey("default", "mine"), bound())
+    requests.clear()
+    assert requests.deferred_count == 0
+
+
+def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> BindRequest:
+    made = stored(bind_request(uid="pod-uid"), uid=uid, version=version)
+    made["metadata"] |= changes.pop("metadata", {})
+    return decode_bind_request(made | changes)
+
+
+@pytest.mark.parametrize(
+    ("cached", "version"),
+    [
+        pytest.param(request(), "8", id="the cache has the version before our last write"),
+        pytest.param(request("8"), "8", id="the cache has our last write"),
+        pytest.param(request("9"), "9", id="an irrelevant later write"),
+        pytest.param(None, None, id="it has left the watch"),
+        pytest.param(request("9", metadata=DELETING), None, id="it is being deleted"),
+        pytest.param(request("9", status={"phase": "Failed"}), None, id="another leader has ended it"),
+    ],
+)
+def test_a_deferred_completion_uses_the_current_request(cached: BindRequest | None, version: str | None) -> None:
+    overlay = CacheOverlay()
+    overlay.replace(request(), request("8"))
+    overlay.observe(cached)
+    latest = overlay.latest(cached)
+    assert (latest.resource_version if is_resumable(latest) else None) == version

@@ -2,7 +2,7 @@
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from reconciler.decide.decide import Attempt
+from reconciler.decide.actions import Attempt
 from reconciler.observe.reconciles import ReconcileInProgress, Step
 from reconciler.observe.traces import record_attempt
 from shared.api.meta import ObjectKey

@@ -3,7 +3,7 @@
 import pytest
 
 from reconciler.binding.state import ObjectID
-from reconciler.binding.waits import Registration, WaitIndex, WaitSource
+from reconciler.binding.wait_index import Registration, WaitIndex, WaitSource
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.store import Store

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.state import RequestState, RequestStates
-from reconciler.binding.timing import Timing
-from reconciler.binding.waits import REPORT_QPS, REPORT_WAIT_AFTER, WaitIndex, Waits
+from reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue
+from reconciler.binding.state import RequestState
+from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.writer import Writer
-from reconciler.decide.decide import GATES, Wait
-from reconciler.decide.observed import FRESH_CONTACT
+from reconciler.decide.actions import Wait
+from reconciler.decide.decide import GATES
 from reconciler.decide.status import Event
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
-from shared.framework.config import Binding
+from shared.kube.availability import Availability
 from shared.testing.builders import bind_request, stored
 from shared.testing.clock import SteppedClock
 
@@ -29,8 +29,7 @@ UNTIL = BEGAN + timedelta(minutes=10)
 class RecordingWriter(Writer):
     """Records the names of the requests whose status it would write, and of those with an event."""
 
-    def __init__(self, clock: SteppedClock) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
         self.written: list[str] = []
         self.evented: list[str] = []
 
@@ -48,9 +47,11 @@ class Crowd:
     def __init__(self, count: int, jitter: float = 0.0) -> None:
         self._clock = SteppedClock()
         self._began = self._clock.monotonic()
-        self.writer = RecordingWriter(self._clock)
-        timing = Timing(RequestStates(), self._clock, lambda: FRESH_CONTACT, Binding(), lambda: jitter)
-        self._waits = Waits(self.writer, WaitIndex({}), timing, lambda: jitter)
+        self.writer = RecordingWriter()
+        availability = Availability(self._clock)
+        self._requeue = Requeue(
+            WaitIndex({}), self.writer, availability, self._clock, lambda: jitter, is_busy=lambda: False
+        )
         self._requests = [decode_bind_request(stored(bind_request(f"r{n}"), uid=f"r{n}")) for n in range(count)]
         self._memories = [RequestState(request.uid) for request in self._requests]
 
@@ -63,7 +64,7 @@ class Crowd:
         request = self._requests[number]
         ref = ObjectRef("v1", "Pod", ObjectKey("default", "pod"))
         wait = Wait((ref,), why, UNTIL - now, GATES, poll)
-        return (await self._waits.wait(request, self._memories[number], wait)).requeue_after
+        return (await self._requeue.wait(request, self._memories[number], wait)).requeue_after
 
 
 async def test_a_short_wait_is_not_reported() -> None:

@@ -3,11 +3,21 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
 from shared.runtime.backoff import ItemBackoff
-from shared.runtime.workers import failure_of, run_worker, wait_failed
+from shared.runtime.workers import (
+    DONE,
+    REQUEUE,
+    Priority,
+    ReconcileError,
+    Result,
+    failure_of,
+    run_worker,
+    wait_failed,
+)
 from shared.runtime.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -26,11 +36,11 @@ def cannot_be_reported(_: str) -> None:
 def started(
     queue: WorkQueue[str], answers: dict[str, list[object]], on_error: Callable[[str], None], calls: Calls
 ) -> "asyncio.Task[None]":
-    """A worker whose reconciles return ``answers``, one after the other, then None."""
+    """A worker whose reconciles return ``answers``, one after the other, then DONE."""
 
-    async def reconcile(key: str) -> timedelta | None:
+    async def reconcile(key: str) -> Result:
         calls.append((key, asyncio.get_running_loop().time()))
-        answer = answers[key].pop(0) if answers.get(key) else None
+        answer = answers[key].pop(0) if answers.get(key) else DONE
         if isinstance(answer, BaseException):
             raise answer
         return answer  # type: ignore[return-value]  # what plugins return is not checked either
@@ -41,11 +51,19 @@ def started(
 @pytest.mark.parametrize(
     ("answer", "due"),
     [
-        pytest.param(timedelta(seconds=5), 5.0, id="after the returned delay"),
-        pytest.param(ValueError("a fault"), 1.5, id="rate limited if it fails"),
-        pytest.param(SystemExit(3), 1.5, id="rate limited if it exits"),
-        pytest.param(asyncio.CancelledError(), 1.5, id="rate limited if what it waits for is cancelled"),
-        pytest.param(5.0, 1.5, id="rate limited if what it returns is no time"),
+        pytest.param(Result(timedelta(seconds=5)), 5.0, id="after the returned delay"),
+        pytest.param(REQUEUE, 0.0, id="immediately"),
+        pytest.param(Result(timedelta(), Priority.LOW), 0.0, id="immediately with low priority"),
+        pytest.param(ReconcileError("refused"), 0.5, id="rate limited after a failure"),
+        pytest.param(ReconcileError("refused", at_least=timedelta(seconds=3)), 3.0, id="not before a bound"),
+        pytest.param(ReconcileError("refused", at_most=timedelta(seconds=0.1)), 0.1, id="not after a bound"),
+        pytest.param(
+            ReconcileError("busy", retry_after=timedelta(seconds=7)), 7.5, id="after the server's Retry-After"
+        ),
+        pytest.param(ValueError("a fault"), 1.0, id="rate limited after a defect"),
+        pytest.param(SystemExit(3), 1.0, id="rate limited if it exits"),
+        pytest.param(asyncio.CancelledError(), 1.0, id="rate limited if what it waits for is cancelled"),
+        pytest.param(Result(5.0), 1.0, id="rate limited if what it returns is no time"),  # type: ignore[arg-type]
     ],
 )
 async def test_a_key_is_processed_again(answer: object, due: float) -> None:
@@ -61,6 +79,44 @@ async def test_a_key_is_processed_again(answer: object, due: float) -> None:
     queue.shut_down()
     await worker
     assert failure_of(worker) is None
+
+
+async def test_failures_in_a_row_are_retried_less_often_until_a_success() -> None:
+    queue: WorkQueue[str] = WorkQueue(
+        backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5)
+    )
+    calls: Calls = []
+    worker = started(
+        queue, {"a": [*[ReconcileError("refused")] * 9, DONE, ReconcileError("refused")]}, reported, calls
+    )
+    queue.add("a")
+    await asyncio.sleep(200)
+    queue.add("a")
+    await asyncio.sleep(100)
+    times = [time for _, time in calls]
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses[:9] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert pauses[-1] == 0.5
+    queue.shut_down()
+    await worker
+
+
+async def test_an_event_ends_a_backoff_but_not_a_retry_after() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    calls: Calls = []
+    answers: dict[str, list[object]] = {
+        "a": [ReconcileError("refused", at_least=timedelta(seconds=50))],
+        "b": [ReconcileError("busy", retry_after=timedelta(seconds=50))],
+    }
+    worker = started(queue, answers, reported, calls)
+    for time in (0.0, 10.0):
+        await asyncio.sleep(time)
+        for key in ("a", "b"):
+            queue.add(key)
+    await asyncio.sleep(100)
+    assert calls == [("a", 0.0), ("b", 0.0), ("a", 10.0), ("b", 50.0)]
+    queue.shut_down()
+    await worker
 
 
 async def test_the_failure_of_one_worker_is_reported_while_the_others_run() -> None:

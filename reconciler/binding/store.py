@@ -1,39 +1,75 @@
-"""Reads a request and its surroundings: from the caches first, and live where a decision requires it."""
+"""Reads a request and its surroundings, and decides: from the caches first, and live where a decision requires it.
+
+Within a process only the monotonic clock counts for how long a request has been known, has waited and must pause.
+Across restarts there is only the stored status, which may be off by the difference of two machines' clocks: so a
+restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to the longest possible one. Decision 117.
+"""
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
-from reconciler.binding.timing import Timing
-from reconciler.decide.decide import Action, ReadLive, decide
-from reconciler.decide.observed import Absent, Observed, Snapshot, Target
+from reconciler.binding.in_flight import InFlightWrites
+from reconciler.binding.state import NO_WAIT, RequestState, RequestStates
+from reconciler.decide.actions import Action
+from reconciler.decide.decide import ReadLive, decide
+from reconciler.decide.observed import (
+    Absent,
+    Observed,
+    Outcome,
+    Snapshot,
+    Target,
+    Times,
+    stored_pause,
+    stored_wait,
+)
+from reconciler.decide.outcome import OutcomeAction, backoff, classify_outcome
 from reconciler.informers import Informers, transform_node, transform_pod
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey
+from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext, copied
 from shared.framework.binding.runner import Runner, Served
 from shared.framework.config import Settings
+from shared.framework.status import Code
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODS, Resource
-from shared.runtime.clock import Clock
 from shared.runtime.logging import with_fields
 
 log = logging.getLogger("reconciler.binding")
 
+_ZERO = timedelta()
 
-@dataclass(frozen=True, slots=True)
-class StateReader:
-    """Reads the snapshot of a request as precisely as its decision requires."""
 
-    client: KubeClient
-    informers: Informers
-    runner: Runner
-    timing: Timing
-    settings: Settings
-    clock: Clock
-    uninstalling: bool = False
+class RequestStore:
+    """The requests: cached, remembered and stored, and what is decided from them.
+
+    ``jitter`` returns a random number in [0, 1). ``uninstalling``: every request is rolled back, none is attempted.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        informers: Informers,
+        runner: Runner,
+        settings: Settings,
+        jitter: Callable[[], float],
+        *,
+        uninstalling: bool = False,
+    ) -> None:
+        self.informers = informers
+        self.runner = runner
+        self.settings = settings
+        self.clock = client.clock
+        self.states = RequestStates(client.clock.monotonic)
+        self.in_flight = InFlightWrites(client.clock, settings.binding.in_flight_timeout)
+        self.stale_keys: set[ObjectKey] = set()
+        self._client = client
+        self._jitter = jitter
+        self._uninstalling = uninstalling
 
     async def read(self, key: ObjectKey, latest: BindRequest | None, is_stale: bool) -> tuple[Snapshot, Action]:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
@@ -42,11 +78,26 @@ class StateReader:
         one. Raises the client's errors.
         """
         snapshot = self.from_cache(key, latest)
-        if is_stale:
+        if is_stale or key in self.stale_keys:
             snapshot = await self.read_live(snapshot, Target.REQUEST)
         while isinstance(decision := self._decide(snapshot), ReadLive):
             snapshot = await self.read_live(snapshot, decision.target)
+        self.stale_keys.discard(key)
         return snapshot, decision
+
+    def begin(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
+        """Begin a leadership term at ``since`` (monotonic).
+
+        ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
+        latest creationTimestamp of the stored requests.
+        """
+        self.in_flight.begin(since, newest)
+        self.stale_keys.update(stale)
+
+    def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
+        """Drop all states, at the end of a term; returns their keys and UIDs."""
+        self.stale_keys.clear()
+        return self.states.clear()
 
     async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
         """Return the snapshot with one object read live. Raises the client's errors, except NotFound."""
@@ -82,7 +133,7 @@ class StateReader:
             request,
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node if node is not None else Absent.NOT_IN_CACHE,
-            self.timing.times(request),
+            self._times(request),
         )
 
     def context(self, snapshot: Snapshot) -> BindContext:
@@ -97,9 +148,14 @@ class StateReader:
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
             deadline=self.clock.now() + snapshot.times.wait_left(self.settings.binding.wait_timeout),
-            client=self.client,
+            client=self._client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
         )
+
+    def follow_up(self, request: BindRequest, outcome: Outcome) -> OutcomeAction:
+        """Return what an attempt's outcome means for the request."""
+        times = self._times(request) if outcome.status.code is Code.WAIT else Times()
+        return classify_outcome(request, outcome, self.settings.binding, self._jitter(), times, self.clock.now())
 
     def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
         request, preceding, plugin_answers, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
@@ -117,12 +173,44 @@ class StateReader:
             snapshot.times,
             snapshot.live,
             plugin_answers.errors,
-            self.uninstalling,
+            self._uninstalling,
         )
         return decide(observed, self.settings)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:
-            return await self.client.get(resource, key.namespace, key.name)
+            return await self._client.get(resource, key.namespace, key.name)
         except NotFound:
             return None
+
+    # --- times ---
+
+    def _times(self, request: BindRequest) -> Times:
+        """Return the request's times, with those of its present wait."""
+        now, contact = self.clock.monotonic(), self.informers.in_contact()
+        state = self.states.get(request.key, request.uid)
+        age = _since(state.since, now) if state is not None else _ZERO
+        retry_in = self._retry_in(request, state, now)
+        if state is None or not state.wait.cause:
+            restored_wait = stored_wait(request, self.clock.now())
+            watch_time = contact if restored_wait is None else _ZERO
+            return Times(age, restored_wait or _ZERO, watch_time, retry_in, contact)
+        wait = state.wait
+        if wait.cause == NO_WAIT:
+            return Times(age, _ZERO, contact, retry_in, contact)
+        watch_time = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
+        return Times(age, _since(wait.began, now), watch_time, retry_in, contact, wait.cause)
+
+    def _retry_in(self, request: BindRequest, state: RequestState | None, now: float) -> timedelta:
+        retry_at = state.attempt.retry_at if state is not None else None
+        if retry_at is not None:
+            return max(_ZERO, timedelta(seconds=retry_at - now))
+        limits, failures = self.settings.binding, request.failed_attempts
+        if request.next_attempt is not None:
+            return stored_pause(request, self.clock.now(), limits.backoff.max)
+        # Another project's CRD does not store nextAttemptTime.
+        return backoff(failures, limits, self._jitter()) if failures else _ZERO
+
+
+def _since(moment: float, now: float) -> timedelta:
+    return timedelta(seconds=max(0.0, now - moment))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.binding.timing import stored_pause, stored_wait
+from reconciler.decide.observed import stored_pause, stored_wait
 from shared.api.meta import format_time
 from tests.builders import request
 

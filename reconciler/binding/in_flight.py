@@ -1,4 +1,4 @@
-"""Writes in flight that may still take effect: how long nothing may be rolled back. Pure.
+"""Writes in flight that may still take effect: how long nothing may be rolled back.
 
 The API server may execute a request whose reply was lost until its request timeout ends. Of this process's own writes
 only a Binding can be in flight: pre_bind has returned before anything is rolled back. Of the previous leader's, sent
@@ -11,10 +11,41 @@ lead follows from creation timestamps alone, which the API server sets. Decision
 
 from datetime import datetime, timedelta
 
-from reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of, has_finalizer
+from reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of
 from shared.api.bindrequest import BindRequest
+from shared.runtime.clock import Clock
 
 _ZERO = timedelta()
+
+
+class InFlightWrites:
+    """Which writes may be in flight during this leadership term. ``limit``: see ``in_flight_for``."""
+
+    def __init__(self, clock: Clock, limit: timedelta) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._leading_since = 0.0  # start of the present term, by the monotonic clock
+        self._newest_before: datetime | None = None  # see ``existed_before``
+
+    def begin(self, since: float, newest: datetime | None) -> None:
+        """Begin a leadership term at ``since``. ``newest``: see ``existed_before``."""
+        self._leading_since = since
+        self._newest_before = newest
+
+    def may_predate_term(self, request: BindRequest) -> bool:
+        """Return whether a previous leader may have started on the request: it was created before this term."""
+        return existed_before(request, self._newest_before)
+
+    def time_left(self, request: BindRequest, pod: PodView | Absent, unacknowledged_at: float | None) -> timedelta:
+        """Return for how long a write for the request may still take effect. ``unacknowledged_at``: monotonic."""
+        now = self._clock.monotonic()
+        return in_flight_for(
+            request,
+            pod,
+            timedelta(seconds=now - unacknowledged_at) if unacknowledged_at is not None else None,
+            timedelta(seconds=now - self._leading_since) if self.may_predate_term(request) else None,
+            self._limit,
+        )
 
 
 def in_flight_for(
@@ -33,7 +64,7 @@ def in_flight_for(
     own_age = unacknowledged_for if can_be_bound(request, pod) else None
     # A process that has reported a rollback has waited before it. Without the finalizer only a Binding can be in
     # flight.
-    may_matter = has_finalizer(request) or can_be_bound(request, pod)
+    may_matter = request.has_finalizer or can_be_bound(request, pod)
     inherited_age = leading_for if may_matter and not condition_of(request, ROLLED_BACK) else None
     ages = [age for age in (own_age, inherited_age) if age is not None]
     return max(_ZERO, limit - min(ages)) if ages else _ZERO

@@ -1,40 +1,19 @@
-"""Waiting requests: a wait uses no worker and no attempt, and is reported only if it lasts.
+"""The wait index: which requests wait for which objects.
 
-A wait of a few seconds leaves no trace. A longer one is written to the status and reported in one event per message,
-so that ``kubectl describe`` shows what the request waits for, without a flood of events.
-
-The wait index maps objects to the requests that wait for them: a change of one requeues its requests immediately. The
-object may have changed between the attempt's read and the registration; that is detected by comparing the version
-that the attempt read with the cached one, so no change is missed. An event that shows the version which was read, or
-which the attempt wrote, is no change. Objects that no watch shows are polled. Nothing is decided here: a requeued
-request is reconciled from a new snapshot. Decision 11.
+A change of an object requeues the requests that wait for it immediately. The object may have changed between the
+attempt's read and the registration; that is detected by comparing the version that the attempt read with the cached
+one, so no change is missed. An event that shows the version which was read, or which the attempt wrote, is no change.
+Nothing is decided here: a requeued request is reconciled from a new snapshot. Decision 11.
 """
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import Enum
 
-from reconciler.binding.requeue import REQUEUE, Result
-from reconciler.binding.state import ObjectID, RequestState
-from reconciler.binding.timing import Timing
-from reconciler.binding.writer import Writer
-from reconciler.decide.decide import Wait
-from reconciler.decide.status import Event, waiting_status
-from shared.api import names
-from shared.api.bindrequest import BindRequest
+from reconciler.binding.state import ObjectID
 from shared.api.meta import Object, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
 from shared.kube.resources import Resource
 from shared.kube.store import Store
-from shared.runtime.limiter import Limiter
-
-# A shorter wait causes no write and no event.
-REPORT_WAIT_AFTER = timedelta(seconds=5)
-# Wait reports per second. Each is two writes without urgency; thousands of requests that begin to wait together must
-# not delay those that can be bound.
-REPORT_QPS = 20
-# Objects that no watch shows are polled after POLL to twice that, randomly spread to avoid bursts.
-POLL = timedelta(seconds=30)
 
 
 class Registration(Enum):
@@ -144,52 +123,3 @@ class WaitIndex:
             if cached_object is not None:
                 return source, cached_object
         return None
-
-
-class Waits:
-    """Registers waiting requests and reports long waits. ``jitter`` returns a random number in [0, 1)."""
-
-    def __init__(self, writer: Writer, index: WaitIndex, timing: Timing, jitter: Callable[[], float]) -> None:
-        self._writer = writer
-        self._index = index
-        self._timing = timing
-        self._jitter = jitter
-        self._slots = Limiter(REPORT_QPS)
-
-    async def wait(self, request: BindRequest, state: RequestState, wait: Wait) -> Result:
-        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
-        self._timing.begin_wait(request, state, wait.cause)
-        wait_state, now = state.wait, self._writer.clock.monotonic()
-        quiet_until = wait_state.report_at
-        if quiet_until is None:
-            # Spread the first report over the time that reporting all waiters takes, so that they are not all
-            # reconciled together.
-            quiet_until = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self._index) / REPORT_QPS
-            wait_state.schedule_report(quiet_until, has_slot=False)
-        if now >= quiet_until and wait_state.last_report != wait.why:
-            if not wait_state.has_slot:
-                quiet_until = now + self._slots.reserve()
-                wait_state.schedule_report(quiet_until, has_slot=True)
-            if now >= quiet_until:
-                await self._report(request, state, wait)
-        # Last, with no await after it: a change from here on finds the request in the index.
-        registration = self._index.register(request.key, wait.on, wait_state.versions)
-        if registration is Registration.STALE:
-            return REQUEUE
-        latest = wait.left
-        if now < quiet_until:
-            latest = min(latest, timedelta(seconds=quiet_until - now))
-        if registration is Registration.NEEDS_POLL:
-            latest = min(latest, POLL * (1 + self._jitter()))
-        if wait.poll is not None:
-            latest = min(latest, wait.poll)
-        return Result(max(latest, timedelta(milliseconds=1)))
-
-    async def _report(self, request: BindRequest, state: RequestState, wait: Wait) -> None:
-        status = waiting_status(request, wait.why, self._timing.waiting_since(state), self._writer.clock.now())
-        # Otherwise reported by the previous process, with its event.
-        is_new = request.status.get("reason") != status["reason"]
-        await self._writer.patch_status(request, status)
-        state.wait.report(wait.why)
-        if is_new:
-            self._writer.record_event(request, Event("Normal", names.EVENT_WAITING, wait.why))

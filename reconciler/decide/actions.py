@@ -1,0 +1,76 @@
+"""What the reconciler can do with a request, as data: one type for each action."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from shared.api.meta import ObjectRef, ObjectUID
+from shared.framework.status import Reason, Suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing is left to do; drop the in-memory state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The request is abandoned: roll back, then drop the finalizer. The plugins determine what that takes."""
+
+    why: str
+    reason: Reason = Reason.SUPERSEDED
+
+
+@dataclass(frozen=True, slots=True)
+class DropFinalizer:
+    """The pod is on its node: nothing may be rolled back; only drop the finalizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetOwner:
+    """The request names no pod UID: first write an owner reference to the present pod."""
+
+    pod_uid: ObjectUID
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The pod is on the selected node: run post_bind, drop the finalizer, report Succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed."""
+
+    reason: Reason
+    message: str
+    suggestion: Suggestion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Blocked on objects: decide again when one changes, at the latest when ``left`` is over and the wait expires."""
+
+    on: tuple[ObjectRef, ...]
+    why: str
+    left: timedelta
+    cause: str
+    poll: timedelta | None = None  # requeue at this interval, whatever the watches report
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Too early: decide again after that time. ``why`` is set only where it is not obvious."""
+
+    after: timedelta
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Run an attempt. ``has_side_effects``: it may leave side effects, so the finalizer is required first."""
+
+    has_side_effects: bool = False
+
+
+# What is executed.
+Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
