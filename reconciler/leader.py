@@ -61,13 +61,13 @@ async def run_while_leader(
 
 async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
     """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
-    parts.metrics.leader.set(1)
+    parts.observation.metrics.leader.set(1)
     parts.client.permit_writes()
     term = Term()
     # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
     # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
     async with AsyncExitStack() as ending:
-        ending.callback(parts.metrics.leader.set, 0)
+        ending.callback(parts.observation.metrics.leader.set, 0)
         ending.callback(parts.client.forbid_writes)
         fencing = asyncio.create_task(_fence(parts, elector, term), name="fence")
         ending.push_async_callback(cancel_and_wait, fencing)

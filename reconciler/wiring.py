@@ -16,7 +16,6 @@ from reconciler.binding.wait_index import WaitIndex, WaitSource
 from reconciler.binding.writer import Writer
 from reconciler.controller import Controller, new_queue
 from reconciler.informers import EventHandlers, Informers
-from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
 from reconciler.observe.watchdog import Watchdog
 from reconciler.reconciler import Reconciler
@@ -44,13 +43,11 @@ class Components:
     reflectors: Mapping[str, Reflector]
     recorder: EventRecorder
     observation: Observation
-    wait_index: WaitIndex
     reconciler: Reconciler
     controller: Controller
     plugins: PluginLifecycle
     ttl: TTLController
     shards: Shards
-    metrics: ReconcilerMetrics
 
     def unsynced(self) -> str | None:
         """Return which watch has not been listed yet, and why; a plugin's with the plugin's name. None if all have.
@@ -125,13 +122,11 @@ async def build(
         {**informers.reflectors, **{name: watch.reflector for name, watch in watches.items()}},
         recorder,
         observation,
-        wait_index,
         reconciler,
         controller,
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
         Shards(client, informers, observation.metrics, shard, controller.on_change, registry),
-        observation.metrics,
     )
 
 
@@ -143,7 +138,9 @@ def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, lim
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
         await hand_over(access, options, lease, limits, call, why, identity)
 
-    return Watchdog(parts.reconciler.store.runner.current_call, parts.metrics.plugin_errors, fence_and_hand_over)
+    return Watchdog(
+        parts.reconciler.store.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over
+    )
 
 
 def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:

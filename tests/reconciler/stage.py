@@ -274,7 +274,7 @@ class Stage:
 
     async def past_the_silent_period(self, working: Working, *names: str) -> None:
         """Let waits last long enough to be reported; from then on only a change wakes them."""
-        index = working.parts.wait_index
+        index = working.parts.reconciler.requeue.index
         await until(lambda: len(index) >= len(names))
         self.clock.passed += timedelta(seconds=6)
         for name in names:

@@ -129,7 +129,7 @@ async def test_a_call_that_ignores_its_cancellation_counts_and_its_worker_contin
             await stage.create_pod()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
-            errors = working.parts.metrics.plugin_errors.labels(plugin="author", point="pre_bind")
+            errors = working.parts.observation.metrics.plugin_errors.labels(plugin="author", point="pre_bind")
             assert errors._value.get() == 1
     finally:
         released.set()

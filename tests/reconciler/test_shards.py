@@ -97,7 +97,7 @@ async def test_a_request_outside_every_shard_is_counted_and_can_be_deleted(stage
     assert (await stage.request())["metadata"]["deletionTimestamp"]
     async with stage.working(plugin, shard=shard(stage, "a"), lease="one-x", registry=stage.namespace) as working:
         await stage.request_deleted()
-        assert working.parts.metrics.outside_shards._value.get() >= 1
+        assert working.parts.observation.metrics.outside_shards._value.get() >= 1
     assert plugin.points("pod") == ["rollback"]
 
 
