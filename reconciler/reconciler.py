@@ -26,13 +26,14 @@ from reconciler.decide.actions import (
     Fail,
     Forget,
     RequeueAfter,
+    RequeueNow,
+    RetryAt,
     Rollback,
     SetOwner,
+    TransientFailure,
     Wait,
 )
 from reconciler.decide.observed import Absent, Outcome, Snapshot, Target
-from reconciler.decide.outcome import RequeueNow, RetryAt, TransientFailure
-from reconciler.decide.transient import classify
 from reconciler.observe.tracker import Observation
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectKey
@@ -243,7 +244,8 @@ class Reconciler:
         """Act on an attempt's outcome, after deciding whether a transient failure counts as the request's own."""
         status = outcome.status
         if status.may_be_transient:
-            status = classify(status, self.requeue.extend_streak(state, status.retry_after))
+            self.requeue.extend_streak(state, status.retry_after)
+            status = state.failures.classify(status)
         self.observation.attempt_ended(ctx, status)
         return await self._follow_up(ctx, snapshot, state, replace(outcome, status=status))
 
@@ -289,7 +291,8 @@ class Reconciler:
                 # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
                 # read.
                 state.overlay.invalidate()
-            if self.requeue.extend_streak(state, retry_after).is_own:
+            self.requeue.extend_streak(state, retry_after)
+            if state.failures.is_own:
                 try:
                     result = await self._report(key, state, why)
                 except KubeError as report_error:
@@ -316,9 +319,8 @@ class Reconciler:
         self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
     ) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed; the observation reports it."""
-        streak = state.failures.streak if state is not None else None
-        self.observation.on_transient_failure(key, why, streak.count if streak is not None else 1)
-        return self.requeue.error(why, streak, retry_after)
+        self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
+        return self.requeue.error(why, state, retry_after)
 
 
 def is_resumable(latest: BindRequest | None) -> TypeGuard[BindRequest]:

@@ -15,10 +15,9 @@ from datetime import datetime, timedelta
 from reconciler.binding.state import RequestState
 from reconciler.binding.store import RequestStore
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Fail
+from reconciler.decide.actions import Event, Fail
 from reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete
 from reconciler.decide.status import (
-    Event,
     blocked_status,
     failure_report,
     preparation,
@@ -27,7 +26,6 @@ from reconciler.decide.status import (
     rolled_back_status,
     success_report,
 )
-from reconciler.decide.transient import QUIET_FAILURES
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
@@ -152,7 +150,7 @@ class Completer:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
 
         An incomplete one is reported, with the failure that follows it; that of an orphan only in the log. Transient
-        failures are not reported below QUIET_FAILURES: a lost reply is not, a lasting failure is, because the
+        failures are not reported while there are few: a lost reply is not, a lasting failure is, because the
         scheduler waits for the result.
         """
         ctx = self.store.context(snapshot)
@@ -162,9 +160,7 @@ class Completer:
             return
         if is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
-        elif result.code is Code.TRANSIENT and state.rollback.transient_failures < QUIET_FAILURES:
-            state.rollback.count_transient_failure()
-        else:
+        elif result.code is not Code.TRANSIENT or state.rollback.count_transient_failure():
             await self._report_incomplete(snapshot, state, result, fail)
             ctx.log.warning("rollback is not complete", extra={"why": result.message})
         pause = max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE)

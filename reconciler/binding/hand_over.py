@@ -7,10 +7,7 @@ Decision 172.
 import random
 
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Fail
-from reconciler.decide.observed import Outcome, Times
-from reconciler.decide.outcome import RetryAt, classify_outcome
-from reconciler.decide.status import rollback_incomplete_status
+from reconciler.decide.outcome import handed_over_status
 from shared.api.bindrequest import Phase, decode_bind_request
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import PluginCall
@@ -53,11 +50,6 @@ async def _count(client: KubeClient, limits: Binding, call: PluginCall, key: Obj
     request = decode_bind_request(await client.get(BINDREQUESTS, key.namespace, key.name))
     if request.uid != call.uid or request.deleting or request.phase is not Phase.PENDING:
         return
-    writer, now = Writer(client, lambda _: None, lambda *_: None), client.clock.now()
-    outcome = Outcome(Status.retry(why).from_plugin(call.plugin), now)
-    action = classify_outcome(request, outcome, limits, random.random(), Times(), now)  # noqa: S311 - spreads load
-    if isinstance(action, RetryAt):
-        await writer.patch_status(request, action.report.status)
-    elif isinstance(action, Fail):
-        pending = Status.retry("the process ended before the rollback")
-        await writer.patch_status(request, rollback_incomplete_status(request, action, pending, now))
+    failure = Status.retry(why).from_plugin(call.plugin)
+    status = handed_over_status(request, failure, limits, random.random(), client.clock.now())  # noqa: S311 - no secret
+    await Writer(client, lambda _: None, lambda *_: None).patch_status(request, status)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from reconciler.decide.status import PodBound
+from reconciler.decide.actions import PodBound
 from shared.api import names
 from shared.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
 from shared.kube.client import KubeClient, PatchType

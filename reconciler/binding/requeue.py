@@ -20,10 +20,9 @@ from datetime import datetime, timedelta
 from reconciler.binding.state import RequestState
 from reconciler.binding.wait_index import Registration, WaitIndex
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Wait
+from reconciler.decide.actions import Event, Wait
 from reconciler.decide.observed import stored_wait
-from reconciler.decide.status import Event, waiting_status
-from reconciler.decide.transient import REPORT_AFTER_S, Streak
+from reconciler.decide.status import waiting_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
@@ -86,18 +85,18 @@ class Requeue:
 
     # --- failures ---
 
-    def extend_streak(self, state: RequestState, retry_after: timedelta | None) -> Streak:
+    def extend_streak(self, state: RequestState, retry_after: timedelta | None) -> None:
         """Add a transient failure to the request's streak; called once for each failed reconcile."""
         last_success = self._availability.last_success
-        return state.failures.extend(self._clock.monotonic(), last_success, is_deferred=retry_after is not None)
+        state.failures.extend(self._clock.monotonic(), last_success, is_deferred=retry_after is not None)
 
-    def error(self, why: str, streak: Streak | None, retry_after: timedelta | None = None) -> ReconcileError:
+    def error(self, why: str, state: RequestState | None, retry_after: timedelta | None = None) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
-        if streak is None or streak.is_own or retry_after is not None:
+        report_in = state.failures.report_in(self._clock.monotonic()) if state is not None else None
+        if report_in is None or retry_after is not None:
             return ReconcileError(why, retry_after=retry_after)
-        # The failure is reported after REPORT_AFTER_S; the longest backoff must not be added to that.
-        left = timedelta(seconds=streak.first + REPORT_AFTER_S - self._clock.monotonic())
-        return ReconcileError(why, at_most=max(left, _SOON))
+        # The longest backoff must not be added to the time after which the failure is reported.
+        return ReconcileError(why, at_most=max(timedelta(seconds=report_in), _SOON))
 
     def retry(self, state: RequestState, pause: timedelta) -> Result:
         """Start the next attempt when ``pause`` is over. From here on the monotonic clock counts."""

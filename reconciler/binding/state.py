@@ -14,13 +14,12 @@ from datetime import timedelta
 from typing import Any
 
 from reconciler.decide.observed import Outcome
-from reconciler.decide.transient import Streak, extend
+from reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
 from shared.api.bindrequest import BindRequest
-from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from shared.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
 from shared.framework.binding.context import BindingPosts
+from shared.framework.status import Status
 
-# apiVersion, kind and key of an object that a request waits for.
-ObjectID = tuple[str, str, ObjectKey]
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
 
@@ -129,9 +128,10 @@ class RollbackState:
         """Record that all side effects are rolled back."""
         self.side_effects, self.is_complete, self.is_prepared = None, True, False
 
-    def count_transient_failure(self) -> None:
-        """Count a transient failure that is not reported."""
+    def count_transient_failure(self) -> bool:
+        """Count a transient failure; returns whether there are so many that they are reported."""
         self.transient_failures += 1
+        return self.transient_failures > QUIET_FAILURES
 
     def report(self) -> None:
         """Record that the status reports the rollback as incomplete."""
@@ -187,10 +187,27 @@ class FailureState:
 
     streak: Streak | None = None
 
-    def extend(self, now: float, last_success: float, *, is_deferred: bool) -> Streak:
+    @property
+    def is_own(self) -> bool:
+        """Whether the failures are the request's own, so that they are reported and counted."""
+        return self.streak is not None and self.streak.is_own
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there are so few failures that they are normal."""
+        return self.streak is None or self.streak.count <= QUIET_FAILURES
+
+    def extend(self, now: float, last_success: float, *, is_deferred: bool) -> None:
         """Add a failure; called once for each failed reconcile. See ``decide.transient.extend``."""
         self.streak = extend(self.streak, now, last_success, is_deferred)
-        return self.streak
+
+    def classify(self, status: Status) -> Status:
+        """Return what a result that may be transient counts as. See ``decide.transient.classify``."""
+        return classify(status, self.streak) if self.streak is not None else status
+
+    def report_in(self, now: float) -> float | None:
+        """Return in how many seconds the failures become the request's own; None if they are, or there are none."""
+        return None if self.streak is None or self.is_own else self.streak.first + REPORT_AFTER_S - now
 
     def reset(self) -> None:
         """End the streak: the calls for the request succeed, or failed because of an outage."""

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from reconciler.binding.in_flight import InFlightWrites
 from reconciler.binding.state import NO_WAIT, RequestState, RequestStates
-from reconciler.decide.actions import Action
+from reconciler.decide.actions import Action, OutcomeAction
 from reconciler.decide.decide import ReadLive, decide
 from reconciler.decide.observed import (
     Absent,
@@ -25,7 +25,7 @@ from reconciler.decide.observed import (
     stored_pause,
     stored_wait,
 )
-from reconciler.decide.outcome import OutcomeAction, backoff, classify_outcome
+from reconciler.decide.outcome import backoff, classify_outcome
 from reconciler.informers import Informers, transform_node, transform_pod
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request

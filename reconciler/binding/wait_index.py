@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass
 from enum import Enum
 
-from reconciler.binding.state import ObjectID
-from shared.api.meta import Object, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
+from shared.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
 from shared.kube.resources import Resource
 from shared.kube.store import Store
 

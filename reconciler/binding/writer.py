@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.decide.status import Event, Report
+from reconciler.decide.actions import Event, Report
 from reconciler.informers import reduce_request
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request

@@ -1,7 +1,9 @@
-"""What the reconciler can do with a request, as data: one type for each action."""
+"""What the reconciler does with a request and what it reports, as data: one type for each action."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, Literal
 
 from shared.api.meta import ObjectRef, ObjectUID
 from shared.framework.status import Reason, Suggestion
@@ -72,5 +74,54 @@ class Attempt:
     has_side_effects: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The event for the pod's owner."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodBound:
+    """The PodBound condition: False after a failure, True after the bind that follows it."""
+
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is written of a request: its complete status, the event and the pod's condition, if there are any."""
+
+    status: Mapping[str, Any]
+    event: Event | None = None
+    condition: PodBound | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt:
+    """Report the failure and run another attempt after ``pause``."""
+
+    pause: timedelta
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class TransientFailure:
+    """A transient failure of the API server: backoff in memory, no write, no attempt counted."""
+
+    why: str
+    after: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueNow:
+    """The attempt was withdrawn: decide again immediately."""
+
+
 # What is executed.
 Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
+OutcomeAction = Complete | Fail | RetryAt | Wait | TransientFailure | RequeueNow

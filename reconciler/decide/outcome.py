@@ -4,13 +4,24 @@ Pure, one exhaustive ``match``. An outcome that equals a decision is returned as
 ``Fail``, ``Wait``), so that each has one code path. Decisions 1 and 119.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
-from reconciler.decide.actions import Complete, Fail, Wait
+from reconciler.decide.actions import (
+    Complete,
+    Event,
+    Fail,
+    OutcomeAction,
+    PodBound,
+    Report,
+    RequeueNow,
+    RetryAt,
+    TransientFailure,
+    Wait,
+)
 from reconciler.decide.observed import Outcome, Times
-from reconciler.decide.status import Event, PodBound, Report, retrying_status
+from reconciler.decide.status import retrying_status, rollback_incomplete_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.framework.config import Binding
@@ -19,30 +30,6 @@ from shared.runtime.backoff import full_jitter
 
 # Suggestions after which a retry on the same node cannot succeed.
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
-
-
-@dataclass(frozen=True, slots=True)
-class RetryAt:
-    """Report the failure and run another attempt after ``pause``."""
-
-    pause: timedelta
-    report: Report
-
-
-@dataclass(frozen=True, slots=True)
-class TransientFailure:
-    """A transient failure of the API server: backoff in memory, no write, no attempt counted."""
-
-    why: str
-    after: timedelta | None
-
-
-@dataclass(frozen=True, slots=True)
-class RequeueNow:
-    """The attempt was withdrawn: decide again immediately."""
-
-
-OutcomeAction = Complete | Fail | RetryAt | Wait | TransientFailure | RequeueNow
 
 
 def classify_outcome(
@@ -72,6 +59,20 @@ def classify_outcome(
             return Fail(Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt")
         case _:
             assert_never(status.code)
+
+
+def handed_over_status(
+    request: BindRequest, failure: Status, limits: Binding, jitter: float, now: datetime
+) -> Mapping[str, Any]:
+    """Return the status that counts an attempt whose process ends before it can retry or roll back.
+
+    The next leader retries the request, or ends it as Failed after the rollback. See ``classify_outcome``.
+    """
+    action = _retry(request, Outcome(failure, now), limits, jitter, now)
+    if isinstance(action, RetryAt):
+        return action.report.status
+    pending = Status.retry("the process ended before the rollback")
+    return rollback_incomplete_status(request, action, pending, now)
 
 
 def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, now: datetime) -> RetryAt | Fail:

@@ -11,9 +11,9 @@ everything is prepared, and carries the request's UID. Decision 116.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-from reconciler.decide.actions import Fail
+from reconciler.decide.actions import Event, Fail, PodBound, Report
 from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of, is_rollback_incomplete
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase
@@ -33,38 +33,11 @@ _NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """The event for the pod's owner."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodBound:
-    """The PodBound condition: False after a failure, True after the bind that follows it."""
-
-    status: Literal["True", "False"]
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Preparation:
     """The Prepared condition (status, reason, message) of a bound pod; ``warning`` for its owner, or empty."""
 
     condition: tuple[str, str, str]
     warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What is written of a request: its complete status, the event and the pod's condition, if there are any."""
-
-    status: Mapping[str, Any]
-    event: Event | None = None
-    condition: PodBound | None = None
 
 
 PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))

@@ -2,7 +2,7 @@
 
 In memory, for operators, bounded by REQUESTS and by ENTRIES per request. No decision depends on it. A reconcile that
 only repeats the previous one (a wait that was checked again) is counted, not stored; one that only found that it is
-too early is ignored.
+too early is not added.
 """
 
 from collections import OrderedDict
@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reconciler.decide.actions import RequeueAfter
-from reconciler.observe.reconciles import ReconcileInProgress, Step
+from reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
 from shared.api.meta import ObjectKey
 
 # 0.8 MB for plain binds, 10 MB if all of them have failed as often as they can (7 attempts by default).
 REQUESTS = 1024
 ENTRIES = 12
-# A reason may quote a whole reply of the API server.
-MAX_WHY = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +53,7 @@ class History:
         return [(key, self._by_key[key][-1]) for key in keys]
 
     def add(self, over: ReconcileInProgress, seconds: float) -> None:
-        """Add a reconcile; ignored if it did nothing."""
-        if not over.why and over.decision in ("", RequeueAfter.__name__):
-            return
+        """Add a reconcile."""
         entry = HistoryEntry(
             over.began,
             over.attempt,

@@ -19,10 +19,13 @@ from typing import Any
 from prometheus_client import Counter
 
 from shared.api.meta import ObjectKey
+from shared.framework.status import Status
 from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
+# A reason may quote a whole reply of the API server.
+MAX_WHY = 512
 # Used in place of a plugin's name for the reconciler itself.
 OWN = "bowline"
 # The step of a reconcile while no plugin is called: it reads, writes, or waits for a rate limiter.
@@ -75,6 +78,33 @@ class ReconcileInProgress:
     calls: list[CallInProgress] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     reports: int = 0
+
+    def decide(self, decision: str, why: str, attempt: str, trace: str) -> None:
+        """Record the decision."""
+        self.decision, self.why, self.attempt, self.trace = decision, why, attempt, trace
+
+    def end(self, outcome: str, why: str, plugin: str | None = None) -> None:
+        """Record how the attempt ended, and which plugin is the cause, if one is."""
+        self.outcome, self.why = outcome, why
+        if plugin is not None:
+            self.plugin = plugin
+
+    def forget(self) -> None:
+        """Record that the request needs nothing more."""
+        self.forgotten = True
+
+    def begin_call(self, plugin: str, point: str, now: float) -> None:
+        """Record that a plugin's call begins."""
+        self.calls.append(CallInProgress(plugin, point, now))
+
+    def end_call(self, plugin: str, point: str, status: Status, seconds: float) -> CallInProgress | None:
+        """Record a plugin's finished call and return it; None if its start was not recorded."""
+        call = next((call for call in self.calls if (call.plugin, call.point) == (plugin, point)), None)
+        if call is not None:
+            self.calls.remove(call)
+            after_ms, ms = round((call.since - self.since) * 1000, 3), round(seconds * 1000, 3)
+            self.steps.append(Step(plugin, point, status.code.value, status.message[:MAX_WHY], after_ms, ms))
+        return call
 
     @property
     def at(self) -> str:

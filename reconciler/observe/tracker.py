@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from opentelemetry.trace import Tracer
 
 from reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
-from reconciler.decide.transient import QUIET_FAILURES
-from reconciler.observe.history import MAX_WHY, History
+from reconciler.observe.history import History
 from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.observe.reconciles import OWN, CallInProgress, OverdueMonitor, ReconcileInProgress, Step
+from reconciler.observe.reconciles import OWN, OverdueMonitor, ReconcileInProgress
 from reconciler.observe.traces import record_attempt, traceparent
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
@@ -68,21 +67,16 @@ class Observation:
         current = self.reconciles.get(request.key)
         if current is None:
             return
-        current.attempt = request.attempt_id
-        current.decision = type(decision).__name__
-        current.why = _why(decision)
-        if isinstance(decision, Wait):
-            current.plugin = OWN
-        if self._tracer is not OFF:
-            current.trace = traceparent(request)
-        add_to_scope(pod=str(request.pod_key), attempt=current.attempt)
+        trace = traceparent(request) if self._tracer is not OFF else ""
+        current.decide(type(decision).__name__, _why(decision), request.attempt_id, trace)
+        add_to_scope(pod=str(request.pod_key), attempt=request.attempt_id)
 
     def attempt_ended(self, ctx: BindContext, status: Status) -> None:
         """Record an attempt's result."""
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
             self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
-            current.outcome, current.why, current.plugin = status.code.value, status.message, status.plugin
+            current.end(status.code.value, status.message, status.plugin)
         if status.code is not Code.OK:
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
             level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
@@ -92,19 +86,19 @@ class Observation:
                 extra={"code": status.code.value, "plugin": status.plugin, "why": status.message},
             )
 
-    def on_transient_failure(self, key: ObjectKey, why: str, count: int) -> None:
-        """Record a transient failure, the ``count``-th consecutive one; another reconcile follows.
+    def on_transient_failure(self, key: ObjectKey, why: str, *, is_quiet: bool) -> None:
+        """Record a transient failure; another reconcile follows. ``is_quiet``: the request has had few in a row.
 
         Thousands of requests may fail at the same time, so the log has one line for all of them.
         """
         current, now = self.reconciles.get(key), self._clock.monotonic()
         if current is not None:
-            current.outcome, current.why = Code.TRANSIENT.value, why
+            current.end(Code.TRANSIENT.value, why)
         fields = {"bindRequest": str(key), "why": why}
         log.debug("a reconcile has failed", extra=fields)
         self._failures_to_log += 1
         self._failing_keys.add(key)
-        if count > QUIET_FAILURES and now >= self._next_failure_log:
+        if not is_quiet and now >= self._next_failure_log:
             counts = {"failures": self._failures_to_log, "requests": len(self._failing_keys)}
             log.warning("reconciles fail, the latest is an example", extra={**counts, **fields})
             self._next_failure_log = now + LOG_FAILURES_EVERY_S
@@ -117,25 +111,15 @@ class Observation:
         """A plugin's call begins."""
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
-            current.calls.append(CallInProgress(plugin, point, self._clock.monotonic()))
+            current.begin_call(plugin, point, self._clock.monotonic())
 
     def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
         """A plugin's call has ended."""
         self.metrics.call(plugin, point, status.code.value, seconds)
         current = self.reconciles.get(ctx.request.key)
-        if current is None:
-            return
-        for call in current.calls:
-            if call.plugin == plugin and call.point == point:
-                self.overdue.call_ended(current, call)
-                current.calls.remove(call)
-                after_ms = round((call.since - current.since) * 1000, 3)
-                current.steps.append(
-                    Step(
-                        plugin, point, status.code.value, status.message[:MAX_WHY], after_ms, round(seconds * 1000, 3)
-                    )
-                )
-                return
+        call = current.end_call(plugin, point, status, seconds) if current is not None else None
+        if current is not None and call is not None:
+            self.overdue.call_ended(current, call)
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Count and log an exception, or a result of a wrong type, of a plugin.
@@ -157,7 +141,7 @@ class Observation:
         self.waiting.pop(key, None)
         current = self.reconciles.get(key)
         if current is not None:
-            current.forgotten = True
+            current.forget()
 
     # --- the end of a reconcile ---
 
@@ -170,7 +154,8 @@ class Observation:
         elif current.outcome != Code.TRANSIENT.value and current.decision:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
-        self.history.add(current, seconds)
+        if current.why or current.decision not in ("", RequeueAfter.__name__):
+            self.history.add(current, seconds)
         if self._tracer is not OFF and current.steps:
             record_attempt(self._tracer, current, seconds)
 

@@ -27,6 +27,10 @@ class ObjectKey(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+# apiVersion, kind and key of an object.
+ObjectID = tuple[str, str, ObjectKey]
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
     """A reference to an object. ``resource_version`` is the version that was read, if known."""

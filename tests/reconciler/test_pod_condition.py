@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.decide.status import PodBound
+from reconciler.decide.actions import PodBound
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding

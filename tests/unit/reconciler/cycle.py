@@ -13,8 +13,8 @@ from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.store import RequestStore
 from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.writer import Writer
+from reconciler.decide.actions import Event, PodBound
 from reconciler.decide.observed import FRESH_CONTACT
-from reconciler.decide.status import Event, PodBound
 from reconciler.informers import Informers
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation

@@ -65,7 +65,7 @@ def test_a_failure_of_the_api_server_ends_no_wait() -> None:
     watched, key = Watched(), ObjectKey("default", "train")
     passed(watched, Attempt(), WAITING)
     with watched.observation.track(key):
-        watched.observation.on_transient_failure(key, "the API server did not answer in time", 1)
+        watched.observation.on_transient_failure(key, "the API server did not answer in time", is_quiet=True)
     assert waiting(watched) == {"volumes": 1}
     assert [entry.why for entry in watched.observation.history.of(key)] == [
         "claim is pending",
@@ -139,10 +139,14 @@ def test_the_history_states_the_reason_of_a_decision(decision: Action, why: str)
     assert (entry.decision, entry.why) == (type(decision).__name__, why)
 
 
-def test_a_premature_pass_is_not_recorded() -> None:
+def test_a_reconcile_that_did_nothing_is_not_recorded() -> None:
     watched = Watched()
     passed(watched, RequeueAfter(timedelta(seconds=1)))
+    with watched.observation.track(ObjectKey("default", "gone")):
+        pass
     assert len(watched.observation.history) == 0
+    passed(watched, RequeueAfter(timedelta(seconds=1), "another request precedes"))
+    assert len(watched.observation.history) == 1
 
 
 def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:
@@ -151,7 +155,7 @@ def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:
     watched.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
     watched.observation.on_decision(c.request, Complete())
     watched.observation.attempt_ended(c, Status.ok())
-    watched.observation.on_transient_failure(c.request.key, "lost", 1)
+    watched.observation.on_transient_failure(c.request.key, "lost", is_quiet=True)
     assert watched.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="OK") == 1
 
 
@@ -176,7 +180,9 @@ def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: py
     with caplog.at_level(logging.WARNING):
         for count in range(1, 11):
             for number in range(1_000):
-                watched.observation.on_transient_failure(ObjectKey("default", str(number)), "unreachable", count)
+                watched.observation.on_transient_failure(
+                    ObjectKey("default", str(number)), "unreachable", is_quiet=count <= 3
+                )
             watched.clock.step(timedelta(seconds=LOG_FAILURES_EVERY_S / 5))
     first, second = caplog.records
     assert (first.__dict__["requests"], second.__dict__["requests"]) == (1_000, 1_000)

@@ -7,14 +7,22 @@ from typing import Any
 import pytest
 
 from reconciler.binding.writer import status_patch
-from reconciler.decide.actions import Complete, Fail, Wait
+from reconciler.decide.actions import (
+    Complete,
+    Event,
+    Fail,
+    OutcomeAction,
+    PodBound,
+    RequeueNow,
+    RetryAt,
+    TransientFailure,
+    Wait,
+)
 from reconciler.decide.decide import pending_failure
 from reconciler.decide.observed import Outcome, Times
-from reconciler.decide.outcome import OutcomeAction, RequeueNow, RetryAt, TransientFailure, backoff, classify_outcome
+from reconciler.decide.outcome import backoff, classify_outcome
 from reconciler.decide.status import (
     PREPARED_BY_US,
-    Event,
-    PodBound,
     conditions,
     failed_status,
     reason_text,

@@ -30,21 +30,22 @@ def state() -> RequestState:
 
 
 def test_only_a_retry_after_holds_the_request() -> None:
-    clock, failing = SteppedClock(), state()
-    streak = requeue(clock).extend_streak(failing, None)
-    assert requeue(clock).error("429", streak, timedelta(seconds=17)).retry_after == timedelta(seconds=17)
-    assert requeue(clock).error("unreachable", streak).retry_after is None
+    requests, failing = requeue(SteppedClock()), state()
+    requests.extend_streak(failing, None)
+    assert requests.error("429", failing, timedelta(seconds=17)).retry_after == timedelta(seconds=17)
+    assert requests.error("unreachable", failing).retry_after is None
 
 
 def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() -> None:
     clock, failing = SteppedClock(), state()
     requests = requeue(clock)
-    streak = requests.extend_streak(failing, None)
+    requests.extend_streak(failing, None)
     clock.step(timedelta(seconds=58))
-    assert requests.error("unreachable", streak).at_most == timedelta(seconds=2)
+    assert requests.error("unreachable", failing).at_most == timedelta(seconds=2)
     clock.step(timedelta(seconds=2))
-    assert requests.extend_streak(failing, None).is_own
-    assert requests.error("unreachable", failing.failures.streak).at_most == timedelta.max
+    requests.extend_streak(failing, None)
+    assert failing.failures.is_own
+    assert requests.error("unreachable", failing).at_most == timedelta.max
 
 
 def test_an_outage_leaves_no_failures_in_a_row() -> None:
@@ -53,7 +54,8 @@ def test_an_outage_leaves_no_failures_in_a_row() -> None:
     requests.extend_streak(failing, None)
     clock.step(timedelta(minutes=5))
     failing.failures.reset()
-    assert not requests.extend_streak(failing, None).is_own
+    requests.extend_streak(failing, None)
+    assert not failing.failures.is_own
 
 
 def bound() -> DeferredBind:

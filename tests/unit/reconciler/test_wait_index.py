@@ -2,9 +2,8 @@
 
 import pytest
 
-from reconciler.binding.state import ObjectID
 from reconciler.binding.wait_index import Registration, WaitIndex, WaitSource
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from shared.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.store import Store
 
