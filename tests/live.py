@@ -71,10 +71,12 @@ class LiveCluster:
         return f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}/{name}"
 
     def events(self, name: str = "pod") -> list[tuple[str, str]]:
-        """Reason and note of Bowline's events about an object, oldest first."""
+        """Reason and note of Bowline's events about a pod, or a request without a pod, oldest first."""
         items = self.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
         ours = [e for e in items if e.get("reportingController") == names.EVENT_SOURCE]
-        mine = [e for e in ours if e.get("regarding", {}).get("name") == name]
+        # Those about a request repeat those about its pod.
+        first = [e for e in ours if e["regarding"]["kind"] != "BindRequest" or not e.get("related")]
+        mine = [e for e in first if e["regarding"].get("name") == name]
         mine.sort(key=lambda event: event["eventTime"])
         return [(event["reason"], event["note"]) for event in mine]
 

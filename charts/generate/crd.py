@@ -68,11 +68,18 @@ def _version() -> Schema:
                     "kind": {"type": "string"},
                     "metadata": {"type": "object"},
                     "spec": spec_schema(),
-                    "status": structural(BindRequestStatus),
+                    "status": structural(BindRequestStatus) | {"default": {"reason": UNREPORTED}},
                 },
             }
         },
     }
+
+
+# Until a reconciler reports: so that `kubectl get bindrequests` shows that none has.
+UNREPORTED = (
+    "Created: no reconciler has reported on this request; if that lasts, check that one leads (kubectl get leases) "
+    "and that its shard selects the request's labels"
+)
 
 
 def _columns() -> list[Schema]:
@@ -82,6 +89,12 @@ def _columns() -> list[Schema]:
         {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
         {"name": "Attempts", "type": "integer", "jsonPath": ".status.failedAttempts", "description": "that failed"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        {
+            "name": "Deleting",
+            "type": "date",
+            "jsonPath": ".metadata.deletionTimestamp",
+            "description": "for how long",
+        },
         # Last, because it is a sentence and would push the other columns off the screen.
         {"name": "Reason", "type": "string", "jsonPath": ".status.reason"},
     ]

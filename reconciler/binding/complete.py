@@ -136,7 +136,7 @@ class Completer:
         if state.rollback.block(why):
             self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
         if request.phase is Phase.PENDING:
-            await self.writer.patch_status(request, blocked_status(request, why, self.clock.now()))
+            await self.writer.patch_status(request, blocked_status(request, why))
 
     async def _roll_back(
         self,

@@ -20,10 +20,9 @@ from datetime import datetime, timedelta
 from reconciler.binding.state import RequestState
 from reconciler.binding.wait_index import Registration, WaitIndex
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Event, Wait
-from reconciler.decide.observed import stored_wait
-from reconciler.decide.status import waiting_status
-from shared.api import names
+from reconciler.decide.actions import Wait
+from reconciler.decide.observed import PREPARED, condition_of, stored_wait
+from reconciler.decide.status import waiting_event, waiting_status
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
@@ -159,10 +158,9 @@ class Requeue:
 
     async def _report(self, request: BindRequest, state: RequestState, wait: Wait) -> None:
         began = self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - state.wait.began))
-        status = waiting_status(request, wait.why, began, self._clock.now())
         # Otherwise reported by the previous process, with its event.
-        is_new = request.status.get("reason") != status["reason"]
-        await self._writer.patch_status(request, status)
+        is_new = condition_of(request, PREPARED).get("message") != wait.why
+        await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
         state.wait.report(wait.why)
         if is_new:
-            self._writer.record_event(request, Event("Normal", names.EVENT_WAITING, wait.why))
+            self._writer.record_event(request, waiting_event(wait, self._clock.now()))

@@ -106,12 +106,13 @@ class Writer:
         return stored_request
 
     def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
-        """Queue an event, about the pod if ``on_pod``, else about the request."""
+        """Queue an event about the request, and about the pod if ``on_pod``. A bind is an event of the pod only."""
         about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
         pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
-        self._record(
-            EventNote(pod if on_pod else about, event.reason, event.note, event.type, about if on_pod else None)
-        )
+        if on_pod:
+            self._record(EventNote(pod, event.reason, event.note, event.type, about))
+        if not on_pod or event.reason != names.EVENT_BOUND:
+            self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
 
     async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:
         return await self._patch(request, {"metadata": {"finalizers": list(finalizers)}})

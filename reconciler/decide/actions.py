@@ -48,6 +48,11 @@ class Fail:
     suggestion: Suggestion | None = None
 
 
+# Causes of waits before an attempt. Waiting for something else is a new wait, with its own duration.
+PRECEDING = "preceding request"
+GATES = "scheduling gates"
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Blocked on objects: decide again when one changes, at the latest when ``left`` is over and the wait expires."""
@@ -57,6 +62,12 @@ class Wait:
     left: timedelta
     cause: str
     poll: timedelta | None = None  # requeue at this interval, whatever the watches report
+    expires: bool = True  # whether the request fails when ``left`` is over
+
+    @property
+    def is_of_attempt(self) -> bool:
+        """Whether an attempt waits, and not the request before it."""
+        return self.cause not in (PRECEDING, GATES)
 
 
 @dataclass(frozen=True, slots=True)

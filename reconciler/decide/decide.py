@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from reconciler.decide.actions import (
+    GATES,
+    PRECEDING,
     Action,
     Attempt,
     Complete,
@@ -42,9 +44,6 @@ from shared.framework.status import Reason, Suggestion
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
 POD_GRACE = timedelta(seconds=10)
-# Causes of waits. Waiting for something else is a new wait, with its own duration.
-PRECEDING = "preceding request"
-GATES = "scheduling gates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,8 @@ def _first_row(observed: Observed, settings: Settings) -> Action | ReadLive:
         return _without_owner(request, observed.pod, observed.times)
     if observed.preceding is not None:
         ref = ObjectRef(names.API_VERSION, names.KIND, observed.preceding)
-        return Wait((ref,), f"BindRequest {observed.preceding} for the same pod came first", FRESH_CONTACT, PRECEDING)
+        why = f"BindRequest {observed.preceding} for the same pod came first"
+        return Wait((ref,), why, FRESH_CONTACT, PRECEDING, expires=False)
     if observed.pod is Absent.NOT_IN_CACHE:
         return ReadLive(Target.POD)
     on_pod = _of_pod(request, observed.pod)
@@ -184,10 +184,10 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         ours = ", ".join(settings.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
         return Fail(Reason.NOT_OURS, why)
-    if pod.is_gated:
+    if pod.gates:
         times = observed.times.of(GATES)
         left = times.wait_left(settings.binding.wait_timeout)
-        why = f"pod {request.pod_key} still has scheduling gates"
+        why = f"pod {request.pod_key} still has scheduling gates: {', '.join(pod.gates)}"
         if left <= timedelta():
             why = f"{why} after {times.wait_time.total_seconds():.0f} s"
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)

@@ -57,7 +57,7 @@ class PodView:
     node: str
     deleting: bool
     has_ended: bool
-    is_gated: bool
+    gates: tuple[str, ...]
     scheduler: str
 
 
@@ -129,7 +129,7 @@ def pod_view(pod: Object) -> PodView:
         node=spec.get("nodeName") or "",
         deleting=is_deleting(pod),
         has_ended=(pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"),
-        is_gated=bool(spec.get("schedulingGates")),
+        gates=tuple(str(gate.get("name")) for gate in spec.get("schedulingGates") or ()),
         scheduler=spec.get("schedulerName") or "default-scheduler",
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.actions import Event, Fail, PodBound, Report
+from reconciler.decide.actions import Event, Fail, PodBound, Report, Wait
 from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of, is_rollback_incomplete
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase
@@ -23,6 +23,8 @@ from shared.framework.status import Reason, Status
 # status.reason is limited to 1 KB.
 MAX_REASON = 1024
 
+# A wait that lasts longer has no deadline.
+_FOREVER = timedelta(days=30)
 # Each process measures the start of a wait itself; within this tolerance it is the same wait.
 _SAME_MOMENT = timedelta(seconds=10)
 # A pod with one of these cannot run unless prepared: ConfigMaps and devices, or allocated ResourceClaims.
@@ -47,7 +49,7 @@ def retrying_status(
     request: BindRequest, failed_count: int, why: str, started_at: datetime, now: datetime, next_attempt: datetime
 ) -> dict[str, Any]:
     """Return the status after a failed attempt, with the next one at ``next_attempt``."""
-    return _block(request, now, started_at) | {
+    return _block(request, started_at) | {
         "phase": Phase.PENDING.value,
         "reason": reason_text("Retrying", why),
         "failedAttempts": failed_count,
@@ -57,32 +59,39 @@ def retrying_status(
     }
 
 
-def waiting_status(request: BindRequest, why: str, since: datetime, now: datetime) -> dict[str, Any]:
-    """Return the status of a request that has waited since ``since``."""
+def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datetime) -> dict[str, Any]:
+    """Return the status of a request that has waited since ``since``; its reason names the deadline."""
     prepared_condition = condition_of(request, PREPARED)
     began = parse_time(prepared_condition.get("lastTransitionTime"))
+    # In whole seconds, so that the same wait has the same deadline in every process.
+    total = timedelta(seconds=round((now - since + wait.left).total_seconds()))
     if prepared_condition.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
         since = began
-    updated = conditions(request, {PREPARED: ("False", "Waiting", why)}, now)
+    updated = conditions(request, {PREPARED: ("False", "Waiting", wait.why)}, now)
     # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
     times = {"lastTransitionTime": format_time(since)}
-    return _block(request, now, None) | {
+    return _block(request, since if wait.is_of_attempt else None) | {
         "phase": Phase.PENDING.value,
-        "reason": reason_text("Waiting", why),
+        "reason": reason_text("Waiting", wait.why + _deadline(wait, since + total)),
         "conditions": [
             {**condition, **times} if condition["type"] == PREPARED else condition for condition in updated
         ],
     }
 
 
-def blocked_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+def waiting_event(wait: Wait, now: datetime) -> Event:
+    """Return the event of a wait that is reported."""
+    return Event("Normal", names.EVENT_WAITING, wait.why + _deadline(wait, now + wait.left))
+
+
+def blocked_status(request: BindRequest, why: str) -> dict[str, Any]:
     """Return the status of a request whose completion fails; no attempt has failed."""
-    return _block(request, now, None) | {"phase": Phase.PENDING.value, "reason": reason_text("Retrying", why)}
+    return _block(request, None) | {"phase": Phase.PENDING.value, "reason": reason_text("Retrying", why)}
 
 
 def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
     """Return the status of an unfinished request that was rolled back and that this binder attempts no more."""
-    return _block(request, now, None) | {
+    return _block(request, None) | {
         "phase": Phase.PENDING.value,
         "reason": reason_text("Released", why),
         "conditions": conditions(request, {PREPARED: ("False", "Released", why)}, now),
@@ -95,7 +104,7 @@ def succeeded_status(
     """Return the status of a request whose pod is on its node."""
     why = f"pod {request.pod_key.name} is bound to node {request.selected_node}"
     updates = {PREPARED: preparation_status.condition, BOUND: ("True", "Bound", why)}
-    block = _block(request, now, started_at) | {
+    block = _block(request, started_at) | {
         "phase": Phase.SUCCEEDED.value,
         "completionTime": format_time(now),
         "nodeName": request.selected_node,
@@ -171,7 +180,7 @@ def failed_status(
     updates = {BOUND: ("False", fail.reason.value, fail.message)}
     if rolled_back:
         updates[ROLLED_BACK] = _UNDONE
-    block = _block(request, now, None) | {
+    block = _block(request, None) | {
         "phase": Phase.FAILED.value,
         "reason": reason_text(fail.reason.value, fail.message),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
@@ -196,11 +205,11 @@ def rollback_incomplete_status(
     """
     updates = {ROLLED_BACK: ("False", "RollbackFailed", rollback.message)}
     if fail is None:
-        block = _block(request, now, None) if request.phase is Phase.PENDING else dict(request.status)
+        block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
         follows = "the request is released when the rollback is complete"
     else:
         updates[BOUND] = ("False", fail.reason.value, fail.message)
-        block = _block(request, now, None) | {"phase": Phase.PENDING.value}
+        block = _block(request, None) | {"phase": Phase.PENDING.value}
         follows = f"when the rollback is complete, the request fails with {fail.reason.value}: {fail.message}"
         if fail.suggestion is not None:
             block["suggestion"] = fail.suggestion.value
@@ -246,13 +255,17 @@ def reason_text(word: str, message: str) -> str:
     )
 
 
-def _block(request: BindRequest, now: datetime, started_at: datetime | None) -> dict[str, Any]:
-    """Return the stored status, with the fields that every write refreshes."""
+def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
+    """Return the stored status, with the fields that every write refreshes. ``started_at``: of an attempt."""
     block = dict(request.status)
     block["observedGeneration"] = request.generation
-    if started_at is not None or "startTime" not in block:
-        block["startTime"] = _start(request, started_at or now)
+    if started_at is not None:
+        block.setdefault("startTime", format_time(started_at))
     return block
+
+
+def _deadline(wait: Wait, moment: datetime) -> str:
+    return f"; fails with WaitTimeout at {format_time(moment)}" if wait.expires and wait.left < _FOREVER else ""
 
 
 def _reports_failure(request: BindRequest, pod: Object) -> bool:
@@ -265,11 +278,6 @@ def _reports_failure(request: BindRequest, pod: Object) -> bool:
     # The cached pod may still lack the condition of an earlier attempt.
     has_report = bool(statuses) or request.failed_attempts > 0
     return has_report and "True" not in statuses
-
-
-def _start(request: BindRequest, started_at: datetime) -> str:
-    stored_start = request.status.get("startTime")
-    return stored_start if isinstance(stored_start, str) else format_time(started_at)
 
 
 def _final_attempts(request: BindRequest, fail: Fail) -> int:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from charts.generate.crd import UNREPORTED
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
 from tests.localcluster.cluster import Cluster
 from tests.localcluster.errors import ApiError
@@ -28,7 +29,7 @@ def test_what_the_scheduler_writes_is_stored_as_written(crd_cluster: Cluster, bo
     assert stored["spec"] == body, "neither defaulted nor pruned"
     assert stored["metadata"]["labels"] == request_body["metadata"]["labels"]
     assert stored["metadata"]["ownerReferences"] == [owner]
-    assert "status" not in stored
+    assert stored["status"] == {"reason": UNREPORTED}
 
 
 REFUSED = [

@@ -155,12 +155,16 @@ def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
 def test_a_gated_pod_is_awaited(pair: Live) -> None:
     pair.create_pod(schedulingGates=[{"name": "example.com/hold"}])
     pair.request_bind()
+    unread = pair.request()["status"]
+    assert unread["reason"].startswith("Created: no reconciler has reported on this request")
     note = pair.event("pod", "BindingWaiting")
-    assert "scheduling gates" in note
+    assert "still has scheduling gates: example.com/hold; fails with WaitTimeout at 20" in note
     waiting = pair.request()["status"]
     assert waiting["phase"] == "Pending"
     assert waiting["reason"].startswith("Waiting")
-    assert "failedAttempts" not in waiting
+    assert "fails with WaitTimeout at 20" in waiting["reason"]
+    assert not waiting.keys() & {"failedAttempts", "startTime"}
+    pair.until("an event about the request", lambda: "BindingWaiting" in pair.kubectl("describe", "br", "pod").stdout)
     pair.kubectl("patch", "pod", "pod", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
     pair.phase("pod", "Succeeded")
 

@@ -322,7 +322,9 @@ class Stage:
     async def events(self, name: str = "pod") -> list[str]:
         """Reasons of Bowline's events about an object, oldest first."""
         found = (await self.client.list(EVENTS, self.namespace))["items"]
-        mine = [e for e in found if e.get("regarding", {}).get("name") == name]
+        # Those about a request repeat those about its pod.
+        first = [e for e in found if e["regarding"]["kind"] != "BindRequest" or not e.get("related")]
+        mine = [e for e in first if e["regarding"].get("name") == name]
         return [e["reason"] for e in sorted(mine, key=lambda e: str(e["eventTime"]))]
 
     async def event(self, name: str, reason: str) -> list[str]:

@@ -120,7 +120,7 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: working.sizes["waitIndex"] == 1)
-        assert await stage.status() == {}, "a short wait is not reported"
+        assert "phase" not in await stage.status(), "a short wait is not reported"
         stage.clock.passed += timedelta(seconds=6)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await stage.event("pod", "BindingWaiting")

@@ -30,7 +30,7 @@ from tests.builders import request
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = CREATED + timedelta(minutes=1)
 SETTINGS = Settings(scheduler_names=("bowline",), binding=Binding(wait_timeout=timedelta(seconds=600)))
-POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, is_gated=False, scheduler="bowline")
+POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, gates=(), scheduler="bowline")
 NODE = NodeView(deleting=False)
 SERVED = frozenset({AllocationKind.REGULAR})
 
@@ -218,7 +218,7 @@ def test_rollbacks_for_one_pod_run_in_the_requests_order(observed: Observed, exp
 
 
 def is_gated(wait_time: timedelta, watch_time: timedelta = FRESH_CONTACT) -> Observed:
-    return seen(pod=replace(POD, is_gated=True), times=Times(timedelta(days=9), wait_time, watch_time))
+    return seen(pod=replace(POD, gates=("example.com/quota",)), times=Times(timedelta(days=9), wait_time, watch_time))
 
 
 def test_a_gated_pod_is_awaited_until_the_wait_timeout() -> None:
@@ -333,12 +333,12 @@ def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
         ),
         pytest.param(
             {"request": request(receivedResourceType="Fraction")},
-            {"pod": replace(POD, scheduler="x", is_gated=True)},
+            {"pod": replace(POD, scheduler="x", gates=("example.com/quota",))},
             Reason.NO_PLUGIN,
             id="plugin before scheduler and gate",
         ),
         pytest.param(
-            {"pod": replace(POD, deleting=True, scheduler="x", is_gated=True)},
+            {"pod": replace(POD, deleting=True, scheduler="x", gates=("example.com/quota",))},
             {"node": Absent.NOT_FOUND},
             Reason.POD_GONE,
             id="pod's end before all that follows",

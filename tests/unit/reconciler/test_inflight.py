@@ -15,7 +15,7 @@ from shared.testing.builders import bind_request, stored
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
-POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, is_gated=False, scheduler="bowline")
+POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, gates=(), scheduler="bowline")
 # How long this process's POST has no reply, and how long another process may have sent one.
 NONE = (None, None)
 UNKNOWN = (20 * SECOND, None)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.decide.actions import Fail
+from reconciler.decide.actions import Fail, Wait
 from reconciler.decide.decide import decide
 from reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
 from reconciler.decide.status import (
@@ -110,7 +110,7 @@ def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any)
     request = decode_bind_request(kept)
     decide(Observed(request), Settings())
     retrying_status(request, 1, "why", NOW, NOW, NOW)
-    waiting_status(request, "why", NOW, NOW)
+    waiting_status(request, Wait((), "why", timedelta(), "plugin"), NOW, NOW)
     success_report(request, PREPARED_BY_US, None, NOW, NOW, bound_events=True)
     failure_report(request, Fail(Reason.POD_GONE, "why"), True, None, NOW)
     is_due(raw, timedelta(0), NOW)

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.decide.actions import Action, Attempt, Complete, Fail, RequeueAfter, Wait
-from reconciler.decide.decide import GATES
+from reconciler.decide.actions import GATES, Action, Attempt, Complete, Fail, RequeueAfter, Wait
 from reconciler.observe.tracker import LOG_FAILURES_EVERY_S
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.status import Code, Reason, Status

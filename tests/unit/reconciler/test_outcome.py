@@ -8,6 +8,8 @@ import pytest
 
 from reconciler.binding.writer import status_patch
 from reconciler.decide.actions import (
+    GATES,
+    PRECEDING,
     Complete,
     Event,
     Fail,
@@ -30,12 +32,14 @@ from reconciler.decide.status import (
     rolled_back_status,
     succeeded_status,
     success_report,
+    waiting_event,
     waiting_status,
 )
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import UNLIMITED
 from shared.testing.builders import pod
 from tests.builders import request
 
@@ -44,6 +48,10 @@ STARTED = NOW - timedelta(seconds=2)
 TIMEOUT = timedelta(minutes=10)
 LIMITS = Binding(wait_timeout=TIMEOUT)
 WAITED = Times(wait_time=timedelta(minutes=1))
+
+
+def waiting(why: str) -> Wait:
+    return Wait((), why, timedelta(minutes=10), "plugin volumes")
 
 
 def action_for(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
@@ -150,7 +158,7 @@ def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     assert end.left == timedelta(minutes=9)
     assert end.why == "volumes: unbound (waiting for PersistentVolumeClaim default/data)"
     assert end.cause == "plugin volumes"
-    status = waiting_status(request(), end.why, NOW - WAITED.wait_time, NOW)
+    status = waiting_status(request(), end, NOW - WAITED.wait_time, NOW)
     assert condition(status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "the start of the attempt"
     assert "failedAttempts" not in status
 
@@ -197,7 +205,7 @@ def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> N
     failed = action_for(Status.retry("no luck"))
     assert isinstance(failed, RetryAt)
     began = NOW + timedelta(minutes=3)
-    block = waiting_status(request(dict(failed.report.status)), "a", began, began + timedelta(seconds=6))
+    block = waiting_status(request(dict(failed.report.status)), waiting("a"), began, began + timedelta(seconds=6))
     assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
 
 
@@ -315,24 +323,42 @@ def test_a_pod_found_bound_needs_no_rollback() -> None:
 
 
 def test_a_condition_keeps_its_time_while_its_status_is_unchanged() -> None:
-    first = waiting_status(request(), "a", NOW, NOW)
+    first = waiting_status(request(), waiting("a"), NOW, NOW)
     again = conditions(request(first), {"Prepared": ("False", "Waiting", "b")}, NOW + timedelta(seconds=5))
     assert again[0]["lastTransitionTime"] == "2026-01-01T00:01:00Z"
     assert again[0]["message"] == "b"
 
 
 def test_no_difference_is_no_patch() -> None:
-    block = waiting_status(request(), "a", NOW, NOW)
+    block = waiting_status(request(), waiting("a"), NOW, NOW)
     assert (
         status_patch(
-            block, waiting_status(request(block), "a", NOW + timedelta(seconds=5), NOW + timedelta(seconds=5))
+            block,
+            waiting_status(request(block), waiting("a"), NOW + timedelta(seconds=5), NOW + timedelta(seconds=5)),
         )
         is None
     )
 
 
+def test_a_wait_names_its_deadline() -> None:
+    since = NOW - timedelta(seconds=5)
+    first = waiting_status(request(), replace(waiting("a"), left=timedelta(seconds=595.002)), since, NOW)
+    assert first["reason"] == "Waiting: a; fails with WaitTimeout at 2026-01-01T00:10:55Z"
+    assert first["startTime"] == "2026-01-01T00:00:55Z", "the start of the attempt, not of the report"
+    later = NOW + timedelta(seconds=60)
+    restored = replace(waiting("a"), left=timedelta(seconds=534.4))
+    again = waiting_status(request(first), restored, since - timedelta(seconds=0.6), later)
+    assert again["reason"] == first["reason"], "a restart reports the same deadline"
+    assert waiting_event(replace(waiting("a"), left=UNLIMITED), NOW).note == "a"
+
+
+@pytest.mark.parametrize("cause", [GATES, PRECEDING])
+def test_a_wait_before_the_first_attempt_has_no_start(cause: str) -> None:
+    assert "startTime" not in waiting_status(request(), replace(waiting("a"), cause=cause), NOW, NOW)
+
+
 def test_what_others_wrote_survives() -> None:
-    block = waiting_status(request({"theirs": 1}), "a", NOW, NOW)
+    block = waiting_status(request({"theirs": 1}), waiting("a"), NOW, NOW)
     assert block["theirs"] == 1
 
 

@@ -10,8 +10,7 @@ from reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue
 from reconciler.binding.state import RequestState
 from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Event, Wait
-from reconciler.decide.decide import GATES
+from reconciler.decide.actions import GATES, Event, Wait
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.kube.availability import Availability
