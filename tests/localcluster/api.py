@@ -1,25 +1,28 @@
-"""A small synchronous client for setting up the local cluster, as its administrator.
+"""A small synchronous client for setting up the local cluster, as its administrator: paths and JSON, no models.
 
 It avoids a kubectl process per object, for example for a thousand nodes. It is not for Bowline's processes: those use
 shared.kube, with their ServiceAccounts.
 """
 
-import http.client
 import json
-import ssl
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import kubernetes.client
+import urllib3
 
 from tests.localcluster.errors import ApiError
 from tests.localcluster.flags import LOOPBACK
 
 _TIMEOUT_S = 30.0
+# The API server may have closed the kept connection: then the request is sent once more. A create that was applied
+# before fails with 409. No status is retried: tests assert them.
+_RETRIES = urllib3.Retry(1, allowed_methods=None, redirect=False, status=0, respect_retry_after_header=False)
 
 
 class ApiClient:
-    """Requests with a client certificate over one kept connection; thread-safe.
+    """Requests with a client certificate over kept connections; thread-safe.
 
     `headers` are sent with every request, for example to impersonate another user.
     """
@@ -34,13 +37,18 @@ class ApiClient:
         timeout_s: float = _TIMEOUT_S,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._port = port
+        self._server = f"https://{LOOPBACK}:{port}"
+        configuration = kubernetes.client.Configuration(
+            host=self._server,
+            ssl_ca_cert=str(ca),
+            cert_file=str(certificate),
+            key_file=str(key),
+            retries=_RETRIES,
+            no_proxy=LOOPBACK,
+        )
         self._headers = {"Accept": "application/json", **(headers or {})}
         self._timeout_s = timeout_s
-        self._context = ssl.create_default_context(cafile=str(ca))
-        self._context.load_cert_chain(certificate, key)
-        self._lock = threading.Lock()
-        self._connection: http.client.HTTPSConnection | None = None
+        self._client = kubernetes.client.ApiClient(configuration)
 
     def get(self, path: str) -> Any:
         """The object or list at a path."""
@@ -59,50 +67,22 @@ class ApiClient:
         return self.request("PATCH", path, body, content_type)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """Return the decoded response. Raises ApiError for status 400 and above, OSError or HTTPException without a
-        response.
-        """
-        payload = None if body is None else json.dumps(body).encode()
-        headers = self._headers | ({} if payload is None else {"Content-Type": content_type})
-        with self._lock:
-            status, data = self._exchange(method, path, payload, headers)
-        if status >= 400:
-            raise ApiError(status, _message(data))
+        """Return the decoded response. Raises ApiError for status 400 and above, ConnectionError without one."""
+        headers = self._headers | {"Content-Type": content_type}
+        try:
+            response = self._client.call_api(
+                method, self._server + path, headers, body, _request_timeout=self._timeout_s
+            )
+            data: bytes = response.read()  # type: ignore[no-untyped-call]
+        except (urllib3.exceptions.HTTPError, kubernetes.client.ApiException) as error:
+            raise ConnectionError(f"{method} {path}: {error}") from error
+        if response.status >= 400:
+            raise ApiError(response.status, _message(data))
         return _decode(data)
 
     def close(self) -> None:
-        """Close the kept connection."""
-        with self._lock:
-            self._drop()
-
-    def _exchange(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        # The kept connection may have been closed (idle timeout, API server restart); then the request is sent once
-        # more on a new one. A create that was applied before fails with 409.
-        is_reused = self._connection is not None
-        try:
-            return self._send(method, path, payload, headers)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLError):
-            if not is_reused:
-                raise
-            return self._send(method, path, payload, headers)
-
-    def _send(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        if self._connection is None:
-            self._connection = http.client.HTTPSConnection(
-                LOOPBACK, self._port, timeout=self._timeout_s, context=self._context
-            )
-        try:
-            self._connection.request(method, path, payload, headers)
-            response = self._connection.getresponse()
-            return response.status, response.read()
-        except (OSError, http.client.HTTPException):
-            self._drop()
-            raise
-
-    def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the kept connections."""
+        self._client.rest_client.close()
 
 
 def _decode(data: bytes) -> Any:

@@ -214,7 +214,7 @@ class ControlPlane:
             try:
                 if ready():
                     return
-            except (OSError, http.client.HTTPException, LocalClusterError) as error:
+            except (OSError, LocalClusterError) as error:
                 # 403 while the roles are still being created; 500 lists the pending checks.
                 last = str(error) if isinstance(error, ApiError) else type(error).__name__
             time.sleep(_POLL_S)
