@@ -19,7 +19,7 @@ from reconciler.decide.observed import (
     pod_view,
     preceding_request,
 )
-from reconciler.pod_cache import PodCache, has_ended
+from reconciler.pod_cache import PodCache
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
 from shared.api.label_selector import parse_label_selector
 from shared.api.meta import (
@@ -27,6 +27,8 @@ from shared.api.meta import (
     ObjectKey,
     ObjectUID,
     ResourceVersion,
+    has_ended,
+    identity_of,
     is_deleting,
     key_of,
     parse_time,
@@ -91,8 +93,7 @@ def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
 
 def transform_node(node: dict[str, Any]) -> Object:
     """Transform: keep a node's identity, its deletion timestamp and its GPU labels."""
-    metadata = node["metadata"]
-    identity = {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    metadata, identity = node["metadata"], identity_of(node)
     if metadata.get("deletionTimestamp"):
         identity["deletionTimestamp"] = metadata["deletionTimestamp"]
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}

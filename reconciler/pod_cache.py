@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import orjson
 
-from shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, status_of, uid_of, version_of
+from shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, has_ended, uid_of, version_of
 from shared.kube.store import Store
 
 # With its key, its identity and the dict entry, a packed pod stays below 1 KB.
@@ -28,11 +28,6 @@ MAX_DECODED = 32 * 1024
 MAX_NAMESPACES, MAX_DICTIONARY = 64, 4096
 # A window and tables sized for a pod: setting up zlib's defaults would take longer than compressing a pod.
 _WINDOW, _MEMORY, _LEVEL = -13, 5, 6
-
-
-def has_ended(pod: Object) -> bool:
-    """Return whether the pod has Succeeded or Failed; one without a node was ended by its controller."""
-    return status_of(pod).get("phase") in ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)

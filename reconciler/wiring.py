@@ -68,7 +68,7 @@ class Components:
 
     def _synced(self, name: str) -> asyncio.Event:
         reflector = self.reflectors[name]
-        return reflector.synced if name in self.informers.reflectors else reflector.contents_are_known
+        return reflector.synced if name in self.informers.reflectors else reflector.first_list_ended
 
 
 async def build(

@@ -34,7 +34,6 @@ from reconciler.decide.observed import (
     condition_of,
     is_bound_as_asked,
     is_rollback_incomplete,
-    pod_ref,
 )
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
@@ -191,7 +190,8 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         if left <= timedelta():
             why = f"{why} after {times.wait_time.total_seconds():.0f} s"
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
-        return Wait((pod_ref(request, pod),), why, left, GATES)
+        ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
+        return Wait((ref,), why, left, GATES)
     if observed.node is Absent.NOT_IN_CACHE:
         return ReadLive(Target.NODE)
     if isinstance(observed.node, Absent) or observed.node.deleting:

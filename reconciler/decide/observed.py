@@ -16,7 +16,17 @@ from enum import Enum
 from typing import Any
 
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, parse_time, uid_of, version_of
+from shared.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    has_ended,
+    is_deleting,
+    parse_time,
+    uid_of,
+    version_of,
+)
 from shared.framework.status import Status
 
 # Types of a BindRequest's conditions.
@@ -53,7 +63,7 @@ class PodView:
     """The fields of a pod that decisions use."""
 
     uid: ObjectUID
-    version: str
+    version: ResourceVersion
     node: str
     deleting: bool
     has_ended: bool
@@ -128,7 +138,7 @@ def pod_view(pod: Object) -> PodView:
         version=version_of(pod),
         node=spec.get("nodeName") or "",
         deleting=is_deleting(pod),
-        has_ended=(pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"),
+        has_ended=has_ended(pod),
         gates=tuple(str(gate.get("name")) for gate in spec.get("schedulingGates") or ()),
         scheduler=spec.get("schedulerName") or "default-scheduler",
     )
@@ -172,13 +182,6 @@ class Snapshot:
         view = self.pod_view
         is_named = isinstance(view, PodView) and view.uid == self.request.pod_uid
         return self.pod if is_named and not isinstance(self.pod, Absent) else None
-
-
-def pod_ref(request: BindRequest, pod: PodView) -> ObjectRef:
-    """Return a reference to the request's pod, with the version in the snapshot."""
-    return ObjectRef(
-        "v1", "Pod", request.pod_key, pod.uid, version_of({"metadata": {"resourceVersion": pod.version}})
-    )
 
 
 def condition_of(request: BindRequest, kind: str) -> Mapping[str, Any]:

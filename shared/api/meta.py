@@ -75,6 +75,18 @@ def is_deleting(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
+def identity_of(obj: Object) -> dict[str, Any]:
+    """Return the metadata that identify a raw object and its version, for a cache that keeps little else."""
+    metadata = obj["metadata"]
+    fields = ("name", "namespace", "uid", "resourceVersion")
+    return {field: metadata[field] for field in fields if field in metadata}
+
+
+def has_ended(pod: Object) -> bool:
+    """Return whether a raw pod is in a terminal phase; one without a node was ended by its controller."""
+    return status_of(pod).get("phase") in ("Succeeded", "Failed")
+
+
 def status_of(obj: Object) -> Object:
     """Return the ``.status`` of a raw object; empty if it is absent or, as a foreign CRD may store it, not an
     object.

@@ -25,7 +25,7 @@ REMEDY = "pass a valid file with --kubeconfig, or set KUBECONFIG"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ClusterEntry:
     """The cluster of the kubeconfig's current context."""
 
     server: str
@@ -50,7 +50,7 @@ class KubeconfigCredentials:
         self._reload_at = 0.0
         # The files' content when they were loaded, and the result.
         self._content: tuple[bytes, ...] = ()
-        self._kubeconfig: Found | None = None
+        self._kubeconfig: ClusterEntry | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -60,7 +60,7 @@ class KubeconfigCredentials:
     def due(self) -> bool:
         return self._clock.monotonic() >= self._reload_at
 
-    async def load(self) -> Found:
+    async def load(self) -> ClusterEntry:
         """Read the files. Raises CredentialsError."""
         check_files(self._paths)
         content = self._read()
@@ -75,7 +75,7 @@ class KubeconfigCredentials:
         self._take(config)
         self._runs_plugin = _has_plugin(content, self._loader.current_context["context"].get("user"))
         self._content = content
-        self._kubeconfig = Found(
+        self._kubeconfig = ClusterEntry(
             server=config.host.rstrip("/"),
             authority=config.ssl_ca_cert,
             verify=config.verify_ssl,
@@ -84,7 +84,7 @@ class KubeconfigCredentials:
         )
         return self._kubeconfig
 
-    async def reread(self) -> Found:
+    async def reread(self) -> ClusterEntry:
         """Return the files' current content; loads them only if it has changed. Raises CredentialsError.
 
         A new server, server name or proxy takes effect only in a new process.

@@ -125,7 +125,7 @@ class Reflector:
         self.store = store if store is not None else Store()
         self.synced = asyncio.Event()
         # Also set when the API server does not serve the resource: then it has no objects.
-        self.contents_are_known = asyncio.Event()
+        self.first_list_ended = asyncio.Event()
         # Why there is no contact with the API server; None while there is.
         self.last_error: str | None = "not listed yet"
         self.last_contact: datetime | None = None
@@ -182,7 +182,7 @@ class Reflector:
         self._fruitless = 0
         self.last_error = None
         self.synced.set()
-        self.contents_are_known.set()
+        self.first_list_ended.set()
         if self._client.metrics is not None:
             self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 
@@ -327,7 +327,7 @@ class Reflector:
             self._version = ""
         if error.code == 404:
             # In any form: a path that is not served is answered in plain text.
-            self.contents_are_known.set()
+            self.first_list_ended.set()
         if isinstance(error, Expired):
             # Not a failure: the API server compacts its history after some minutes.
             self._count_restart("expired")

@@ -156,10 +156,12 @@ def _has_gpu(container: Object, gpu_resources: Collection[str]) -> bool:
     if resources.get("claims"):
         return True
     amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return any(_is_gpu(resource, gpu_resources) and _is_some(quantity) for resource, quantity in amounts.items())
+    return any(
+        _counts_as_gpu(resource, gpu_resources) and _is_some(quantity) for resource, quantity in amounts.items()
+    )
 
 
-def _is_gpu(resource: str, gpu_resources: Collection[str]) -> bool:
+def _counts_as_gpu(resource: str, gpu_resources: Collection[str]) -> bool:
     prefixes = (names.RESOURCE_MIG_PREFIX, names.RESOURCE_DEVICE_CLASS_PREFIX)
     return resource == names.RESOURCE_GPU or resource in gpu_resources or resource.startswith(prefixes)
 

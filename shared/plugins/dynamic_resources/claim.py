@@ -37,10 +37,10 @@ def same_devices(allocation: Mapping[str, Any], decision: Mapping[str, Any]) -> 
     claim) or are filled in and rewritten by the API server (timestamp, defaults, format of quantities), so they are
     not compared.
     """
-    return sorted(map(_identity, results_of(allocation))) == sorted(map(_identity, results_of(decision)))
+    return sorted(map(_share_of, results_of(allocation))) == sorted(map(_share_of, results_of(decision)))
 
 
-def _identity(result: Mapping[str, Any]) -> tuple[str, ...]:
+def _share_of(result: Mapping[str, Any]) -> tuple[str, ...]:
     words = [str(result.get(field) or "") for field in ("request", "driver", "pool", "device", "shareID")]
     capacity = result.get("consumedCapacity") or {}
     shares = [f"{name}={_amount(capacity[name])}" for name in sorted(capacity)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.api import names
 from shared.api.gpu_share import gpu_groups
-from shared.api.meta import Object, key_of
+from shared.api.meta import Object, identity_of
 from shared.plugins.gpu_sharing.reservation import may_be_on
 
 
@@ -86,7 +86,7 @@ def transform_user(pod: dict[str, Any]) -> Object:
     sharing_labels = {
         key: labels[key] for key in labels if key == names.LABEL_GPU_SHARING or gpu_groups({key: labels[key]})
     }
-    return {"metadata": {**_identity(pod), "labels": sharing_labels}}
+    return {"metadata": {**identity_of(pod), "labels": sharing_labels}}
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object:
@@ -97,12 +97,12 @@ def transform_reservation(pod: dict[str, Any]) -> Object:
     expected_devices = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
     group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
     is_misplaced = bool(device and expected_devices and device not in expected_devices.split(","))
-    return {"metadata": _identity(pod), "reported": bool(device), "misplaced": is_misplaced, "group": group}
+    return {"metadata": identity_of(pod), "reported": bool(device), "misplaced": is_misplaced, "group": group}
 
 
 def transform_other(pod: dict[str, Any]) -> Object:
     """Keep identity and version of a pod."""
-    return {"metadata": _identity(pod)}
+    return {"metadata": identity_of(pod)}
 
 
 def group_of(reservation: Object) -> str:
@@ -114,13 +114,3 @@ def group_of(reservation: Object) -> str:
 def has_reported(reservation: Object) -> bool:
     """Return whether the agent of a reservation pod from ``transform_reservation`` has reported its device."""
     return bool(reservation["reported"])
-
-
-def _identity(pod: Object) -> dict[str, Any]:
-    key, metadata = key_of(pod), pod["metadata"]
-    return {
-        "name": key.name,
-        "namespace": key.namespace,
-        "uid": metadata["uid"],
-        "resourceVersion": metadata["resourceVersion"],
-    }

@@ -19,6 +19,7 @@ from shared.api.meta import (
     ObjectRef,
     ObjectUID,
     ResourceVersion,
+    has_ended,
     is_deleting,
     key_of,
     uid_of,
@@ -287,7 +288,7 @@ def view_user(pod: Object) -> User:
         key_of(pod),
         uid_of(pod),
         (pod.get("spec") or {}).get("nodeName") or "",
-        (pod.get("status") or {}).get("phase") in ENDED,
+        has_ended(pod),
         is_deleting(pod),
         version_of(pod),
     )

@@ -40,7 +40,7 @@ class HamiCore(AdmissionPlugin, BindingPlugin):
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         """Make the share's container take its limit from the ConfigMap, replacing other entries of that name."""
         target = share_target(pod.raw) if wants_share(pod.raw) else None
-        limit_entry = _env_entry(pod.raw)
+        limit_entry = _limit_entry(pod.raw)
         if target is None or limit_entry is None:
             return
         env = target.container.get("env") or []
@@ -54,7 +54,7 @@ class HamiCore(AdmissionPlugin, BindingPlugin):
             return
         yield from _portion_errors(pod)
         target = share_target(pod) if wants_share(pod) else None
-        limit_entry = _env_entry(pod)
+        limit_entry = _limit_entry(pod)
         if not info.is_validating_webhook or target is None or limit_entry is None:
             return
         if not _has_limit(target.container.get("env") or [], limit_entry):
@@ -81,7 +81,7 @@ class HamiCore(AdmissionPlugin, BindingPlugin):
         return Status.ok()
 
 
-def _env_entry(pod: Object) -> dict[str, Any] | None:
+def _limit_entry(pod: Object) -> dict[str, Any] | None:
     """Return the variable to add to the container; None if the pod has no ConfigMap or no share."""
     prefix, target = configmap_prefix(pod), share_target(pod)
     if not prefix or target is None:

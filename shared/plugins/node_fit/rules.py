@@ -14,11 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 from shared.api import names
-from shared.api.meta import Object
+from shared.api.meta import Object, has_ended
 from shared.api.quantity import parse_quantity
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
-ENDED = ("Succeeded", "Failed")
 
 # The kinds of counted resources, as label values of the metric.
 KINDS = ("cpu", "memory", "pods", "gpu", "mig")
@@ -57,8 +56,8 @@ def pod_requests(pod: Object) -> Amounts:
         else:
             peak = _highest(peak, _sum(sidecars, requests))
     total = _highest(peak, _sum(running, sidecars))
-    total |= _amounts((spec.get("resources") or {}).get("requests"))
-    total = _sum(total, _amounts(spec.get("overhead")))
+    total |= _parsed_amounts((spec.get("resources") or {}).get("requests"))
+    total = _sum(total, _parsed_amounts(spec.get("overhead")))
     by_claim = _given_by_claim(pod)
     requests = {resource: amount for resource, amount in total.items() if amount > 0 and resource not in by_claim}
     return requests | {PODS: Decimal(1)}
@@ -67,17 +66,12 @@ def pod_requests(pod: Object) -> Amounts:
 def allocatable(node: Object) -> Amounts:
     """Return the node's allocatable amounts of the counted resources."""
     quantities = (node.get("status") or {}).get("allocatable") or {}
-    return _amounts(quantities) | {PODS: parse_quantity(quantities.get(PODS))}
+    return _parsed_amounts(quantities) | {PODS: parse_quantity(quantities.get(PODS))}
 
 
 def occupied_by(pod: Object) -> Amounts:
     """Return what the pod occupies on its node; one that has ended occupies nothing."""
     return {} if has_ended(pod) else pod_requests(pod)
-
-
-def has_ended(pod: Object) -> bool:
-    """Return whether the pod is in a terminal phase."""
-    return (pod.get("status") or {}).get("phase") in ENDED
 
 
 def shortages(requests: Amounts, has: Amounts, usage: Amounts) -> dict[str, str]:
@@ -112,12 +106,12 @@ def without(amounts: Amounts, resources: Iterable[str]) -> Amounts:
 
 def _container_requests(container: Object, statuses: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
     requests = (container.get("resources") or {}).get("requests")
-    amounts = _amounts(requests)
+    amounts = _parsed_amounts(requests)
     status = statuses.get(container.get("name", ""), {})
     allocation, running_with = status.get("allocatedResources"), (status.get("resources") or {}).get("requests")
     if all(not actual or actual == requests for actual in (allocation, running_with)):
         return amounts  # true of nearly every container; parsing quantities dominates the cost of a check
-    has = _highest(_amounts(allocation), _amounts(running_with))
+    has = _highest(_parsed_amounts(allocation), _parsed_amounts(running_with))
     # A resize that is infeasible on the node is not counted: the container keeps its current resources.
     return has if infeasible and has else _highest(amounts, has)
 
@@ -135,7 +129,7 @@ def _is_resize_infeasible(pod: Object) -> bool:
     )
 
 
-def _amounts(quantities: Any) -> dict[str, Decimal]:
+def _parsed_amounts(quantities: Any) -> dict[str, Decimal]:
     return {key: parse_quantity(value) for key, value in (quantities or {}).items() if is_counted(key)}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from shared.api import names
-from shared.api.meta import Object, ObjectKey, key_of
+from shared.api.meta import Object, ObjectKey, identity_of, key_of
 from shared.api.selectors import Node
 from shared.framework.binding.node_labels import NodeLabels
 from shared.kube.client import KubeClient
@@ -46,11 +46,7 @@ CAPACITIES_TTL_S = 30.0
 
 def transform_class(raw: dict[str, Any]) -> Object:
     """Transform: keep what binding depends on."""
-    return {"metadata": _identity(raw), "class": read_class(raw)}
-
-
-def _identity(raw: Object) -> Object:
-    return {key: raw["metadata"][key] for key in ("name", "uid", "resourceVersion")}
+    return {"metadata": identity_of(raw), "class": read_class(raw)}
 
 
 class Storage:
@@ -82,7 +78,7 @@ class Storage:
         """Transform: keep free volumes, and those that are being bound for a request."""
         volume = read_volume(raw)
         is_kept = is_free(volume) or volume.name in self.assume_cache
-        return {"metadata": _identity(raw), "volume": volume} if is_kept else None
+        return {"metadata": identity_of(raw), "volume": volume} if is_kept else None
 
     def may_end_wait(self, request: ObjectKey, cached_volume: Object) -> bool:
         """Queueing hint of a volume: while it is being bound as the request has reserved it, only the PVC's event

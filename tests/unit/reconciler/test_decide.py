@@ -22,7 +22,7 @@ from reconciler.decide.decide import ReadLive, decide
 from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Target, Times, is_withdrawn
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
-from shared.api.meta import ObjectKey, ObjectUID
+from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from shared.framework.config import Binding, Settings
 from shared.framework.status import Reason, Suggestion
 from tests.builders import request
@@ -30,7 +30,9 @@ from tests.builders import request
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = CREATED + timedelta(minutes=1)
 SETTINGS = Settings(scheduler_names=("bowline",), binding=Binding(wait_timeout=timedelta(seconds=600)))
-POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, gates=(), scheduler="bowline")
+POD = PodView(
+    ObjectUID("pod-uid"), ResourceVersion("7"), "", deleting=False, has_ended=False, gates=(), scheduler="bowline"
+)
 NODE = NodeView(deleting=False)
 SERVED = frozenset({AllocationKind.REGULAR})
 

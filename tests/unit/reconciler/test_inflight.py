@@ -10,12 +10,14 @@ from reconciler.binding.in_flight import existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectUID
+from shared.api.meta import ObjectUID, ResourceVersion
 from shared.testing.builders import bind_request, stored
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
-POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, has_ended=False, gates=(), scheduler="bowline")
+POD = PodView(
+    ObjectUID("pod-uid"), ResourceVersion("7"), "", deleting=False, has_ended=False, gates=(), scheduler="bowline"
+)
 # How long this process's POST has no reply, and how long another process may have sent one.
 NONE = (None, None)
 UNKNOWN = (20 * SECOND, None)
