@@ -21,10 +21,10 @@ def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
     pair.event("pod", "BindingFailed")
     failed_bind_calls: Calls = Counter(
         {
-            # Each failure: the pod's condition, the request's status, an event.
+            # Each failure: the pod's condition, the request's status, an event about each of the two.
             ("patch", "pods/status"): 3,
             ("patch", "bindrequests/status"): 3,
-            ("create", "events"): 3,
+            ("create", "events"): 6,
             # Before each further attempt: is the request still valid?
             ("get", "bindrequests"): 2,
         }
@@ -42,14 +42,14 @@ def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
     assert pair.request()["metadata"]["resourceVersion"] == request["metadata"]["resourceVersion"]
 
 
-def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_read(pair: Live) -> None:
+def test_a_pod_that_can_never_be_bound_costs_four_writes_and_one_read(pair: Live) -> None:
     pair.create_pod()
     pair.request_bind(node="nowhere")
     pair.phase("pod", "Failed")
     pair.event("pod", "BindingFailed")
     # Node reads have no namespace.
     lost_pod_calls: Calls = Counter(
-        {("patch", "pods/status"): 1, ("patch", "bindrequests/status"): 1, ("create", "events"): 1}
+        {("patch", "pods/status"): 1, ("patch", "bindrequests/status"): 1, ("create", "events"): 2}
     )
     assert calls_made(pair, lost_pod_calls) == lost_pod_calls
 
