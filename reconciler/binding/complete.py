@@ -78,9 +78,8 @@ class Completer:
         request = snapshot.request
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
         may_have_effects = has_effects or is_rollback_incomplete(request)
-        may_be_in_flight = state.attempt.unacknowledged_at is not None or self.store.in_flight.may_predate_term(
-            request
-        )
+        is_inherited = self.store.in_flight.may_predate_term(request)
+        may_be_in_flight = is_inherited or state.attempt.unacknowledged_at is not None
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:
             # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
             if Target.POD not in snapshot.live:
