@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import jsonpatch
 import yaml
 
-from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, read_manifests
+from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
 from shared.api import names
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
@@ -34,17 +35,28 @@ from webhook.review import display_name
 from webhook.workloads import review_workload
 
 EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
+# Of the JSON output; a change of its keys increases it.
+FORMAT_VERSION = 1
+
+
+class Word(StrEnum):
+    """The verdict in words. Bowline reviews only the first two."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    OUT_OF_SCOPE = "out of scope"  # no pod of the object has a scheduler that the configuration lists
+    NOT_CHECKED = "not checked"  # the kind is not one that Bowline knows
 
 
 @dataclass(frozen=True, slots=True)
 class LintResult:
-    """The verdict on one object. ``is_reviewed`` is false for kinds that Bowline does not check."""
+    """The verdict on one object. ``exclusion``: why it is out of scope."""
 
-    file: str
-    kind: str
+    manifest: Manifest
     namespace: str
     name: str
-    is_reviewed: bool
+    word: Word
+    exclusion: str
     verdict: Verdict
     submitted: Object
 
@@ -55,13 +67,19 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "lint",
         help="review manifests as the cluster's webhook would",
         description="Review pods, workloads and BindRequests in manifests as the cluster's webhook would. "
-        "Exit status: 0 all allowed, 1 something denied, 2 bad usage.",
+        "Exit status: 0 nothing denied, 1 something denied, 2 a file that cannot be read, no objects, or bad usage.",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help=f"YAML or JSON; {STANDARD_INPUT} is standard input")
+    what = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
+    parser.add_argument("files", nargs="*", metavar="FILE", help=what)
+    parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help="as for kubectl")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="(%(default)s)")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; without it the defaults"
     )
+    parser.add_argument(
+        "--assume-scheduler", metavar="NAME", help="review pods without a schedulerName as if they had this one"
+    )
+    parser.add_argument("--allow-empty", action="store_true", help="exit with 0 if there are no objects")
     parser.add_argument(
         "--show-changes",
         action="store_true",
@@ -78,15 +96,22 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
         return EXIT_USAGE
-    manifests, unreadable = _read_all(options.files)
-    if unreadable:
-        for message in unreadable:
-            print(printable(message), file=sys.stderr)
+    files = [*options.files, *options.filename]
+    if not files:
+        print(f"name a file or a directory, or {STANDARD_INPUT} for standard input", file=sys.stderr)
         return EXIT_USAGE
+    manifests, unreadable = _read_all(files)
     chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error)
-    results = [review_manifest(chain, manifest) for manifest in manifests]
-    print(as_json(results) if options.output == "json" else as_text(results, shows_changes=options.show_changes))
-    return EXIT_ALLOWED if all(result.verdict.allowed for result in results) else EXIT_REFUSED
+    results = [review_manifest(chain, manifest, options.assume_scheduler) for manifest in manifests]
+    if options.output == "json":
+        print(as_json(results, unreadable))
+    else:
+        print(as_text(results, shows_changes=options.show_changes))
+    for message in unreadable:
+        print(printable(message), file=sys.stderr)
+    if unreadable or not (results or options.allow_empty):
+        return EXIT_USAGE
+    return EXIT_REFUSED if any(result.word is Word.DENIED for result in results) else EXIT_ALLOWED
 
 
 def with_ready_kinds(settings: Settings) -> Settings:
@@ -99,41 +124,59 @@ def with_ready_kinds(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
 
 
-def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
-    """Check one object as on CREATE. Modifies ``manifest.object`` in place."""
+def review_manifest(chain: AdmissionChain, manifest: Manifest, scheduler: str | None = None) -> LintResult:
+    """Check one object as on CREATE. Modifies ``manifest.object`` in place.
+
+    ``scheduler``: of pods that name none.
+    """
     raw, kind, group = manifest.object, manifest.kind, manifest.group
     submitted = copy.deepcopy(raw)
     metadata = raw.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
     info = AdmissionInfo(kind=kind, namespace=namespace if isinstance(namespace, str) else "")
-    name, is_reviewed = display_name(raw), True
+    specs = _pod_specs(chain, manifest)
+    for spec in specs if scheduler else ():
+        spec["schedulerName"] = spec.get("schedulerName") or scheduler
+    verdict, word = ALLOWED, Word.ALLOWED
     if (group, kind) == ("", "Pod"):
-        verdict = chain.admit_pod(raw, info)
+        is_stored = isinstance(metadata, dict) and bool(metadata.get("uid"))
+        for spec in specs if is_stored else ():
+            spec.pop("nodeName", None)  # set by its scheduler, as in the output of kubectl get
+        verdict = chain.validate_pod(raw, None, info) if is_stored else chain.admit_pod(raw, info)
     elif (group, kind) == (names.GROUP, names.KIND):
         verdict = chain.admit_bind_request(raw, info)
     elif (group, kind) in chain.workloads:
         verdict = review_workload(chain, chain.workloads[group, kind], raw, None, info)
     else:
-        verdict, is_reviewed = ALLOWED, False
-    return LintResult(manifest.file, kind, info.namespace, name, is_reviewed, verdict, submitted)
+        word = Word.NOT_CHECKED
+    exclusions = [chain.exclusion(spec, info.namespace) for spec in specs] if verdict.allowed else []
+    if not verdict.allowed:
+        word = Word.DENIED
+    elif exclusions and all(exclusions):
+        word = Word.OUT_OF_SCOPE
+    exclusion = ", ".join(dict.fromkeys(exclusions)) if word is Word.OUT_OF_SCOPE else ""
+    return LintResult(manifest, info.namespace, display_name(raw), word, exclusion, verdict, submitted)
 
 
-def as_json(results: Iterable[LintResult]) -> str:
-    """Return the results as JSON; its keys are a stable interface."""
-    document = [
+def as_json(results: Iterable[LintResult], unreadable: Sequence[str] = ()) -> str:
+    """Return the results as JSON; its keys are a stable interface, see FORMAT_VERSION."""
+    objects = [
         {
-            "file": result.file,
-            "kind": result.kind,
+            "file": result.manifest.file,
+            "line": result.manifest.line,
+            "kind": result.manifest.kind,
             "namespace": result.namespace,
             "name": result.name,
-            "allowed": result.verdict.allowed,
+            "verdict": result.word.value,
+            "reviewed": result.word in (Word.ALLOWED, Word.DENIED),
+            "exclusion": result.exclusion,
             "errors": [_error(error) for error in result.verdict.errors],
             "warnings": [_error(error) for error in result.verdict.warnings],
             "patch": list(result.verdict.patch),
         }
         for result in results
     ]
-    return json.dumps(document, indent=2)
+    return json.dumps({"version": FORMAT_VERSION, "objects": objects, "unreadable": list(unreadable)}, indent=2)
 
 
 def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> str:
@@ -144,12 +187,13 @@ def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> st
     lines = []
     for result in results:
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
-        lines.append(f"{result.file}: {result.kind} {name}: {_word(result)}")
+        verdict = f"{result.word} ({result.exclusion})" if result.exclusion else result.word
+        lines.append(f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {name}: {verdict}")
         lines += [f"  {error}  ({error.rule})" for error in result.verdict.errors]
         lines += [f"  warning: {error}  ({error.rule})" for error in result.verdict.warnings]
         lines += _changes(result) if shows_changes else []
-    words = [_word(result) for result in results]
-    counts = [f"{words.count(word)} {word}" for word in ("allowed", "denied", "skipped") if word in words]
+    words = [result.word for result in results]
+    counts = [f"{words.count(word)} {word}" for word in Word if word in words]
     objects = "1 object" if len(words) == 1 else f"{len(words)} objects"
     lines.append(f"{objects}: {', '.join(counts)}" if words else "no objects found")
     return "\n".join(map(printable, lines))
@@ -171,10 +215,13 @@ def _changes(result: LintResult) -> list[str]:
     return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
 
 
-def _word(result: LintResult) -> str:
-    if not result.is_reviewed:
-        return "skipped"
-    return "allowed" if result.verdict.allowed else "denied"
+def _pod_specs(chain: AdmissionChain, manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the pod specs in an object that Bowline reviews, as far as they are well-formed."""
+    raw, key = manifest.object, (manifest.group, manifest.kind)
+    templates = [raw] if key == ("", "Pod") else []
+    if key in chain.workloads:
+        templates = [template for _, template in chain.workloads[key].templates_in(raw) if isinstance(template, dict)]
+    return [template["spec"] for template in templates if isinstance(template.get("spec"), dict)]
 
 
 def _error(error: FieldError) -> dict[str, Any]:
@@ -185,7 +232,7 @@ def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[str]]:
     """Return the objects of all files, and an error message for each file that cannot be read."""
     manifests: list[Manifest] = []
     unreadable = []
-    for file in files:
+    for file in (file for path in files for file in files_in(path)):
         try:
             manifests += read_manifests(file)
         except UnreadableError as error:

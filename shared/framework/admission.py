@@ -88,9 +88,8 @@ class AdmissionChain:
         on_error: OnPluginError = _ignore,
     ) -> None:
         self._settings = settings
-        self._excluded_namespaces = frozenset((*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)) - {
-            ""
-        }
+        excluded_namespaces = (*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)
+        self._excluded_namespaces = frozenset(excluded_namespaces) - {""}
         # The kinds whose pod templates are reviewed; errors of the configured ones were reported at startup.
         self.workloads, _ = resolve_workloads(settings.workloads)
         self._on_error = on_error
@@ -104,6 +103,13 @@ class AdmissionChain:
         self._validate_request = overriding(reviewers, AdmissionPlugin.validate_bind_request)
 
     # --- pods ---
+
+    def exclusion(self, spec: Object, namespace: str) -> str:
+        """Return why pods with this spec are out of scope, so that no plugin reviews them; empty if they are not."""
+        if namespace in self._excluded_namespaces:
+            return f"namespace {namespace}"
+        scheduler = spec.get("schedulerName") or DEFAULT_SCHEDULER
+        return "" if self._settings.schedules(scheduler) else f"scheduler {scheduler}"
 
     def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         """Mutate a new pod, then validate the result. Modifies ``raw`` in place."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -94,14 +95,14 @@ def lint(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 def test_valid_pods_are_allowed(lint: Any) -> None:
-    assert lint(GOOD) == (0, "0.yaml: Pod team/good: allowed\n1 object: 1 allowed\n", "")
+    assert lint(GOOD) == (0, "0.yaml:2: Pod team/good: allowed\n1 object: 1 allowed\n", "")
 
 
 def test_every_error_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> None:
     status, out, _ = lint(GOOD + "---" + BAD)
     lines = out.splitlines()
     assert status == 1
-    assert lines[1] == "0.yaml: Pod train-*: denied"
+    assert lines[1] == "0.yaml:7: Pod train-*: denied"
     assert lines[2].startswith('  metadata.annotations[gpu-fraction]: "2": must be ')
     assert lines[2].endswith("(gpu_request/fraction-range)")
     assert lines[3].startswith('  metadata.annotations[gpu-fraction-num-devices]: "none": must be ')
@@ -110,26 +111,29 @@ def test_every_error_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> Non
 
 def test_the_output_for_programs(lint: Any) -> None:
     status, out, _ = lint(BAD, FOREIGN, OTHER, options=("-o", "json"))
-    entries = json.loads(out)
+    document = json.loads(out)
     assert status == 1
-    assert [set(entry) for entry in entries] == [
-        {"file", "kind", "namespace", "name", "allowed", "errors", "warnings", "patch"}
-    ] * 3
-    denial, warning, unknown_kind = entries
-    assert (denial["file"], denial["name"], denial["allowed"]) == ("0.yaml", "train-*", False)
+    assert (document["version"], document["unreadable"]) == (1, [])
+    denial, excluded, unknown_kind = document["objects"]
+    assert (denial["file"], denial["line"], denial["name"]) == ("0.yaml", 2, "train-*")
+    assert (denial["verdict"], denial["reviewed"]) == ("denied", True)
     assert {"rule", "path", "value", "message"} == set(denial["errors"][0])
     assert (denial["errors"][0]["path"], denial["errors"][0]["value"]) == (
         "metadata.annotations[gpu-fraction]",
         "2",
     )
-    assert warning["allowed"]
-    assert [fault["rule"] for fault in warning["warnings"]] == ["scope/scheduler"]
+    assert (excluded["verdict"], excluded["reviewed"]) == ("out of scope", False)
+    assert excluded["exclusion"] == "scheduler default-scheduler"
+    assert [fault["rule"] for fault in excluded["warnings"]] == ["scope/scheduler"]
     assert unknown_kind == {
         "file": "2.yaml",
+        "line": 1,
         "kind": "ConfigMap",
         "namespace": "",
         "name": "other",
-        "allowed": True,
+        "verdict": "not checked",
+        "reviewed": False,
+        "exclusion": "",
         "errors": [],
         "warnings": [],
         "patch": [],
@@ -155,34 +159,108 @@ def test_the_output_for_programs(lint: Any) -> None:
 def test_errors_have_paths_into_the_object(lint: Any, text: str, paths: list[str]) -> None:
     status, out, _ = lint(text, options=("--output=json",))
     assert status == 1
-    assert [fault["path"] for fault in json.loads(out)[0]["errors"]] == paths
+    assert [fault["path"] for fault in json.loads(out)["objects"][0]["errors"]] == paths
 
 
 def test_manifests_that_are_not_validated_are_reported(lint: Any) -> None:
-    assert lint(OTHER) == (0, "0.yaml: ConfigMap other: skipped\n1 object: 1 skipped\n", "")
+    assert lint(OTHER) == (0, "0.yaml:1: ConfigMap other: not checked\n1 object: 1 not checked\n", "")
 
 
 def test_changes_are_shown_as_the_api_server_would_store_them(lint: Any) -> None:
     _, out, _ = lint(GOOD, BAD, FOREIGN, options=("--show-changes",))
     lines = out.splitlines()
-    assert lines[:3] == ["0.yaml: Pod team/good: allowed", "  --- submitted", "  +++ stored"]
+    assert lines[:3] == ["0.yaml:2: Pod team/good: allowed", "  --- submitted", "  +++ stored"]
     changes = [line for line in lines[3:] if line.startswith(("  +", "  -"))]
     assert "  +    - name: NVIDIA_VISIBLE_DEVICES" in changes
     assert not [line for line in changes if line.startswith("  -")]
-    denied = lines.index("1.yaml: Pod train-*: denied")
+    denied = lines.index("1.yaml:2: Pod train-*: denied")
     assert not [line for line in lines[denied:] if line.startswith("  +")], "denied and not in scope: no change"
 
 
 def test_the_patch_for_programs_leads_to_the_stored_object(lint: Any) -> None:
     _, out, _ = lint(GOOD, options=("-o", "json"))
-    (entry,) = json.loads(out)
+    (entry,) = json.loads(out)["objects"]
     stored = jsonpatch.apply_patch(yaml.safe_load(GOOD), entry["patch"])
     assert built_in().admit_pod(copy.deepcopy(stored), AdmissionInfo(namespace="team")).patch == ()
 
 
-def test_input_without_a_manifest_to_validate_is_reported(lint: Any) -> None:
-    assert lint("# nothing") == (0, "no objects found\n", "")
-    assert lint("# nothing", options=("-o", "json")) == (0, "[]\n", "")
+def test_input_without_objects_is_an_error_unless_it_is_allowed(lint: Any) -> None:
+    assert lint("# nothing") == (2, "no objects found\n", "")
+    assert lint("# nothing", options=("--allow-empty",)) == (0, "no objects found\n", "")
+    status, out, _ = lint("# nothing", options=("-o", "json"))
+    assert (status, json.loads(out)) == (2, {"version": 1, "objects": [], "unreadable": []})
+
+
+WORKLOAD = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve}
+spec: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {containers: [{name: main, image: x}]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        pytest.param(FOREIGN, "out of scope (scheduler default-scheduler)", id="a pod of another scheduler"),
+        pytest.param(WORKLOAD, "out of scope (scheduler default-scheduler)", id="a template of another scheduler"),
+        pytest.param(GOOD.replace("team", "kube-system"), "out of scope (namespace kube-system)", id="a namespace"),
+        pytest.param(JOB_SET.replace("schedulerName: bowline, ", "", 1), "denied", id="one of two templates"),
+        pytest.param(FOREIGN.replace("kind: Pod", "kind: Podd"), "not checked", id="an unknown kind"),
+    ],
+)
+def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word: str) -> None:
+    _, out, _ = lint(text)
+    assert out.splitlines()[0].endswith(f": {word}")
+
+
+def test_a_stored_pod_may_have_its_node(lint: Any) -> None:
+    stored = yaml.safe_load(GOOD)
+    stored["metadata"]["uid"] = "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"
+    stored["spec"]["nodeName"] = "gpu-node-0"
+    assert lint(json.dumps(stored))[1].startswith("0.yaml:1: Pod team/good: allowed\n")
+    del stored["metadata"]["uid"]
+    assert "(gpu_request/share-and-node-name)" in lint(json.dumps(stored))[1]
+
+
+def test_a_scheduler_can_be_assumed_for_pods_that_name_none(lint: Any) -> None:
+    assume = ("--assume-scheduler", "bowline")
+    status, out, _ = lint(WORKLOAD, options=assume)
+    assert status == 1
+    assert 'gpu-fraction]: "2": must be ' in out
+    named = FOREIGN.replace("spec: {", "spec: {schedulerName: other, ")
+    assert "out of scope (scheduler other)" in lint(named, options=assume)[1]
+
+
+def test_directories_and_the_flag_of_kubectl_name_files(lint: Any) -> None:
+    Path("some/below").mkdir(parents=True)
+    Path("some/b.yml").write_text(GOOD)
+    Path("some/below/a.json").write_text(json.dumps(yaml.safe_load(BAD)))
+    Path("some/notes.txt").write_text("not a manifest")
+    status, out, _ = lint(options=("some", "-f", "some/b.yml"))
+    assert status == 1
+    assert [line.partition(": ")[0] for line in out.splitlines() if ": Pod " in line] == [
+        "some/b.yml:2",
+        "some/below/a.json:1",
+        "some/b.yml:2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        pytest.param(json.dumps([yaml.safe_load(GOOD)] * 2).encode(), [1, 1], id="a JSON list"),
+        pytest.param(b"\n".join([json.dumps(yaml.safe_load(GOOD)).encode()] * 3), [1, 2, 3], id="one JSON a line"),
+        pytest.param(GOOD.encode("utf-16"), [2], id="UTF-16, as PowerShell writes it"),
+    ],
+)
+def test_the_forms_in_which_tools_write_objects_are_read(lint: Any, content: bytes, lines: list[int]) -> None:
+    Path("objects").write_bytes(content)
+    status, out, _ = lint(options=("objects", "-o", "json"))
+    assert status == 0
+    objects = json.loads(out)["objects"]
+    assert [entry["line"] for entry in objects] == lines
+    assert {entry["verdict"] for entry in objects} == {"allowed"}
 
 
 def test_a_warning_does_not_deny(lint: Any) -> None:
@@ -199,16 +277,16 @@ def test_the_configuration_decides(lint: Any) -> None:
 
 
 def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
-    assert lint(OWN)[1].splitlines()[0] == "0.yaml: Own own: skipped"
+    assert lint(OWN)[1].splitlines()[0] == "0.yaml:2: Own own: not checked"
     own_kind = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
     Path("config.yaml").write_text(HEAD + f"workloads: [{own_kind}, {{kind: JobSet, action: Warn}}]\n")
     status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml"))
     lines = out.splitlines()
     assert status == 1
     path = "spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"
-    assert lines[0] == "0.yaml: JobSet set: allowed"
+    assert lines[0] == "0.yaml:2: JobSet set: allowed"
     assert lines[1].startswith(f'  warning: {path}: "2": must be ')
-    assert lines[2] == "0.yaml: Own own: denied"
+    assert re.fullmatch(r"0.yaml:\d+: Own own: denied", lines[2])
     assert lines[3].startswith('  spec.roles[main].template.metadata.annotations[gpu-fraction]: "2": must be ')
 
 
@@ -218,12 +296,16 @@ class TestBadUsage:
         [
             pytest.param("kind: [", "0.yaml: line 1", id="broken YAML, with its line"),
             pytest.param("kind: Pod", "0.yaml: line 1: apiVersion", id="not an object"),
+            pytest.param("{{- if .Values.x }}\nkind: Pod", "review the output of helm template", id="a template"),
         ],
     )
-    def test_an_unreadable_file(self, lint: Any, text: str, message: str) -> None:
+    def test_an_unreadable_file_hides_no_verdict(self, lint: Any, text: str, message: str) -> None:
         status, out, err = lint(text, GOOD)
-        assert (status, out) == (2, "")
+        assert (status, out) == (2, "1.yaml:2: Pod team/good: allowed\n1 object: 1 allowed\n")
         assert message in err
+        document = json.loads(lint(text, GOOD, options=("-o", "json"))[1])
+        assert [entry["file"] for entry in document["objects"]] == ["1.yaml"]
+        assert message in document["unreadable"][0]
 
     def test_every_unreadable_file_is_named(self, lint: Any) -> None:
         status, _, err = lint("kind: [", options=("missing.yaml", "absent.yaml"))
@@ -237,12 +319,16 @@ class TestBadUsage:
         assert "nope" in err
         assert "apiVersion" in err
 
-    @pytest.mark.parametrize("arguments", [[], ["lint"], ["lint", "-o", "xml", "f"], ["knot"]])
+    @pytest.mark.parametrize("arguments", [[], ["lint", "-o", "xml", "f"], ["knot"]])
     def test_a_bad_command_line(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2
         assert "usage: bowline" in capsys.readouterr().err
+
+
+def test_a_file_must_be_named(lint: Any) -> None:
+    assert lint() == (2, "", "name a file or a directory, or - for standard input\n")
 
 
 def test_lint_and_webhook_report_the_same(lint: Any) -> None:
@@ -253,7 +339,9 @@ def test_lint_and_webhook_report_the_same(lint: Any) -> None:
     }
     incoming = decode_review(encode(review(raw)))
     answer = orjson.loads(encode_answer(incoming, review_object(Hook.MUTATE_PODS, incoming, built_in())))
-    for fault, cause in zip(out[0]["errors"], answer["response"]["status"]["details"]["causes"], strict=True):
+    for fault, cause in zip(
+        out["objects"][0]["errors"], answer["response"]["status"]["details"]["causes"], strict=True
+    ):
         assert cause["field"] == fault["path"]
         assert cause["message"] == f'"{fault["value"]}": {fault["message"]}'
 
@@ -267,7 +355,7 @@ def run_module(*arguments: str, text: str = "") -> subprocess.CompletedProcess[b
 def test_the_module_reads_standard_input_and_ends_with_the_status() -> None:
     result = run_module("lint", "-", text=BAD)
     assert result.returncode == 1
-    assert result.stdout.startswith(b"-: Pod train-*: denied\n")
+    assert result.stdout.startswith(b"-:2: Pod train-*: denied\n")
 
 
 def test_the_version_is_shown() -> None:
@@ -312,4 +400,4 @@ def test_names_cannot_control_the_terminal_or_forge_a_line(lint: Any) -> None:
     _, output, _ = lint(text)
     assert len(output.splitlines()) == 2
     assert output.replace("\n", "").isprintable()
-    assert r"Pod\x1b[2J a\nb/x: allowed\nforged.yaml: Pod y\x1b]0;title\x07\u202e: skipped" in output
+    assert r"Pod\x1b[2J a\nb/x: allowed\nforged.yaml: Pod y\x1b]0;title\x07\u202e: not checked" in output

@@ -97,7 +97,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "No such file"), (b"\xff\xfe", "is not UTF-8 text (byte 0)")],
+    [(None, "No such file"), (b"\x80kind", "is not text in UTF-8 or UTF-16 (byte 0)")],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
     file = tmp_path / "pod.yaml"
