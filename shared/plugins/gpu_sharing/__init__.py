@@ -335,7 +335,8 @@ def first_failure(answers: list[ReservationState]) -> Status | None:
     pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
     if pending:
         refs = [reservation.ref for reservation in pending]
-        return Status.wait("the agent has not reported the device yet", *refs)
+        causes = dict.fromkeys(filter(None, (reservation.status_reason for reservation in pending)))
+        return Status.wait(": ".join(["the agent has not reported the device yet", *causes]), *refs)
     devices = [answer.device for answer in answers if isinstance(answer, Held)]
     if len(set(devices)) != len(devices):
         return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")

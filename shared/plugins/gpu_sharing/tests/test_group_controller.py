@@ -222,3 +222,15 @@ def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
     assert status is not None
     assert (status.code, status.wake_on) == (Code.WAIT, (by,))
     assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
+    starting = Pending(reservation())
+    refused = Pending(reservation(status_reason="ImagePullBackOff: registry.example/agent:1 not found"))
+    status = first_failure([starting, refused, refused])
+    assert status is not None
+    why = "the agent has not reported the device yet: ImagePullBackOff: registry.example/agent:1 not found"
+    assert (status.code, status.message) == (Code.WAIT, why)
+    starting_status = first_failure([starting])
+    assert starting_status is not None
+    assert starting_status.message == "the agent has not reported the device yet"
