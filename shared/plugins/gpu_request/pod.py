@@ -113,7 +113,7 @@ class PodGpus:
 
 def view_pod(pod: Object) -> PodGpus:
     """Parse a pod, or the ``metadata`` and ``spec`` of a pod template."""
-    spec = _mapping(_mapping(pod).get("spec"))
+    spec = mapping_of(mapping_of(pod).get("spec"))
     annotations = owned_annotations(pod)
     node_name = spec.get("nodeName")
     containers = (*_containers(spec, "initContainers"), *_containers(spec, "containers"))
@@ -129,7 +129,7 @@ def view_pod(pod: Object) -> PodGpus:
 
 def owned_annotations(pod: Object) -> dict[str, str]:
     """Return the annotations used by the rules, in a fixed order; null is stored as an empty string."""
-    annotations = _mapping(_mapping(_mapping(pod).get("metadata")).get("annotations"))
+    annotations = mapping_of(mapping_of(mapping_of(pod).get("metadata")).get("annotations"))
     return {
         key: annotations[key] or ""
         for key in names.OWNED_ANNOTATIONS
@@ -150,7 +150,7 @@ def _target(annotations: Mapping[str, str], containers: tuple[Container, ...]) -
 
 
 def _pod_level(raw: Any) -> tuple[Amount, ...]:
-    resources = _mapping(raw)
+    resources = mapping_of(raw)
     limits, requests = _amounts(resources, "limits", "spec"), _amounts(resources, "requests", "spec")
     return tuple([amount for amount in (*limits.values(), *requests.values()) if is_device(amount.resource)])
 
@@ -162,15 +162,15 @@ def _nonzero(amounts: Mapping[str, Amount]) -> list[Amount]:
 def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
     is_init = field == "initContainers"
     for index, raw in enumerate(_array(spec.get(field))):
-        container, path = _mapping(raw), f"spec.{field}[{index}]"
+        container, path = mapping_of(raw), f"spec.{field}[{index}]"
         name = container.get("name")
-        resources = _mapping(container.get("resources"))
+        resources = mapping_of(container.get("resources"))
         yield Container(
             name=name if isinstance(name, str) else "",
             path=path,
             is_init=is_init,
             is_sidecar=is_init and container.get("restartPolicy") == "Always",
-            is_privileged=_mapping(container.get("securityContext")).get("privileged") is True,
+            is_privileged=mapping_of(container.get("securityContext")).get("privileged") is True,
             limits=_amounts(resources, "limits", path) if resources else _NOTHING,
             requests=_amounts(resources, "requests", path) if resources else _NOTHING,
             claims=_claims(resources) if resources else (),
@@ -179,7 +179,7 @@ def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
 
 def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Amount]:
     """Return the GPU entries of ``limits`` or ``requests`` by resource, sorted by name."""
-    entries = _mapping(resources.get(part))
+    entries = mapping_of(resources.get(part))
     if not entries:
         return {}
     place = f"{path}.resources.{part}"
@@ -190,7 +190,7 @@ def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Am
 
 
 def _claims(resources: Mapping[str, Any]) -> tuple[str, ...]:
-    claim_names = [_mapping(claim).get("name") for claim in _array(resources.get("claims"))]
+    claim_names = [mapping_of(claim).get("name") for claim in _array(resources.get("claims"))]
     return tuple([name for name in claim_names if isinstance(name, str)])
 
 
@@ -205,7 +205,8 @@ def _parse_quantity(raw_value: Any) -> Decimal | None:
         return None
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping_of(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 

@@ -25,6 +25,7 @@ from shared.api.field_error import FieldError, annotation_path, format_value
 from shared.api.meta import Object
 from shared.framework.plugin import Inventory
 from shared.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
+from shared.plugins.gpu_request.spelling import spelling_warnings
 
 # --- texts and bounds, shared with the policy ---
 
@@ -116,6 +117,7 @@ def request_errors(raw: Object, policy: Policy, inventory: Inventory | None = No
         *(_share_errors(pod, inventory) if pod.annotations else ()),
         *(_exclusion_errors(pod, policy) if pod.share else ()),
         *_device_errors(pod, inventory),
+        *spelling_warnings(raw),
     ]
 
 

@@ -241,6 +241,21 @@ GOLDEN = [
         " for a larger node",
         id="whole-inventory",
     ),
+    pytest.param(
+        pod({"kai.scheduler/gpu-fraction": "0.5"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[kai.scheduler/gpu-fraction]: "0.5": has no effect: no component reads this annotation; '
+        "did you mean gpu-fraction?",
+        id="annotation-name",
+    ),
+    pytest.param(
+        {"metadata": {"name": "p", "labels": {"gpu-memory": "4096"}}, "spec": {"containers": [container()]}},
+        DEFAULT,
+        None,
+        'metadata.labels[gpu-memory]: "4096": has no effect as a label; set the annotation gpu-memory',
+        id="annotation-as-label",
+    ),
 ]
 
 
