@@ -70,7 +70,7 @@ check: setup ## Lint, types, import contracts
 verify: setup ## Check that generated files match their sources
 	$(BIN)/python -m charts.generate --check
 
-generate: setup ## Write the chart's generated files: CRD, pod policy, workload kinds
+generate: setup ## Write the generated files: CRD, pod policy, workload kinds, docs/reference.md
 	$(BIN)/python -m charts.generate
 
 bench: bench-bind bench-binders bench-costs bench-claims bench-admission ## Measure; not tests

@@ -1,4 +1,4 @@
-"""Writes the chart's generated files, or compares them: ``python -m charts.generate [--check] [CHART]``."""
+"""Writes generated files of chart and docs, or compares them: ``python -m charts.generate [--check] [CHART]``."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from charts.generate import crd, policy, workloads
+from charts.generate import crd, policy, reference, workloads
 
 # By name below the chart's ``files/``.
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
@@ -15,6 +15,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "workloads.yaml": workloads.as_yaml,
 }
 CHART: Final = Path(__file__).resolve().parents[1] / "bowline"
+REFERENCE: Final = CHART.parents[1] / "docs" / "reference.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("chart", metavar="CHART", type=Path, nargs="?", default=CHART, help="(%(default)s)")
     options = parser.parse_args(arguments)
     stale = 0
-    for name, text in GENERATED.items():
-        path = options.chart / "files" / name
+    targets = {options.chart / "files" / name: text for name, text in GENERATED.items()}
+    for path, text in {**targets, REFERENCE: reference.as_markdown}.items():
         if not options.check:
             path.write_text(text(), encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text():

@@ -31,6 +31,7 @@ from tests.localcluster.helm import find_helm
 from tests.localcluster.node.cluster import NAMESPACE, install_chart, launch_node_cluster, node_spec, supply
 from tests.localcluster.node.settings import NODE_NAME, NodeLayout
 from tests.localcluster.pair import Pair
+from tests.localcluster.scheduler import start_scheduler
 from tests.localcluster.spec import ClusterSpec
 from tests.localcluster.state import DEFAULT_FOLDER, later_command, load_state
 from tests.localcluster.watchdog import remove_cgroups
@@ -114,7 +115,9 @@ def _up(options: argparse.Namespace) -> int:
         if helm is not None:
             pair = Pair.install(cluster, helm)
             pair.start()
+            start_scheduler(cluster)
             print(f"the chart is installed in {pair.options.namespace}; webhook and reconciler are running")
+            print("the example scheduler decides for pods of schedulerName bowline (examples/scheduler)")
     except BaseException:
         # A partial cluster would only block the next `up`.
         cluster.stop()

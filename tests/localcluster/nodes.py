@@ -28,7 +28,10 @@ def node_object(name: str, gpus: int = 8, labels: dict[str, str] | None = None) 
     default_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     if gpus:
         capacity["nvidia.com/gpu"] = str(gpus)
+        capacity |= {"nvidia.com/mig-2g.20gb": "3", "rdma/hca_shared_devices_a": "64"}
         default_labels |= {"nvidia.com/gpu.count": str(gpus), "nvidia.com/gpu.memory": str(GPU_MEMORY_MIB)}
+        default_labels |= {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+        default_labels |= {"nvidia.com/mig.strategy": "mixed"}
     ready = {
         "type": "Ready",
         "status": "True",

@@ -75,6 +75,12 @@ def test_links_between_documents_lead_to_files() -> None:
     assert broken == []
 
 
+def test_the_index_of_the_documents_lists_every_page() -> None:
+    docs = ROOT / "docs"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (docs / "README.md").read_text()))
+    assert {path.name for path in docs.glob("*.md")} - {"README.md"} == linked
+
+
 def test_paths_in_backticks_exist() -> None:
     """A path is relative to the root or to tests/, and starts with a folder of one of them."""
     bases = (ROOT, ROOT / "tests")

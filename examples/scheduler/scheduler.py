@@ -1,0 +1,121 @@
+"""A scheduler for pods of `schedulerName: bowline`: fit, spread, a BindRequest each. All state is in the API."""
+
+import json
+import time
+import uuid
+from collections import Counter, defaultdict
+
+from kubernetes import client, config
+from kubernetes.utils import parse_quantity
+from urllib3.exceptions import HTTPError
+
+NAME, GPU, GROUP = "bowline", "nvidia.com/gpu", "runai-gpu-group"
+API = {"group": "scheduling.run.ai", "version": "v1alpha2", "plural": "bindrequests"}
+AVOID, AVOID_S = "scheduler.example.com/avoid", 60  # on a pod, JSON: nodes that have failed, and until which time
+
+
+def needs(pod):  # of all containers together, init containers too: simple, and never too little
+    need = Counter(pods=1)
+    for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
+        need.update({key: parse_quantity(text) for key, text in container["resources"].get("requests", {}).items()})
+    return need
+
+
+def share(pod, node):  # part of each device, number of devices; (0, 0) without a share; above 1: no device is enough
+    notes, memory = pod["metadata"].get("annotations", {}), node["metadata"].get("labels", {}).get(GPU + ".memory", 1)
+    part = float(notes.get("gpu-fraction", 0)) or int(notes.get("gpu-memory", 0)) / int(memory)
+    return part, int(notes.get("gpu-fraction-num-devices", 1)) if part else 0
+
+
+def allows(pod, node):  # taints by their keys, nodeSelector, required nodeAffinity with the operator In
+    spec, labels = pod["spec"], node["metadata"].get("labels", {}) | {"metadata.name": node["metadata"]["name"]}
+    keys = {toleration.get("key") for toleration in spec.get("tolerations", [])}
+    taints = {taint["key"] for taint in node["spec"].get("taints", []) if taint["effect"] != "PreferNoSchedule"}
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [{}])
+    rules = [term.get("matchExpressions", []) + term.get("matchFields", []) for term in terms]
+    matches = any(all(r["operator"] == "In" and labels.get(r["key"]) in r["values"] for r in rule) for rule in rules)
+    return matches and spec.get("nodeSelector", {}).items() <= labels.items() and (None in keys or taints <= keys)
+
+
+def take(pod, node, groups, free, used):  # count a pod; the GPU of a reservation pod is counted as its group's
+    free.subtract(dict(needs(pod)) | ({GPU: sum(group not in used for group in groups)} if groups else {}))
+    used.update(dict.fromkeys(groups, share(pod, node)[0]))
+
+
+def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then CPU, and the pod's groups on it
+    avoided = json.loads(pod["metadata"].get("annotations", {}).get(AVOID, "{}"))
+    for name in sorted(nodes, key=lambda name: (free[name][GPU], free[name]["cpu"]), reverse=True):
+        part, number = share(pod, nodes[name])
+        groups = [group for group, parts in used[name].items() if part and parts + part <= 1][:number]
+        need = needs(pod) + Counter({GPU: number - len(groups)})
+        allowed = part <= 1 and allows(pod, nodes[name]) and avoided.get(name, 0) < time.time()
+        if allowed and all(amount <= free[name][key] for key, amount in need.items()):
+            return name, groups + [str(uuid.uuid4()) for _ in range(number - len(groups))]
+    return None, []
+
+
+def react(core, custom, pod, request):  # to a Failed request: docs/suggestions.md; each step may be repeated
+    meta, suggestion = pod["metadata"], request["status"].get("suggestion")
+    if suggestion == "DeletePod" and meta.get("ownerReferences"):  # its controller creates another one
+        core.delete_namespaced_pod(meta["name"], meta["namespace"], body={"preconditions": {"uid": meta["uid"]}})
+    if suggestion == "RescheduleElsewhere":  # on the pod first: a restart must not forget the node
+        avoided = json.loads(meta.get("annotations", {}).get(AVOID, "{}"))
+        avoided[request["spec"]["selectedNode"]] = time.time() + AVOID_S
+        patch = {"metadata": {"uid": meta["uid"], "annotations": {AVOID: json.dumps(avoided)}}}
+        core.patch_namespaced_pod(meta["name"], meta["namespace"], patch)
+    if suggestion in ("RescheduleElsewhere", "RetrySameNode"):
+        target = API | {"namespace": meta["namespace"], "name": request["metadata"]["name"]}
+        custom.delete_namespaced_custom_object(**target, body={"preconditions": {"uid": request["metadata"]["uid"]}})
+
+
+def decide(core, custom, pod, nodes, free, used):
+    meta, node, groups = pod["metadata"], *place(pod, nodes, free, used)
+    if node is None or "resourceClaims" in pod["spec"]:
+        why = f"none of {len(nodes)} nodes fits; this scheduler allocates no resourceClaims"
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+        patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
+        return core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
+    part, kind = share(pod, nodes[node])[0] or 1, "Fraction" if groups else "Regular"
+    spec = {"podName": meta["name"], "podUID": meta["uid"], "selectedNode": node, "receivedResourceType": kind}
+    spec["receivedGPU"] = {"count": len(groups) or int(needs(pod)[GPU]), "portion": f"{part:.2f}"}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+    body = {"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest", "spec": spec}
+    body |= {"metadata": {"name": meta["name"], "ownerReferences": [owner]}}
+    spec |= {"selectedGPUGroups": groups}
+    custom.create_namespaced_custom_object(**API, namespace=meta["namespace"], body=body)
+    return take(pod, nodes[node], groups, free[node], used[node])
+
+
+def run(core, custom):  # one pass. Requests are listed first: a pod that is bound meanwhile is counted on its node
+    requests = {r["spec"].get("podUID"): r for r in custom.list_cluster_custom_object(**API)["items"]}
+    pods = json.loads(core.list_pod_for_all_namespaces(_preload_content=False).data)["items"]
+    nodes = {n["metadata"]["name"]: n for n in json.loads(core.list_node(_preload_content=False).data)["items"]}
+    free, used, pending = defaultdict(Counter), defaultdict(Counter), []
+    for name, node in nodes.items():
+        free[name].update({key: parse_quantity(text) for key, text in node["status"]["allocatable"].items()})
+    for pod in pods:
+        meta, request = pod["metadata"], requests.get(pod["metadata"]["uid"], {})
+        decision = {} if request.get("status", {}).get("phase") == "Failed" else request.get("spec", {})
+        node = pod["spec"].get("nodeName") or decision.get("selectedNode")
+        if node in nodes and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            labelled = {value for key, value in meta.get("labels", {}).items() if key.startswith(GROUP)}
+            take(pod, nodes[node], labelled or decision.get("selectedGPUGroups", []), free[node], used[node])
+        is_waiting = not node and not pod["spec"].get("schedulingGates") and "deletionTimestamp" not in meta
+        if is_waiting and pod["spec"]["schedulerName"] == NAME:
+            pending.append((pod, request))
+    for pod, request in pending:
+        try:
+            _ = react(core, custom, pod, request) if request else decide(core, custom, pod, nodes, free, used)
+        except client.ApiException as error:  # another writer was first, or a policy denies it: the next pass
+            print(pod["metadata"]["name"], error.status, error.body, flush=True)
+
+
+if __name__ == "__main__":
+    config.load_config()
+    while True:
+        try:
+            run(client.CoreV1Api(), client.CustomObjectsApi())
+        except (client.ApiException, HTTPError) as error:
+            print("no pass:", error, flush=True)
+        time.sleep(1)

@@ -1,0 +1,155 @@
+"""The local cluster as `make up` starts it: each example manifest ends as its README states."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.testing.builders import bind_request, pod
+from tests.examples.manifests import FOLDER, Example, examples
+from tests.live import Live
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.helm import find_helm
+from tests.localcluster.pair import Pair
+from tests.localcluster.scheduler import EXAMPLES, SCHEDULER, start_scheduler
+from tests.plugins.claims import has_api
+
+ENDS = dict(re.findall(r"^- `([a-z0-9-]+)\.yaml`: .* \((.+)\)$", (FOLDER / "README.md").read_text(), re.MULTILINE))
+ONE_NODE = {"kubernetes.io/hostname": "gpu-node-0"}
+AVOID = "scheduler.example.com/avoid"
+
+
+@pytest.fixture(scope="module")
+def local_cluster() -> Iterator[Live]:
+    """What `make up` starts, with a view of the namespace `default`."""
+    with Cluster.start() as cluster:
+        cluster.make_nodes(4)
+        cluster.make_runtime_class()
+        pair = Pair.install(cluster, find_helm())
+        pair.start()
+        start_scheduler(cluster)
+        yield Live(cluster, "default", pair)
+
+
+@pytest.fixture
+def live(local_cluster: Live) -> Iterator[Live]:
+    """The cluster, cleared of the test's objects at the end."""
+    live = local_cluster
+    assert live.cluster.process(SCHEDULER).alive, live.cluster.log_tails()
+    yield live
+    live.kubectl("delete", "deployment,statefulset,daemonset,cronjob,job,pod", "--all", "--wait=false")
+    live.kubectl("delete", "service", "--wait=false", "--field-selector=metadata.name!=kubernetes")
+    live.until("no pod is left", lambda: not pods(live))
+
+
+def pods(live: Live) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = live.cluster.api.get("/api/v1/namespaces/default/pods")["items"]
+    return listed
+
+
+def node_of(live: Live, name: str) -> str:
+    """Wait until the pod is bound; the request may be absent before, between two decisions."""
+    return live.until(f"{name} is bound", lambda: str(live.pod(name)["spec"].get("nodeName") or "") or None)
+
+
+def groups_of(live: Live, name: str) -> list[str]:
+    """The GPU groups that the scheduler has decided on."""
+    groups: list[str] = live.request(name)["spec"]["selectedGPUGroups"]
+    return groups
+
+
+def phases(live: Live) -> set[str]:
+    return {str(pod["status"].get("phase")) for pod in pods(live)}
+
+
+@pytest.mark.parametrize("example", examples("good"))
+def test_a_valid_example_ends_as_its_readme_states(live: Live, example: Example) -> None:
+    end = ENDS[example.path.stem]
+    if "resource.k8s.io/v1" in example.path.read_text() and not has_api(live.cluster):
+        pytest.skip("this Kubernetes does not serve resource.k8s.io/v1")
+    result = live.kubectl("create", "-f", str(example.path), check=False)
+    if end == "no such kind":
+        assert example.is_foreign
+        assert "no matches for kind" in result.stderr
+        return
+    assert result.returncode == 0, result.stderr
+    if example.path.stem == "nightly-eval-cronjob":
+        live.kubectl("create", "job", "now", "--from=cronjob/nightly-eval")
+    if end == "Pending":
+        # Its neighbour is bound, so the scheduler has seen both.
+        live.create(pod("neighbour", "default"))
+        node_of(live, "neighbour")
+        unbound = {p["metadata"]["name"] for p in pods(live) if "nodeName" not in p["spec"]} - {"neighbour"}
+        assert len(unbound) == 1
+        return
+    live.until(f"the pods of {example.path.stem} are {end}", lambda: phases(live) == {end})
+
+
+@pytest.mark.parametrize("example", examples("bad"))
+def test_an_invalid_example_is_denied(live: Live, example: Example) -> None:
+    result = live.kubectl("create", "-f", str(example.path), check=False)
+    assert result.returncode != 0
+    assert pods(live) == []
+
+
+def test_the_readme_states_an_end_for_each_valid_example() -> None:
+    assert sorted(ENDS) == sorted(param.values[0].path.stem for param in examples("good"))
+    assert set(ENDS.values()) == {"Running", "Succeeded", "Pending", "no such kind"}
+
+
+def test_the_scheduler_spreads_pods(live: Live) -> None:
+    resources = {"requests": {"nvidia.com/gpu": "4"}, "limits": {"nvidia.com/gpu": "4"}}
+    container = {"name": "main", "image": "registry.example/train:1", "resources": resources}
+    for index in range(4):
+        live.create_pod(f"whole-{index}", containers=[container])
+    live.until("all run", lambda: phases(live) == {"Running"})
+    assert len({p["spec"]["nodeName"] for p in pods(live)}) == 4
+
+
+def test_the_scheduler_fills_shared_devices(live: Live) -> None:
+    for index in range(3):
+        live.create_pod(f"half-{index}", {names.GPU_FRACTION: "0.5"}, nodeSelector=ONE_NODE)
+    live.until("all run", lambda: phases(live) == {"Running"})
+    groups = [groups_of(live, f"half-{index}") for index in range(3)]
+    assert all(len(group) == 1 for group in groups)
+    assert sorted(groups.count(group) for group in groups) == [1, 2, 2]
+
+
+def test_a_pod_that_fits_no_node_has_a_condition(live: Live) -> None:
+    resources = {"requests": {"nvidia.com/gpu": "9"}, "limits": {"nvidia.com/gpu": "9"}}
+    live.create_pod("large", containers=[{"name": "main", "image": "registry.example/x:1", "resources": resources}])
+
+    def reason() -> str | None:
+        conditions = live.pod("large")["status"].get("conditions", [])
+        return next((c["reason"] for c in conditions if c["type"] == "PodScheduled"), None)
+
+    live.until("the condition", lambda: reason() == "Unschedulable")
+
+
+def test_a_failed_request_is_decided_elsewhere(live: Live) -> None:
+    """RescheduleElsewhere: the scheduler deletes the request of a node that is gone, and remembers the node."""
+    live.create_pod("moved", schedulingGates=[{"name": "example.com/hold"}])
+    uid = live.pod("moved")["metadata"]["uid"]
+    live.create(bind_request("moved", "gone", "default", uid))
+    live.cluster.api.patch("/api/v1/namespaces/default/pods/moved", {"spec": {"schedulingGates": None}})
+    assert node_of(live, "moved").startswith("gpu-node-")
+    assert json.loads(live.pod("moved")["metadata"]["annotations"][AVOID]).keys() == {"gone"}
+
+
+def test_a_killed_scheduler_continues_from_the_api_objects(live: Live) -> None:
+    """The new process fills the device that the killed one has decided for."""
+    live.create_pod("first", {names.GPU_FRACTION: "0.5"}, nodeSelector=ONE_NODE)
+    node_of(live, "first")
+    live.cluster.process(SCHEDULER).kill()
+    live.create_pod("second", {names.GPU_FRACTION: "0.5"}, nodeSelector=ONE_NODE)
+    start_scheduler(live.cluster)
+    node_of(live, "second")
+    assert groups_of(live, "first") == groups_of(live, "second")
+
+
+def test_the_scheduler_has_at_most_a_hundred_lines_of_code() -> None:
+    lines = (EXAMPLES / "scheduler" / "scheduler.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 100

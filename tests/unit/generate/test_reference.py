@@ -1,0 +1,76 @@
+"""docs/reference.md has every event, condition, reason and suggestion that the code reports."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from charts.generate.crd import UNREPORTED
+from charts.generate.reference import CONDITIONS, EVENTS, PROGRESS, as_markdown
+from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK
+from shared.api import names
+from shared.framework.status import Reason, Suggestion
+
+ROOT = Path(__file__).resolve().parents[3]
+STATUSES = ("True", "False", "Unknown")
+A_FAILURE = "a reason of a failure"
+
+
+def product_calls() -> Iterator[tuple[str, ast.expr]]:
+    """Each event name, first word of a reason, and reason of a condition in the product's code, by kind."""
+    for package in ("reconciler", "shared"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "tests" in path.relative_to(ROOT).parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Tuple | ast.Call):
+                    yield from reports(node)
+
+
+def reports(node: ast.Tuple | ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    values = node.elts if isinstance(node, ast.Tuple) else node.args
+    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    if name == "Event" or name.endswith("client.report"):
+        yield "event", values[1]
+    elif name == "reason_text":
+        yield "progress", values[0]
+    elif name in ("", "PodBound") and len(values) == 3 and getattr(values[0], "value", None) in STATUSES:
+        yield "condition", values[1]
+
+
+def word(value: ast.expr) -> str:
+    """The name that an expression stands for; a failure's own reason is not spelt out."""
+    if isinstance(value, ast.Constant):
+        return str(value.value)
+    if isinstance(value, ast.Attribute) and value.attr.startswith("EVENT_"):
+        return str(getattr(names, value.attr))
+    assert ast.unparse(value) == "fail.reason.value", f"{ast.unparse(value)}: not derived here"
+    return A_FAILURE
+
+
+REPORTED = sorted({(kind, word(value)) for kind, value in product_calls()})
+DOCUMENTED = {
+    "event": set(EVENTS),
+    "progress": {*PROGRESS, A_FAILURE},
+    "condition": {reason for rows in CONDITIONS.values() for _, reason, _ in rows},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), REPORTED)
+def test_what_the_code_reports_is_on_the_page(kind: str, name: str) -> None:
+    assert name in DOCUMENTED[kind]
+    assert name in as_markdown()
+
+
+def test_the_page_has_nothing_that_the_code_does_not_report() -> None:
+    created = UNREPORTED.partition(":")[0]
+    expected = {kind: {name for of, name in REPORTED if of == kind} for kind in DOCUMENTED}
+    expected["progress"].add(created)
+    assert expected == DOCUMENTED
+
+
+def test_the_page_has_each_member_of_the_enums_and_each_type_of_condition() -> None:
+    rows = {row.split("`")[1] for row in as_markdown().splitlines() if row.startswith("| `")}
+    assert {member.value for member in (*Reason, *Suggestion)} <= rows
+    assert {PREPARED, BOUND, ROLLED_BACK, names.CONDITION_POD_BOUND} <= rows
