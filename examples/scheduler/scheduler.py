@@ -56,7 +56,7 @@ def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then
 
 
 def react(core, custom, pod, request):  # to a Failed request: docs/suggestions.md; each step may be repeated
-    meta, suggestion = pod["metadata"], request["status"].get("suggestion")
+    meta, suggestion = pod["metadata"], request.get("status", {}).get("suggestion")
     if suggestion == "DeletePod" and meta.get("ownerReferences"):  # its controller creates another one
         core.delete_namespaced_pod(meta["name"], meta["namespace"], body={"preconditions": {"uid": meta["uid"]}})
     if suggestion == "RescheduleElsewhere":  # on the pod first: a restart must not forget the node
