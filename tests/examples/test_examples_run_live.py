@@ -13,6 +13,7 @@ from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
 from tests.localcluster.cluster import Cluster
 from tests.localcluster.helm import find_helm
+from tests.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from tests.localcluster.pair import Pair
 from tests.localcluster.scheduler import EXAMPLES, SCHEDULER, start_scheduler
 from tests.plugins.claims import has_api
@@ -26,7 +27,7 @@ AVOID = "scheduler.example.com/avoid"
 def local_cluster() -> Iterator[Live]:
     """What `make up` starts, with a view of the namespace `default`."""
     with Cluster.start() as cluster:
-        cluster.make_nodes(4)
+        cluster.make_nodes(4, labels=EXAMPLE_LABELS, resources=EXAMPLE_RESOURCES)
         cluster.make_runtime_class()
         pair = Pair.install(cluster, find_helm())
         pair.start()

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -143,12 +144,17 @@ class Cluster:
         return result
 
     def make_nodes(
-        self, count: int, gpus: int = 8, prefix: str = "gpu-node", labels: dict[str, str] | None = None
+        self,
+        count: int,
+        gpus: int = 8,
+        prefix: str = "gpu-node",
+        labels: Mapping[str, str] | None = None,
+        resources: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Create fake nodes `<prefix>-0` and up; existing ones are left unchanged."""
         names = [f"{prefix}-{index}" for index in range(count)]
         for name in names:
-            self._create("/api/v1/nodes", node_object(name, gpus, labels))
+            self._create("/api/v1/nodes", node_object(name, gpus, labels, resources))
         return names
 
     def make_runtime_class(self, name: str = "nvidia") -> None:

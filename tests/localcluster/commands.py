@@ -30,6 +30,7 @@ from tests.localcluster.flags import Layout
 from tests.localcluster.helm import find_helm
 from tests.localcluster.node.cluster import NAMESPACE, install_chart, launch_node_cluster, node_spec, supply
 from tests.localcluster.node.settings import NODE_NAME, NodeLayout
+from tests.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from tests.localcluster.pair import Pair
 from tests.localcluster.scheduler import start_scheduler
 from tests.localcluster.spec import ClusterSpec
@@ -108,7 +109,7 @@ def _up(options: argparse.Namespace) -> int:
     cluster = Cluster.start(spec, assets=assets)
     print(f"Kubernetes {assets.release.kubernetes} is ready at {cluster.server} ({cluster.started_in_s:.1f} s)")
     try:
-        nodes = cluster.make_nodes(options.nodes)
+        nodes = cluster.make_nodes(options.nodes, labels=EXAMPLE_LABELS, resources=EXAMPLE_RESOURCES)
         cluster.make_runtime_class()
         if nodes:
             print(f"nodes: {nodes[0]} to {nodes[-1]}, 8 GPUs each")

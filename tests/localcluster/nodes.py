@@ -1,5 +1,6 @@
 """Fake nodes and the other preexisting objects of a GPU cluster (pure: objects as data)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.localcluster.flags import FAKE_NODE_ANNOTATION, FAKE_NODE_VALUE
@@ -22,16 +23,26 @@ _NODE_INFO = (
 )
 
 
-def node_object(name: str, gpus: int = 8, labels: dict[str, str] | None = None) -> dict[str, Any]:
+# What the pods of examples/manifests name besides GPUs. Other nodes lack it: KAI-Scheduler places neither whole GPUs
+# nor shares on a node whose MIG strategy is mixed.
+EXAMPLE_LABELS = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+    "nvidia.com/mig.strategy": "mixed",
+}
+EXAMPLE_RESOURCES = {"nvidia.com/mig-2g.20gb": "3", "rdma/hca_shared_devices_a": "64"}
+
+
+def node_object(
+    name: str, gpus: int = 8, labels: Mapping[str, str] | None = None, resources: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """A ready node that kwok manages; with the labels of a GPU node if it has GPUs."""
     capacity = {"cpu": "128", "memory": "1Ti", "pods": "500", "ephemeral-storage": "4Ti"}
     default_labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     if gpus:
         capacity["nvidia.com/gpu"] = str(gpus)
-        capacity |= {"nvidia.com/mig-2g.20gb": "3", "rdma/hca_shared_devices_a": "64"}
         default_labels |= {"nvidia.com/gpu.count": str(gpus), "nvidia.com/gpu.memory": str(GPU_MEMORY_MIB)}
-        default_labels |= {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-        default_labels |= {"nvidia.com/mig.strategy": "mixed"}
+    capacity |= resources or {}
     ready = {
         "type": "Ready",
         "status": "True",
@@ -45,7 +56,7 @@ def node_object(name: str, gpus: int = 8, labels: dict[str, str] | None = None) 
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": default_labels | (labels or {}),
+            "labels": {**default_labels, **(labels or {})},
             "annotations": {FAKE_NODE_ANNOTATION: FAKE_NODE_VALUE},
         },
         "spec": {},
