@@ -334,7 +334,7 @@ async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not
         await stage.request_bind(metadata={"finalizers": [names.FINALIZER]}, backoffLimit=0)
         await until(lambda: working.sizes["transientFailures"] == 1)
         stage.clock.passed += timedelta(minutes=1)
-        status = await until_awaited(stage.status, lambda status: status.get("reason"))
+        status = await until_awaited(stage.status, lambda status: status["reason"].startswith("Retrying: "))
         assert status["reason"].startswith("Retrying: 500 InternalError: ")
         assert (status["phase"], status.get("failedAttempts", 0)) == ("Pending", 0)
         assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
