@@ -34,13 +34,13 @@ from shared.plugins.catalog import BUILTINS
 from webhook.review import display_name
 from webhook.workloads import review_workload
 
-EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
+EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 1
 
 
-class Word(StrEnum):
-    """The verdict in words. Bowline reviews only the first two."""
+class LintVerdict(StrEnum):
+    """The verdict on an object. Bowline reviews only the first two."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -55,9 +55,9 @@ class LintResult:
     manifest: Manifest
     namespace: str
     name: str
-    word: Word
+    verdict: LintVerdict
     exclusion: str
-    verdict: Verdict
+    review: Verdict
     submitted: Object
 
 
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         print(printable(message), file=sys.stderr)
     if unreadable or not (results or options.allow_empty):
         return EXIT_USAGE
-    return EXIT_REFUSED if any(result.word is Word.DENIED for result in results) else EXIT_ALLOWED
+    return EXIT_DENIED if any(result.verdict is LintVerdict.DENIED for result in results) else EXIT_ALLOWED
 
 
 def with_ready_kinds(settings: Settings) -> Settings:
@@ -129,33 +129,24 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, scheduler: str | 
 
     ``scheduler``: of pods that name none.
     """
-    raw, kind, group = manifest.object, manifest.kind, manifest.group
+    raw = manifest.object
     submitted = copy.deepcopy(raw)
     metadata = raw.get("metadata")
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
-    info = AdmissionInfo(kind=kind, namespace=namespace if isinstance(namespace, str) else "")
+    info = AdmissionInfo(kind=manifest.kind, namespace=namespace if isinstance(namespace, str) else "")
     specs = _pod_specs(chain, manifest)
     for spec in specs if scheduler else ():
         spec["schedulerName"] = spec.get("schedulerName") or scheduler
-    verdict, word = ALLOWED, Word.ALLOWED
-    if (group, kind) == ("", "Pod"):
-        is_stored = isinstance(metadata, dict) and bool(metadata.get("uid"))
-        for spec in specs if is_stored else ():
-            spec.pop("nodeName", None)  # set by its scheduler, as in the output of kubectl get
-        verdict = chain.validate_pod(raw, None, info) if is_stored else chain.admit_pod(raw, info)
-    elif (group, kind) == (names.GROUP, names.KIND):
-        verdict = chain.admit_bind_request(raw, info)
-    elif (group, kind) in chain.workloads:
-        verdict = review_workload(chain, chain.workloads[group, kind], raw, None, info)
-    else:
-        word = Word.NOT_CHECKED
-    exclusions = [chain.exclusion(spec, info.namespace) for spec in specs] if verdict.allowed else []
-    if not verdict.allowed:
-        word = Word.DENIED
+    review = _review(chain, manifest, info)
+    exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
+    verdict, exclusion = LintVerdict.ALLOWED, ""
+    if review is None:
+        verdict = LintVerdict.NOT_CHECKED
+    elif not review.allowed:
+        verdict = LintVerdict.DENIED
     elif exclusions and all(exclusions):
-        word = Word.OUT_OF_SCOPE
-    exclusion = ", ".join(dict.fromkeys(exclusions)) if word is Word.OUT_OF_SCOPE else ""
-    return LintResult(manifest, info.namespace, display_name(raw), word, exclusion, verdict, submitted)
+        verdict, exclusion = LintVerdict.OUT_OF_SCOPE, ", ".join(dict.fromkeys(exclusions))
+    return LintResult(manifest, info.namespace, display_name(raw), verdict, exclusion, review or ALLOWED, submitted)
 
 
 def as_json(results: Iterable[LintResult], unreadable: Sequence[str] = ()) -> str:
@@ -167,12 +158,12 @@ def as_json(results: Iterable[LintResult], unreadable: Sequence[str] = ()) -> st
             "kind": result.manifest.kind,
             "namespace": result.namespace,
             "name": result.name,
-            "verdict": result.word.value,
-            "reviewed": result.word in (Word.ALLOWED, Word.DENIED),
+            "verdict": result.verdict.value,
+            "reviewed": result.verdict in (LintVerdict.ALLOWED, LintVerdict.DENIED),
             "exclusion": result.exclusion,
-            "errors": [_error(error) for error in result.verdict.errors],
-            "warnings": [_error(error) for error in result.verdict.warnings],
-            "patch": list(result.verdict.patch),
+            "errors": [_error(error) for error in result.review.errors],
+            "warnings": [_error(error) for error in result.review.warnings],
+            "patch": list(result.review.patch),
         }
         for result in results
     ]
@@ -187,15 +178,15 @@ def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> st
     lines = []
     for result in results:
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
-        verdict = f"{result.word} ({result.exclusion})" if result.exclusion else result.word
+        verdict = f"{result.verdict} ({result.exclusion})" if result.exclusion else result.verdict
         lines.append(f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {name}: {verdict}")
-        lines += [f"  {error}  ({error.rule})" for error in result.verdict.errors]
-        lines += [f"  warning: {error}  ({error.rule})" for error in result.verdict.warnings]
+        lines += [f"  {error}  ({error.rule})" for error in result.review.errors]
+        lines += [f"  warning: {error}  ({error.rule})" for error in result.review.warnings]
         lines += _changes(result) if shows_changes else []
-    words = [result.word for result in results]
-    counts = [f"{words.count(word)} {word}" for word in Word if word in words]
-    objects = "1 object" if len(words) == 1 else f"{len(words)} objects"
-    lines.append(f"{objects}: {', '.join(counts)}" if words else "no objects found")
+    verdicts = [result.verdict for result in results]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in LintVerdict if verdict in verdicts]
+    objects = "1 object" if len(verdicts) == 1 else f"{len(verdicts)} objects"
+    lines.append(f"{objects}: {', '.join(counts)}" if verdicts else "no objects found")
     return "\n".join(map(printable, lines))
 
 
@@ -208,11 +199,28 @@ def printable(line: str) -> str:
 
 def _changes(result: LintResult) -> list[str]:
     """Return the lines that admission adds to and removes from an allowed object, with the lines around them."""
-    if not (result.verdict.allowed and result.verdict.patch):
+    if not (result.review.allowed and result.review.patch):
         return []
-    stored = jsonpatch.apply_patch(result.submitted, list(result.verdict.patch))
+    stored = jsonpatch.apply_patch(result.submitted, list(result.review.patch))
     before, after = (yaml.safe_dump(content, sort_keys=False).splitlines() for content in (result.submitted, stored))
     return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
+
+
+def _review(chain: AdmissionChain, manifest: Manifest, info: AdmissionInfo) -> Verdict | None:
+    """Return the webhook's verdict on the object; None if its kind is not one that Bowline knows."""
+    raw, key = manifest.object, (manifest.group, manifest.kind)
+    if key == ("", "Pod"):
+        metadata = raw.get("metadata")
+        if not isinstance(metadata, dict) or not metadata.get("uid"):
+            return chain.admit_pod(raw, info)
+        for spec in _pod_specs(chain, manifest):
+            spec.pop("nodeName", None)  # set by its scheduler, as in the output of kubectl get
+        return chain.validate_pod(raw, None, info)
+    if key == (names.GROUP, names.KIND):
+        return chain.admit_bind_request(raw, info)
+    if key in chain.workloads:
+        return review_workload(chain, chain.workloads[key], raw, None, info)
+    return None
 
 
 def _pod_specs(chain: AdmissionChain, manifest: Manifest) -> list[dict[str, Any]]:

@@ -155,9 +155,7 @@ class Reconciler:
         if state is None and cached_request is not None:
             state = states.ensure(cached_request)
         # A state of another UID belongs to the previous request of that name.
-        own_state = (
-            state if state is not None and (cached_request is None or cached_request.uid == state.uid) else None
-        )
+        own_state = states.get(key, cached_request.uid if cached_request is not None else None)
         if own_state is not None and own_state.is_finished:
             if cached_request is None:
                 # It has left the watch; no further event follows.

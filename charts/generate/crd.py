@@ -27,6 +27,11 @@ MUTABLE = ("backoffLimit",)
 # Keywords of pydantic's schema that are not allowed in a structural schema. Defaults are applied by readers: an
 # object is stored as its author wrote it.
 _NOT_STRUCTURAL = ("title", "default", "$defs")
+# Until a reconciler reports: so that `kubectl get bindrequests` shows that none has.
+UNREPORTED = (
+    "Created: no reconciler has reported on this request; if that lasts, check that one leads (kubectl get leases) "
+    "and that its shard selects the request's labels"
+)
 
 
 def custom_resource_definition() -> Schema:
@@ -73,13 +78,6 @@ def _version() -> Schema:
             }
         },
     }
-
-
-# Until a reconciler reports: so that `kubectl get bindrequests` shows that none has.
-UNREPORTED = (
-    "Created: no reconciler has reported on this request; if that lasts, check that one leads (kubectl get leases) "
-    "and that its shard selects the request's labels"
-)
 
 
 def _columns() -> list[Schema]:

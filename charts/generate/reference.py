@@ -11,8 +11,9 @@ from shared.api import names
 from shared.api.bindrequest import Phase
 from shared.framework.status import Reason, Suggestion
 
-_BY_NAME: Final = sorted(value for key, value in vars(names).items() if key.startswith("EVENT_"))
-_EVENT_NAMES: Final = [name for name in _BY_NAME if name != names.EVENT_SOURCE]
+_EVENT_NAMES: Final = sorted(
+    name for key, name in vars(names).items() if key.startswith("EVENT_") and key != "EVENT_SOURCE"
+)
 _RESERVED, _UNRESERVED = "SharedGPUReserved", "SharedGPUUnreserved"
 
 # Name to type and meaning.
@@ -25,6 +26,12 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     names.EVENT_NOT_PREPARED: ("Warning", "the pod is bound, but Bowline has not prepared its devices or claims"),
     _UNRESERVED: ("Warning", "a running share's GPU is reserved no more; the kubelet may give it to another pod"),
     _RESERVED: ("Normal", "that GPU is reserved again"),
+}
+
+PHASES: Final[Mapping[Phase, str]] = {
+    Phase.PENDING: "not ended: waiting, retrying, or not read yet",
+    Phase.SUCCEEDED: "the pod is bound to the node",
+    Phase.FAILED: "ended, rolled back, never retried; the scheduler may create a new request",
 }
 
 # Type to status, reason and meaning.
@@ -90,8 +97,6 @@ _HEAD = """\
 What Bowline reports, by the name that you see. [Stuck pods](stuck-pods.md) starts from the symptom,
 [suggestions.md](suggestions.md) lists the suggestion of each failure.
 """
-
-
 _CONDITIONS_TEXT = f"`{names.CONDITION_POD_BOUND}` is a condition of the pod, the others are of the BindRequest."
 
 
@@ -103,7 +108,7 @@ def as_markdown() -> str:
         for status, reason, meaning in rows
     ]
     events = [(f"`{name}`", *EVENTS[name]) for name in (*_EVENT_NAMES, _UNRESERVED, _RESERVED)]
-    phases = [(f"`{phase.value}`", _PHASES[phase]) for phase in Phase]
+    phases = [(f"`{phase.value}`", PHASES[phase]) for phase in Phase]
     parts = [
         _HEAD,
         _table("Events", ("event", "type", "meaning"), events, f"Source `{names.EVENT_SOURCE}`."),
@@ -126,13 +131,6 @@ def as_markdown() -> str:
         ),
     ]
     return "\n".join(parts)
-
-
-_PHASES: Final[Mapping[Phase, str]] = {
-    Phase.PENDING: "not ended: waiting, retrying, or not read yet",
-    Phase.SUCCEEDED: "the pod is bound to the node",
-    Phase.FAILED: "ended, rolled back, never retried; the scheduler may create a new request",
-}
 
 
 def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], text: str = "") -> str:

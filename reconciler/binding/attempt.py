@@ -97,7 +97,7 @@ class AttemptRunner:
         if not is_ok:
             return status, snapshot
         # A call that the plugin has sent may still take effect.
-        state.attempt.doubt(self.clock.monotonic())
+        state.attempt.mark_unacknowledged(self.clock.monotonic())
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return Status.retry(why).from_plugin(status.plugin), snapshot
 

@@ -88,7 +88,7 @@ class AttemptState:
         was_open, self.is_open = self.is_open, False
         return was_open
 
-    def doubt(self, now: float) -> None:
+    def mark_unacknowledged(self, now: float) -> None:
         """Record that a Binding may have been sent, or be on its way."""
         self.unacknowledged_at = now
 

@@ -14,12 +14,7 @@ from reconciler.decide.actions import Event, Report
 from reconciler.informers import reduce_request
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import (
-    Object,
-    ObjectRef,
-    ObjectUID,
-    format_micro_time,
-)
+from shared.api.meta import Object, ObjectRef, ObjectUID, format_micro_time
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound, NotStoredError
 from shared.kube.events import EventNote

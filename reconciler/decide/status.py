@@ -198,7 +198,7 @@ def failed_status(
 def rollback_incomplete_status(
     request: BindRequest, fail: Fail | None, rollback: Status, now: datetime
 ) -> dict[str, Any]:
-    """Return the status of a request that cannot end because its rollback, which returned ``done``, is incomplete.
+    """Return the status of a request that cannot end because its rollback is incomplete; ``rollback``: its result.
 
     ``fail`` is the failure that follows the rollback; its reason is stored in the condition Bound, where a process
     started later finds it (``decide.pending_failure``). None for a request that is being deleted.

@@ -52,24 +52,24 @@ class History:
         keys = [key for key, _ in zip(reversed(self._by_key), range(limit), strict=False)]
         return [(key, self._by_key[key][-1]) for key in keys]
 
-    def add(self, over: ReconcileInProgress, seconds: float) -> None:
-        """Add a reconcile."""
+    def add(self, ended: ReconcileInProgress, seconds: float) -> None:
+        """Add a reconcile that has ended."""
         entry = HistoryEntry(
-            over.began,
-            over.attempt,
-            over.decision,
-            over.outcome,
-            _shared(over.why[:MAX_WHY], over.steps),
+            ended.began,
+            ended.attempt,
+            ended.decision,
+            ended.outcome,
+            _shared(ended.why[:MAX_WHY], ended.steps),
             round(seconds * 1000, 3),
-            tuple(over.steps),
+            tuple(ended.steps),
         )
-        entries = self._by_key.get(over.key)
+        entries = self._by_key.get(ended.key)
         if entries is None:
-            self._by_key[over.key] = [entry]
+            self._by_key[ended.key] = [entry]
             if len(self._by_key) > self._requests:
                 self._by_key.popitem(last=False)
             return
-        self._by_key.move_to_end(over.key)
+        self._by_key.move_to_end(ended.key)
         if repeats(entries[-1], entry):
             entries[-1] = replace(entry, times=entries[-1].times + 1)
             return

@@ -16,7 +16,7 @@ from tests.localcluster.helm import find_helm
 from tests.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from tests.localcluster.pair import Pair
 from tests.localcluster.scheduler import EXAMPLES, SCHEDULER, start_scheduler
-from tests.plugins.claims import has_api
+from tests.plugins.claims import require_api
 
 ENDS = dict(re.findall(r"^- `([a-z0-9-]+)\.yaml`: .* \((.+)\)$", (FOLDER / "README.md").read_text(), re.MULTILINE))
 ONE_NODE = {"kubernetes.io/hostname": "gpu-node-0"}
@@ -69,8 +69,8 @@ def phases(live: Live) -> set[str]:
 @pytest.mark.parametrize("example", examples("good"))
 def test_a_valid_example_ends_as_its_readme_states(live: Live, example: Example) -> None:
     end = ENDS[example.path.stem]
-    if "resource.k8s.io/v1" in example.path.read_text() and not has_api(live.cluster):
-        pytest.skip("this Kubernetes does not serve resource.k8s.io/v1")
+    if "resource.k8s.io/v1" in example.path.read_text():
+        require_api(live.cluster)
     result = live.kubectl("create", "-f", str(example.path), check=False)
     if end == "no such kind":
         assert example.is_foreign

@@ -47,7 +47,7 @@ def lint(raw: Any) -> Verdict:
     """Return the findings of ``bowline lint`` with the configuration of the tests' pair."""
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
-    return review_manifest(chain, Manifest("x.yaml", 1, json.loads(json.dumps(raw)))).verdict
+    return review_manifest(chain, Manifest("x.yaml", 1, json.loads(json.dumps(raw)))).review
 
 
 def template(annotations: dict[str, str], restart: str) -> Any:

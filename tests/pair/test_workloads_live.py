@@ -173,7 +173,7 @@ def test_a_workload_of_another_shape_is_left_to_its_own_schema(live: Live, spec:
 def lint(example: Any) -> list[Any]:
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
-    return [review_manifest(chain, manifest).verdict for manifest in read_manifests(str(example.path))]
+    return [review_manifest(chain, manifest).review for manifest in read_manifests(str(example.path))]
 
 
 FOREIGN = [param for folder in ("good", "bad") for param in examples(folder) if param.values[0].is_foreign]

@@ -27,10 +27,15 @@ def has_api(cluster: Cluster) -> bool:
     return True
 
 
-def publish(cluster: Cluster, devices: int = 4) -> None:
-    """Publish a device class, and a slice of devices on the node, unless they exist."""
+def require_api(cluster: Cluster) -> None:
+    """Skip the test if the API server does not serve ResourceClaims in Bowline's version."""
     if not has_api(cluster):
         pytest.skip("this Kubernetes does not serve resource.k8s.io/v1")
+
+
+def publish(cluster: Cluster, devices: int = 4) -> None:
+    """Publish a device class, and a slice of devices on the node, unless they exist."""
+    require_api(cluster)
     device_class: dict[str, Any] = {
         "metadata": {"name": CLASS},
         "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},

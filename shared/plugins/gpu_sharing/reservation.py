@@ -180,7 +180,7 @@ def view_reservation(pod: Object) -> Reservation:
         group=(metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or "",
         device=annotations.get(names.RESERVED_DEVICE) or "",
         deleting=is_deleting(pod),
-        has_ended=status.get("phase") in ENDED,
+        has_ended=has_ended(pod),
         status_reason=_status_reason(status),
         expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
     )

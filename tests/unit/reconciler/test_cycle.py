@@ -77,7 +77,7 @@ async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
 
 async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
     cycle = Cycle()
-    cycle.state.attempt.doubt(cycle.clock.monotonic())
+    cycle.state.attempt.mark_unacknowledged(cycle.clock.monotonic())
     cycle.clock.step(timedelta(seconds=20))
     snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
     result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)

@@ -183,7 +183,7 @@ def test_unknown_fields_survive_byte_for_byte(
 
 def lint(chain: AdmissionChain, raw: Any) -> list[str]:
     manifest = Manifest("x.yaml", 1, copy.deepcopy(raw))
-    return [str(fault) for fault in review_manifest(chain, manifest).verdict.errors]
+    return [str(fault) for fault in review_manifest(chain, manifest).review.errors]
 
 
 def errors_in(response: dict[str, Any]) -> list[str]:
