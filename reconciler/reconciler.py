@@ -296,7 +296,7 @@ class Reconciler:
                 except KubeError as report_error:
                     log.debug("a failure is not reported", extra={"error": str(report_error)})
                 else:
-                    if result is not None and result.requeue_after is not None:
+                    if result is not None:
                         return result
         raise self._failure(key, state, why, retry_after) from error
 

@@ -166,13 +166,14 @@ class Caches(Informers):
 class Cycle:
     """The components of one binding cycle; ``log`` has their calls and writes in order."""
 
-    def __init__(self, **acts: Act) -> None:
+    def __init__(self, backoff_limit: int | None = None, **acts: Act) -> None:
         self.log: list[str] = []
         self.clock = SteppedClock()
         self.is_wanted = True
         self.never = asyncio.Event()
         self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
-        self.request = decode_bind_request(stored(bind_request("train", uid="pod-uid"), version="1"))
+        request = bind_request("train", uid="pod-uid", backoffLimit=backoff_limit)
+        self.request = decode_bind_request(stored(request, version="1"))
         self.plugin = Recorded(self.log, acts)
         settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
         observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)

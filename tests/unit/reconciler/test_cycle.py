@@ -6,10 +6,13 @@ import pytest
 
 from reconciler.binding.complete import ROLLBACK_PAUSE
 from reconciler.decide.actions import Fail
+from reconciler.decide.transient import REPORT_AFTER_S
+from shared.api.bindrequest import BindRequest
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Reason, Status
+from shared.kube.errors import ServerError
 from shared.runtime.workers import DONE, ReconcileError
-from tests.unit.reconciler.cycle import Cycle
+from tests.unit.reconciler.cycle import Cycle, RecordingWriter
 
 REJECTED = Fail(Reason.REJECTED, "no")
 
@@ -148,3 +151,16 @@ async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> N
         await cycle.attempt()
     assert cycle.log == ["add finalizer", "pre_bind"]
     assert cycle.state.rollback.side_effects is not None, "a later rollback needs the record"
+
+
+async def test_a_request_that_fails_by_its_own_calls_is_not_requeued(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> BindRequest:
+        raise ServerError("500 InternalError")
+
+    monkeypatch.setattr(RecordingWriter, "add_finalizer", refuse)
+    cycle = Cycle(backoff_limit=0)
+    with pytest.raises(ReconcileError):
+        await cycle.attempt()
+    cycle.clock.step(timedelta(seconds=REPORT_AFTER_S))
+    assert await cycle.attempt() == DONE
+    assert cycle.log[1:] == ["status Failed", "event BindingFailed", "condition BackoffLimitExceeded"]
