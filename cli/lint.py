@@ -61,13 +61,11 @@ class LintResult:
     submitted: Object
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command with argparse."""
-    parser = commands.add_parser(
-        "lint",
-        help="review manifests as the cluster's webhook would",
-        description="Review pods, workloads and BindRequests in manifests as the cluster's webhook would. "
-        "Exit status: 0 nothing denied, 1 something denied, 2 a file that cannot be read, no objects, or bad usage.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.description = (
+        "Review pods, workloads and BindRequests in manifests as the cluster's webhook would. "
+        "Exit status: 0 nothing denied, 1 something denied, 2 a file that cannot be read, no objects, or bad usage."
     )
     what = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
     parser.add_argument("files", nargs="*", metavar="FILE", help=what)

@@ -4,22 +4,29 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-from cli import lint
-
-COMMANDS = (lint,)
+# Each is a module of this package with `add_arguments`. Only the one that runs is imported: lint needs no networking.
+COMMANDS = {
+    "lint": "review manifests as the cluster's webhook would",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status. argparse exits with 2 for a bad command line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    selected = next((argument for argument in arguments if not argument.startswith("-")), "")
     parser = argparse.ArgumentParser(
         prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"bowline {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_command(commands)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, allow_abbrev=False)
+        if name == selected:
+            _module(parser, name).add_arguments(command)
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         # A manifest may contain characters that the terminal cannot encode.
@@ -32,6 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def _module(parser: argparse.ArgumentParser, name: str) -> Any:
+    try:
+        return import_module(f"cli.{name}")
+    except ModuleNotFoundError as error:
+        if error.name not in ("kubernetes", "urllib3"):
+            raise
+        parser.error(f"{name} needs the Python package {error.name}: run pip install 'bowline[kubeconfig]'")
 
 
 def _version() -> str:
