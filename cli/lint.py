@@ -21,6 +21,7 @@ import jsonpatch
 import yaml
 
 from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
+from cli.terminal import printable
 from shared.api import names
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
@@ -186,13 +187,6 @@ def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> st
     objects = "1 object" if len(verdicts) == 1 else f"{len(verdicts)} objects"
     lines.append(f"{objects}: {', '.join(counts)}" if verdicts else "no objects found")
     return "\n".join(map(printable, lines))
-
-
-def printable(line: str) -> str:
-    """Return a line without characters that control a terminal or forge another line: names come from the files."""
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _changes(result: LintResult) -> list[str]:

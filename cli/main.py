@@ -11,6 +11,7 @@ from typing import Any
 # Each is a module of this package with `add_arguments`. Only the one that runs is imported: lint needs no networking.
 COMMANDS = {
     "lint": "review manifests as the cluster's webhook would",
+    "explain": "explain why a pod is not bound",
 }
 
 

@@ -50,6 +50,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     ("Role", "bowline-agent"): {("", "pods", ""): {"get", "patch"}},
     ("ClusterRole", "bowline-view"): {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch"},
+        ("coordination.k8s.io", "leases", ""): {"list"},
     },
 }
 
