@@ -50,8 +50,8 @@ def test_documents(text: str, expected: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("a: [", "f: line 1, column 5: expected the node content", id="half a list"),
-        pytest.param(POD + "\tx: 1", "f: line 3, column 1: found character", id="a tab"),
+        pytest.param("a: [", "f: line 2, column 1: did not find expected node content", id="half a list"),
+        pytest.param(POD + "\tx: 1", "f: line 3, column 1: found a tab", id="a tab"),
         pytest.param(POD + "---\n- a", "f: line 4: must be an object", id="a list, in the second document"),
         pytest.param("text", "f: line 1: must be an object", id="a string"),
         pytest.param("kind: Pod", "f: line 1: apiVersion must be given", id="no apiVersion"),
