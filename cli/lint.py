@@ -21,6 +21,7 @@ import jsonpatch
 import yaml
 
 from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
+from cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
 from cli.terminal import printable
 from shared.api import names
 from shared.api.field_error import FieldError
@@ -36,6 +37,7 @@ from webhook.review import display_name
 from webhook.workloads import review_workload
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
+_REPORTS = {"sarif": as_sarif, "junit": as_junit, "github": as_github}
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 1
 
@@ -71,7 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
     parser.add_argument("files", nargs="*", metavar="FILE", help=what)
     parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help="as for kubectl")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="(%(default)s)")
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json", "sarif", "junit", "github"), default="text", help="(%(default)s)"
+    )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; without it the defaults"
     )
@@ -104,10 +108,12 @@ def run(options: argparse.Namespace) -> int:
     results = [review_manifest(chain, manifest, options.assume_scheduler) for manifest in manifests]
     if options.output == "json":
         print(as_json(results, unreadable))
-    else:
+    elif options.output == "text":
         print(as_text(results, shows_changes=options.show_changes))
-    for message in unreadable:
-        print(printable(message), file=sys.stderr)
+    else:
+        print(_REPORTS[options.output](subjects(results, unreadable)))
+    for finding in unreadable:
+        print(printable(finding.message), file=sys.stderr)
     if unreadable or not (results or options.allow_empty):
         return EXIT_USAGE
     return EXIT_DENIED if any(result.verdict is LintVerdict.DENIED for result in results) else EXIT_ALLOWED
@@ -148,7 +154,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, scheduler: str | 
     return LintResult(manifest, info.namespace, display_name(raw), verdict, exclusion, review or ALLOWED, submitted)
 
 
-def as_json(results: Iterable[LintResult], unreadable: Sequence[str] = ()) -> str:
+def as_json(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -> str:
     """Return the results as JSON; its keys are a stable interface, see FORMAT_VERSION."""
     objects = [
         {
@@ -166,7 +172,27 @@ def as_json(results: Iterable[LintResult], unreadable: Sequence[str] = ()) -> st
         }
         for result in results
     ]
-    return json.dumps({"version": FORMAT_VERSION, "objects": objects, "unreadable": list(unreadable)}, indent=2)
+    return json.dumps(
+        {"version": FORMAT_VERSION, "objects": objects, "unreadable": [finding.message for finding in unreadable]},
+        indent=2,
+    )
+
+
+def subjects(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -> list[Subject]:
+    """Return the results for a report: one subject per object, and one per file that cannot be read."""
+    reviewed = [
+        Subject(
+            f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {result.name}",
+            f"{result.verdict} ({result.exclusion})" if result.exclusion else result.verdict,
+            result.verdict in (LintVerdict.ALLOWED, LintVerdict.DENIED),
+            [
+                Finding(error.rule, result.manifest.file, result.manifest.line, str(error), error.is_warning)
+                for error in (*result.review.errors, *result.review.warnings)
+            ],
+        )
+        for result in results
+    ]
+    return reviewed + [Subject(finding.file, "unreadable", True, [finding]) for finding in unreadable]
 
 
 def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> str:
@@ -228,15 +254,15 @@ def _error(error: FieldError) -> dict[str, Any]:
     return {"rule": error.rule, "path": error.path, "value": error.value, "message": error.message}
 
 
-def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[str]]:
+def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[Finding]]:
     """Return the objects of all files, and an error message for each file that cannot be read."""
     manifests: list[Manifest] = []
-    unreadable = []
+    unreadable: list[Finding] = []
     for file in (file for path in files for file in files_in(path)):
         try:
             manifests += read_manifests(file)
         except UnreadableError as error:
-            unreadable.append(str(error))
+            unreadable.append(Finding(UNREADABLE, file, 1, str(error)))
     return manifests, unreadable
 
 

@@ -166,6 +166,14 @@ def test_manifests_that_are_not_validated_are_reported(lint: Any) -> None:
     assert lint(OTHER) == (0, "0.yaml:1: ConfigMap other: not checked\n1 object: 1 not checked\n", "")
 
 
+@pytest.mark.parametrize("report", ["sarif", "junit", "github"])
+def test_a_report_for_ci_names_the_errors_and_the_files_that_cannot_be_read(lint: Any, report: str) -> None:
+    status, out, _ = lint(GOOD + "---" + BAD, "kind: [", options=("-o", report))
+    assert status == 2
+    for text in ("gpu_request/fraction-range", "0.yaml", "1.yaml", "lint/unreadable"):
+        assert text in out
+
+
 def test_changes_are_shown_as_the_api_server_would_store_them(lint: Any) -> None:
     _, out, _ = lint(GOOD, BAD, FOREIGN, options=("--show-changes",))
     lines = out.splitlines()
