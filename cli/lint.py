@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
+from difflib import get_close_matches, unified_diff
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 _REPORTS = {"sarif": as_sarif, "junit": as_junit, "github": as_github}
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 1
+# Of the name of a kind: Podd and Deployement resemble one, PodMonitor does not.
+_LIKENESS = 0.85
 
 
 class LintVerdict(StrEnum):
@@ -146,7 +148,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, scheduler: str | 
     exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
     verdict, exclusion = LintVerdict.ALLOWED, ""
     if review is None:
-        verdict = LintVerdict.NOT_CHECKED
+        verdict, exclusion = LintVerdict.NOT_CHECKED, _similar_kind(chain, manifest)
     elif not review.allowed:
         verdict = LintVerdict.DENIED
     elif exclusions and all(exclusions):
@@ -239,6 +241,14 @@ def _review(chain: AdmissionChain, manifest: Manifest, info: AdmissionInfo) -> V
     if key in chain.workloads:
         return review_workload(chain, chain.workloads[key], raw, None, info)
     return None
+
+
+def _similar_kind(chain: AdmissionChain, manifest: Manifest) -> str:
+    """Return a hint if the kind is nearly one that Bowline knows; empty if not."""
+    keys = (("", "Pod"), (names.GROUP, names.KIND), *chain.workloads)
+    kinds = [kind for group, kind in keys if group == manifest.group]
+    matches = get_close_matches(manifest.kind, kinds, 1, _LIKENESS)
+    return f"did you mean kind {matches[0]}?" if matches else ""
 
 
 def _pod_specs(chain: AdmissionChain, manifest: Manifest) -> list[dict[str, Any]]:

@@ -10,11 +10,13 @@ finalizers). Of several templates only the changed ones are reviewed.
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import orjson
 
-from shared.api.field_error import FieldError
+from shared.api import names
+from shared.api.field_error import FieldError, annotation_path
 from shared.api.meta import Object
 from shared.framework import structure
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
@@ -46,7 +48,25 @@ def review_workload(
         too_many = FieldError("structure/templates", "spec", len(templates), message)
         return _as_asked(workload, Verdict((too_many,)))
     verdicts = (chain.validate_template(template, path, info) for path, template in templates)
-    return _as_asked(workload, verdict_of((*verdict.errors, *verdict.warnings) for verdict in verdicts))
+    findings = [(*verdict.errors, *verdict.warnings) for verdict in verdicts]
+    return _as_asked(workload, verdict_of([*findings, tuple(misplaced(raw, templates))]))
+
+
+def misplaced(raw: Object, templates: Sequence[tuple[str, Any]]) -> Iterator[FieldError]:
+    """Yield a warning for each share annotation on the object that belongs on its pod templates."""
+    annotations = _annotations(raw)
+    for key in names.SHARE_ANNOTATIONS:
+        if key in annotations and templates and not any(key in _annotations(template) for _, template in templates):
+            message = f"has no effect here, the pods do not have it; set it in {templates[0][0]}.metadata.annotations"
+            path = annotation_path(key)
+            yield FieldError("workload/annotation-place", path, annotations[key], message, is_warning=True)
+
+
+def _annotations(obj: Any) -> Object:
+    """Return the annotations of an object or a template; empty if it is malformed."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[tuple[str, Any]]:

@@ -9,6 +9,7 @@ plugin's own.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, over
 from shared.framework.workloads import resolve_workloads
 
 DEFAULT_SCHEDULER = "default-scheduler"
+# How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.
+_LIKENESS = 0.85
 # (plugin, extension point, exception): the caller logs and counts it; the chain itself stays pure.
 OnPluginError = Callable[[str, str, BaseException], None]
 
@@ -168,15 +171,20 @@ class AdmissionChain:
         scheduler = raw["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         if self._settings.schedules(scheduler):
             return None
-        ours = " or ".join(self._settings.scheduler_names)
-        message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {ours}"
-        return Verdict(
-            warnings=tuple(
-                FieldError("scope/scheduler", annotation_path(key), annotations[key], message, is_warning=True)
-                for key in names.SHARE_ANNOTATIONS
-                if key in annotations
-            )
-        )
+        return Verdict(warnings=(*self._scope_warnings(scheduler, annotations),))
+
+    def _scope_warnings(self, scheduler: str, annotations: Object) -> Iterator[FieldError]:
+        """Yield what a pod of a scheduler that the configuration does not list probably means."""
+        ours = self._settings.scheduler_names
+        # One of a name with a suffix is another instance of that scheduler.
+        candidates = [name for name in ours if not scheduler.startswith(name) and not name.startswith(scheduler)]
+        for name in get_close_matches(scheduler, candidates, 1, _LIKENESS):
+            message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
+            yield FieldError("scope/scheduler-name", "spec.schedulerName", scheduler, message, is_warning=True)
+        message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {' or '.join(ours)}"
+        for key in names.SHARE_ANNOTATIONS:
+            if key in annotations:
+                yield FieldError("scope/scheduler", annotation_path(key), annotations[key], message, is_warning=True)
 
     # --- subresources of a pod ---
 

@@ -214,7 +214,10 @@ spec: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {container
         pytest.param(WORKLOAD, "out of scope (scheduler default-scheduler)", id="a template of another scheduler"),
         pytest.param(GOOD.replace("team", "kube-system"), "out of scope (namespace kube-system)", id="a namespace"),
         pytest.param(JOB_SET.replace("schedulerName: bowline, ", "", 1), "denied", id="one of two templates"),
-        pytest.param(FOREIGN.replace("kind: Pod", "kind: Podd"), "not checked", id="an unknown kind"),
+        pytest.param(
+            FOREIGN.replace("kind: Pod", "kind: Podd"), "not checked (did you mean kind Pod?)", id="a misspelt kind"
+        ),
+        pytest.param(OTHER.replace("ConfigMap", "PodMonitor"), "not checked", id="an unknown kind"),
     ],
 )
 def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word: str) -> None:

@@ -189,6 +189,15 @@ class TestScope:
         assert [(fault.rule, fault.path) for fault in verdict.warnings] == [("scope/scheduler", annotation_path(key))]
         assert len(str(verdict.warnings[0])) <= 160
 
+    @pytest.mark.parametrize(
+        ("scheduler", "is_reported"),
+        [("kai-schedular", True), ("Bowline", True), ("kai-scheduler-b", False), ("default-scheduler", False)],
+    )
+    def test_a_misspelt_scheduler_gets_a_warning(self, scheduler: str, is_reported: bool) -> None:
+        verdict = chain(Labels).admit_pod(pod(scheduler), CREATE)
+        paths = [(warning.rule, warning.path) for warning in verdict.warnings]
+        assert paths == ([("scope/scheduler-name", "spec.schedulerName")] if is_reported else [])
+
     def test_a_namespace_that_is_empty_excludes_nothing(self) -> None:
         verdict = chain(Labels, own_namespace="").admit_pod(
             pod(annotations={"bad": "x"}), AdmissionInfo(namespace="")

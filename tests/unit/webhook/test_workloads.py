@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from shared.api import names
+from shared.api.field_error import annotation_path
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import Settings, WorkloadEntry
 from shared.framework.plugin import AdmissionInfo
@@ -221,6 +223,17 @@ def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> 
     old["spec"]["workerGroupSpecs"][0]["template"] = deep_template()
     new["spec"]["workerGroupSpecs"][1]["template"] = deep_template()
     assert error_paths(new, old, "RayCluster") == group(1)
+
+
+@pytest.mark.parametrize("key", names.SHARE_ANNOTATIONS)
+def test_an_annotation_on_the_workload_instead_of_its_template_gets_a_warning(key: str) -> None:
+    raw = {"metadata": {"name": "w", "annotations": {key: "0.5"}}, "spec": {"template": template()}}
+    (warning,) = verdict(raw).warnings
+    assert (warning.rule, warning.path) == ("workload/annotation-place", annotation_path(key))
+    assert warning.message.endswith("set it in spec.template.metadata.annotations")
+    raw["spec"] = {"template": template({key: "0.5"})}
+    assert verdict(raw).warnings == ()
+    assert verdict({**raw, "spec": {}}).warnings == (), "no template"
 
 
 @pytest.mark.parametrize(

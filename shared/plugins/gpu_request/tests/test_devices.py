@@ -134,7 +134,7 @@ def test_gpus_at_pod_level() -> None:
         ),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "8"}), [], id="shares of as many"),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), ["[num-devices-inventory]"], id="shares of more"),
-        pytest.param(pod({"gpu-memory": "1"}), [], id="memory, and some node is labelled"),
+        pytest.param(pod({"gpu-memory": "1000"}), [], id="memory, and some node is labelled"),
     ],
 )
 def test_more_than_any_node_has(raw: Json, expected: list[str]) -> None:
@@ -146,7 +146,7 @@ def test_more_than_any_node_has(raw: Json, expected: list[str]) -> None:
     [
         pytest.param(pod({}, container(limits={GPU: 9})), [], id="no count to compare with"),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), [], id="nor for shares"),
-        pytest.param(pod({"gpu-memory": "1"}), ["[memory-inventory]"], id="unknown memory"),
+        pytest.param(pod({"gpu-memory": "1000"}), ["[memory-inventory]"], id="unknown memory"),
     ],
 )
 def test_no_node_is_labelled(raw: Json, expected: list[str]) -> None:

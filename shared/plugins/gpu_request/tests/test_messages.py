@@ -256,6 +256,22 @@ GOLDEN = [
         'metadata.labels[gpu-memory]: "4096": has no effect as a label; set the annotation gpu-memory',
         id="annotation-as-label",
     ),
+    pytest.param(
+        {"metadata": {"name": "p"}, "spec": {"containers": [container(limits={"nvidia.com/gpus": "1"})]}},
+        DEFAULT,
+        None,
+        'spec.containers[0].resources.limits[nvidia.com/gpus]: "1": no device plugin serves this resource; did you '
+        "mean nvidia.com/gpu?",
+        id="resource-name",
+    ),
+    pytest.param(
+        pod({"gpu-memory": "8"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-memory]: "8": is 8 MiB, too little for a CUDA context; the unit is MiB, so 8 GiB '
+        "are 8192",
+        id="memory-size",
+    ),
 ]
 
 

@@ -122,7 +122,7 @@ def test_claims_without_a_share_are_not_checked() -> None:
     ("annotations", "expected"),
     [
         pytest.param({"gpu-fraction": "0.5"}, [("sharing-disabled", "gpu-fraction")], id="a fraction"),
-        pytest.param({"gpu-memory": "1"}, [("sharing-disabled", "gpu-memory")], id="memory"),
+        pytest.param({"gpu-memory": "1000"}, [("sharing-disabled", "gpu-memory")], id="memory"),
         pytest.param(
             {"gpu-fraction": "2"},
             [("fraction-range", "gpu-fraction"), ("sharing-disabled", "gpu-fraction")],

@@ -64,7 +64,8 @@ def test_other_fractions(value: Any, rule: str) -> None:
 
 @pytest.mark.parametrize("value", ["1", "4096", "007", "9223372036854775807", "0" * 5000 + "1"])
 def test_memory_is_a_whole_number_of_mib(value: str) -> None:
-    assert violations(pod({"gpu-memory": value}), inventory=INVENTORY) == []
+    expected = [("[memory-size]", "gpu-memory")] if len(value) < 4 else []
+    assert violations(pod({"gpu-memory": value}), inventory=INVENTORY) == expected
 
 
 NOT_POSITIVE = [
@@ -133,7 +134,7 @@ SIDE = container("proxy", restartPolicy="Always")
     [
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "main"}), [], id="a container"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: "proxy"}, init=[SIDE]), [], id="an init container"),
-        pytest.param(pod({"gpu-memory": "1", NAME: "Main"}), [("container-name", NAME)], id="in another case"),
+        pytest.param(pod({"gpu-memory": "1000", NAME: "Main"}), [("container-name", NAME)], id="in another case"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: ""}), [("container-name", NAME)], id="empty"),
         pytest.param(pod({"gpu-fraction": "0.5", NAME: None}), [("container-name", NAME)], id="null"),
         pytest.param(
@@ -159,13 +160,13 @@ def test_the_named_container(raw: Json, expected: Found) -> None:
     ("annotations", "expected"),
     [
         pytest.param({"gpu-fraction": "0.5", COUNT: "2"}, [], id="with a fraction"),
-        pytest.param({"gpu-memory": "100", COUNT: "02"}, [], id="with memory"),
+        pytest.param({"gpu-memory": "1000", COUNT: "02"}, [], id="with memory"),
         pytest.param({COUNT: "2"}, [("num-devices-alone", COUNT)], id="alone"),
         pytest.param(
             {COUNT: "two"}, [("num-devices-alone", COUNT), ("num-devices-format", COUNT)], id="alone and wrong"
         ),
         pytest.param(
-            {"gpu-fraction": "0.5", "gpu-memory": "100"},
+            {"gpu-fraction": "0.5", "gpu-memory": "1000"},
             [("memory-and-fraction", "gpu-memory")],
             id="fraction and memory",
         ),

@@ -42,6 +42,35 @@ def test_other_annotations_are_not_reported(key: str) -> None:
     assert intended(pod({key: "0.5"})) == []
 
 
+@pytest.mark.parametrize(
+    ("resource", "is_reported"),
+    [
+        ("nvidia.com/gpus", True),
+        ("nvidia.com/GPU", True),
+        ("nvidia/gpu", True),
+        ("nvidia.com/gpu", False),
+        ("nvidia.com/gpumem", False),
+        ("nvidia.com/gpu.shared", False),
+        ("nvidia.com/mig-1g.12gb", False),
+        ("amd.com/gpu", False),
+    ],
+)
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_misspelt_resource_is_reported_with_the_correct_name(field: str, resource: str, is_reported: bool) -> None:
+    raw = pod({})
+    raw["spec"][field] = [{"name": "a"}, {"name": "b", "resources": {"limits": {resource: 1}}}]
+    paths = [warning.path for warning in spelling_warnings(raw)]
+    assert paths == ([f"spec.{field}[1].resources.limits[{resource}]"] if is_reported else [])
+
+
+@pytest.mark.parametrize(
+    ("memory", "is_reported"), [("8", True), ("127", True), ("128", False), ("8Gi", False), ("0", False)]
+)
+def test_a_share_too_small_for_a_context_is_reported(memory: str, is_reported: bool) -> None:
+    rules = [warning.rule for warning in spelling_warnings(pod({names.GPU_MEMORY: memory}))]
+    assert rules == (["gpu_request/memory-size"] if is_reported else [])
+
+
 def test_missing_or_null_metadata_has_no_warnings() -> None:
     assert intended({"metadata": {}}) == []
     assert intended({"metadata": {"annotations": None, "labels": None}}) == []
