@@ -64,7 +64,8 @@ def test_a_misspelt_resource_is_reported_with_the_correct_name(field: str, resou
 
 
 @pytest.mark.parametrize(
-    ("memory", "is_reported"), [("8", True), ("127", True), ("128", False), ("8Gi", False), ("0", False)]
+    ("memory", "is_reported"),
+    [("8", True), ("127", True), ("128", False), ("8Gi", False), ("0", False), ("\u0661", False)],
 )
 def test_a_share_too_small_for_a_context_is_reported(memory: str, is_reported: bool) -> None:
     rules = [warning.rule for warning in spelling_warnings(pod({names.GPU_MEMORY: memory}))]
