@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from shared.api.bindrequest import Phase, owner_pod_uid
+from shared.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid
 from shared.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
@@ -68,9 +68,7 @@ def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
 
 
 def _has_several_groups(request: Object) -> bool:
-    spec = request.get("spec")
-    groups = spec.get("selectedGPUGroups") if isinstance(spec, dict) else None
-    return isinstance(groups, list) and len(groups) > 1
+    return len(gpu_groups_of(request.get("spec"))) > 1
 
 
 class Superseded:

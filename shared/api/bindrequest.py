@@ -2,10 +2,11 @@
 
 A wire-compatible superset of KAI-Scheduler's resource. The pydantic models are the edge: they define the CRD's schema
 and validate a spec that a foreign CRD has accepted. All other code uses the frozen ``BindRequest``. Allocations are
-passed on unvalidated: the API server validates them where they are written.
+passed on unvalidated: the API server validates them where they are written. Decision 175.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -82,6 +83,10 @@ def _portion(text: str) -> str:
     return text
 
 
+def _optional_portion(text: str) -> str:
+    return _portion(text) if text else text
+
+
 class _Wire(BaseModel):
     # Unknown fields are ignored, not rejected: the scheduler may be newer.
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
@@ -100,6 +105,16 @@ class ReceivedGPU(_Wire):
             json_schema_extra={"pattern": PORTION_PATTERN},
         ),
     ] = "0"
+
+    compute_portion: Annotated[
+        str,
+        AfterValidator(_optional_portion),
+        Field(
+            description="Share of each device's compute, a decimal from 0 to 1; empty: not limited.",
+            max_length=MAX_WORD,
+            json_schema_extra={"pattern": rf"^$|{PORTION_PATTERN}"},
+        ),
+    ] = ""
 
     @property
     def share(self) -> Decimal:
@@ -154,6 +169,32 @@ class PredictedNUMAZone(_Wire):
     ]
 
 
+class PredictedNUMAMemoryGroup(_Wire):
+    """What the scheduler expects a group of NUMA nodes to give to the pod."""
+
+    memory_nodes: Annotated[
+        list[Annotated[str, Field(max_length=MAX_WORD)]], Field(max_length=MAX_ITEMS, description="NUMA nodes.")
+    ] = Field(default_factory=list)
+    amount: Annotated[
+        dict[str, Any],
+        Field(description="Resource name to quantity.", json_schema_extra={"additionalProperties": QUANTITY}),
+    ] = Field(default_factory=dict)
+
+
+class FractionalGPUGroup(_Wire):
+    """A shared device, and the mode in which its pods share it."""
+
+    id: Annotated[str, Field(min_length=1, max_length=MAX_WORD, description="Name of the group.")]
+    compute_sharing_mode: Annotated[
+        str,
+        Field(
+            max_length=63,
+            json_schema_extra={"pattern": "^[a-z0-9-]*$"},
+            description="time-slicing or sm-sharing; empty is time-slicing. A group has one mode.",
+        ),
+    ] = ""
+
+
 class BindRequestSpec(_Wire):
     """The decision. Immutable but for backoffLimit."""
 
@@ -173,7 +214,15 @@ class BindRequestSpec(_Wire):
     received_gpu: Annotated[ReceivedGPU | None, Field(alias="receivedGPU", description="Devices it received.")] = None
     selected_gpu_groups: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=MAX_WORD)]],
-        Field(alias="selectedGPUGroups", max_length=MAX_ITEMS, description="One group per shared device."),
+        Field(
+            alias="selectedGPUGroups",
+            max_length=MAX_ITEMS,
+            description="One group per shared device. Counts if selectedFractionalGpuGroups is empty.",
+        ),
+    ] = Field(default_factory=list)
+    selected_fractional_gpu_groups: Annotated[
+        list[FractionalGPUGroup],
+        Field(max_length=MAX_ITEMS, description="One group per shared device, with its mode."),
     ] = Field(default_factory=list)
     resource_claim_allocations: Annotated[
         list[ResourceClaimAllocation],
@@ -187,6 +236,12 @@ class BindRequestSpec(_Wire):
         list[PredictedNUMAZone],
         Field(alias="predictedNUMAZones", max_length=MAX_ITEMS, description="Copied to an annotation of the pod."),
     ] = Field(default_factory=list)
+    predicted_numa_memory_groups: Annotated[
+        list[PredictedNUMAMemoryGroup],
+        Field(
+            alias="predictedNUMAMemoryGroups", max_length=MAX_ITEMS, description="Copied to an annotation of the pod."
+        ),
+    ] = Field(default_factory=list)
     backoff_limit: Annotated[
         int | None,
         Field(
@@ -197,6 +252,17 @@ class BindRequestSpec(_Wire):
     ] = None
 
     @property
+    def gpu_groups(self) -> tuple[str, ...]:
+        """The groups of the shared devices; the newer list counts alone if it is not empty."""
+        return tuple(group.id for group in self.selected_fractional_gpu_groups) or tuple(self.selected_gpu_groups)
+
+    @property
+    def compute_modes(self) -> Mapping[str, str]:
+        """Modes other than time-slicing, by group."""
+        modes = {group.id: group.compute_sharing_mode for group in self.selected_fractional_gpu_groups}
+        return {group: mode for group, mode in modes.items() if mode not in ("", names.TIME_SLICING)}
+
+    @property
     def demands(self) -> frozenset[AllocationKind]:
         """All demands that plugins must serve before the pod may be bound."""
         demands = {AllocationKind(self.received_resource_type or ResourceType.REGULAR)}
@@ -205,6 +271,9 @@ class BindRequestSpec(_Wire):
         if self.extended_resource_claim_allocation and self.extended_resource_claim_allocation.allocation:
             demands.add(AllocationKind.EXTENDED_CLAIM)
         return frozenset(demands)
+
+
+SPEC_FIELDS = tuple(str(field.alias) for field in BindRequestSpec.model_fields.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +377,16 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
         phase=_phase(status_of(raw).get("phase")),
         raw=raw,
     )
+
+
+def gpu_groups_of(spec: Any) -> tuple[str, ...]:
+    """Return the groups in an unvalidated spec, as ``BindRequestSpec.gpu_groups``; empty if it is malformed."""
+    if not isinstance(spec, dict):
+        return ()
+    entries, group_names = spec.get("selectedFractionalGpuGroups"), spec.get("selectedGPUGroups")
+    listed = [entry.get("id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    groups = listed or (group_names if isinstance(group_names, list) else [])
+    return tuple(group for group in groups if isinstance(group, str) and group)
 
 
 def owner_pod_uid(raw: Object) -> str:

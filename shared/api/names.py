@@ -67,6 +67,8 @@ DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
 # On a share's ConfigMap: the GPU groups of its devices, in the order of the devices.
 ANNOTATION_GPU_GROUPS: Final = "bowline.dev/gpu-groups"
+# Beside it, in the same order: the modes in which they are shared; absent if all are time-slicing.
+ANNOTATION_COMPUTE_MODES: Final = "bowline.dev/gpu-compute-modes"
 # On a reservation pod that must reserve a lost device again: the devices, one of which it must get.
 ANNOTATION_EXPECTED_DEVICES: Final = "bowline.dev/expected-devices"
 CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
@@ -82,10 +84,14 @@ RESERVATION_PREFIX: Final = "gpu-reservation-"
 RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 NODE_FAKE_GPU: Final = "run.ai/fake.gpu"
+# How the pods of a group share its device: on the reservation pod, absent for time-slicing.
+COMPUTE_MODE: Final = "nvidia.com/container.resource-reservation.gpu-compute.mode"
+TIME_SLICING: Final = "time-slicing"
 
 # --- Results of a binding on the pod -----------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
+NUMA_MEMORY_GROUPS_PREDICTED: Final = "kai.scheduler/numa-memory-groups-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"
 
 # --- Reasons of the events on a pod; the reasons of its PodBound condition are these or those of a failure ---------

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from shared.api import names
-from shared.api.bindrequest import BindRequest, decode_bind_request, decode_spec, owner_pod_uid
+from shared.api.bindrequest import SPEC_FIELDS, BindRequest, decode_bind_request, decode_spec, owner_pod_uid
 from shared.api.field_error import FieldError, annotation_path
 from shared.api.meta import Object
 from shared.framework import structure
@@ -244,14 +245,15 @@ class AdmissionChain:
 
     def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         errors = spec_errors(raw)
-        if errors:  # plugins receive only requests whose spec can be decoded
+        if any(not error.is_warning for error in errors):  # plugins receive only requests that can be decoded
             return verdict_of([errors])
-        return verdict_of(
+        by_plugin = (
             self._plugin_errors(
                 plugin, "validate_bind_request", partial(plugin.validate_bind_request, raw, old, info)
             )
             for plugin in self._validate_request
         )
+        return verdict_of(chain([errors], by_plugin))
 
     def _complete(self, request: MutableObject, info: AdmissionInfo) -> None:
         decoded_request = decode_bind_request(_named(request.raw))
@@ -315,7 +317,16 @@ def spec_errors(raw: Object) -> list[FieldError]:
     if spec.pod_uid and owner and spec.pod_uid != owner:
         message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"
         return [FieldError("bindrequest/pod-uid", "spec.podUID", spec.pod_uid, message)]
-    return []
+    return list(_misspelt_fields(raw["spec"]))
+
+
+def _misspelt_fields(spec: Object) -> Iterator[FieldError]:
+    """Yield a warning for each unknown field that resembles a known one; the API server stores any."""
+    for field in spec:
+        matches = () if field in SPEC_FIELDS else get_close_matches(field, SPEC_FIELDS, 1, _LIKENESS)
+        if matches:
+            message = f"is not read; did you mean {matches[0]}?"
+            yield FieldError("bindrequest/field-name", f"spec.{field}", spec[field], message, is_warning=True)
 
 
 def _is_ending(raw: Object, info: AdmissionInfo) -> bool:

@@ -8,7 +8,8 @@ import pytest
 
 from charts.generate import crd
 from shared.api.bindrequest import BindRequestSpec, decode_spec
-from tests.api.samples import ON_THE_WIRE
+from tests.api.kai import DIFFERENCES, OWN_FIELDS, REQUESTS, SCHEMAS
+from tests.api.samples import GROUP, ON_THE_WIRE
 
 SPEC = crd.spec_schema()
 
@@ -32,7 +33,7 @@ def test_every_node_of_the_schema_is_structural() -> None:
     for path, node in nodes(only["schema"]["openAPIV3Schema"]):
         assert not {"$ref", "title", "const", "$defs"} & set(node), path
         assert "default" not in node or path == ".status", f"{path}: a scheduler's fields are stored as written"
-        if node.get("x-kubernetes-preserve-unknown-fields"):
+        if node.get("x-kubernetes-preserve-unknown-fields") and path != ".spec":
             assert "type" not in node, f"{path}: a typed object of unknown fields is not compared deeply"
         elif not node.get("x-kubernetes-int-or-string"):
             assert node.get("type") in ("object", "array", "string", "integer"), path
@@ -94,6 +95,39 @@ def test_messages_name_a_remedy_and_fit_a_line() -> None:
     for rule in SPEC["x-kubernetes-validations"]:
         assert re.search(r"; (delete|name|set) ", rule["message"])
         assert len(rule["message"]) <= 120
+
+
+def field_types(schema: Any) -> dict[str, str]:
+    """Return the type of each field of the spec by its path; ``?`` for any."""
+    return {
+        path.removeprefix("."): str(node.get("type", "?"))
+        for path, node in nodes(schema)
+        if path and ".amount[]" not in path and "[].allocation" not in path.removesuffix("[].allocation")
+    }
+
+
+@pytest.mark.parametrize("version", SCHEMAS)
+def test_the_schema_has_every_field_of_each_kai_scheduler(version: str) -> None:
+    ours = field_types(SPEC)
+    differences = {path for path, kind in SCHEMAS[version].items() if ours.get(path) != kind}
+    assert differences == DIFFERENCES.keys() & SCHEMAS[version].keys()
+    assert all(ours[path] == "?" for path in differences), "an accepted difference is that any type is stored"
+
+
+def test_fields_that_no_kai_scheduler_has_are_listed() -> None:
+    newest = list(SCHEMAS.values())[-1]
+    assert {path for path in field_types(SPEC) if "[]" not in path} - newest.keys() == OWN_FIELDS.keys()
+
+
+@pytest.mark.parametrize("body", [request for requests in REQUESTS.values() for request in requests])
+def test_requests_of_each_kai_scheduler_are_decoded(body: dict[str, Any]) -> None:
+    decoded, errors = decode_spec(body)
+    assert errors == ()
+    assert decoded is not None
+    is_share = body["receivedResourceType"] == "Fraction"
+    assert decoded.gpu_groups == ((GROUP,) if is_share else ())
+    modes = [group.get("computeSharingMode") for group in body.get("selectedFractionalGpuGroups", ())]
+    assert decoded.compute_modes == ({GROUP: "sm-sharing"} if "sm-sharing" in modes else {})
 
 
 @pytest.mark.parametrize("body", ON_THE_WIRE)

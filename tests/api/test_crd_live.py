@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from charts.generate.crd import UNREPORTED
+from tests.api.kai import REQUESTS
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
 from tests.localcluster.cluster import Cluster
 from tests.localcluster.errors import ApiError
@@ -129,14 +130,28 @@ def test_all_errors_are_reported_together(crd_cluster: Cluster) -> None:
         assert f"{field}:" in message
 
 
-def test_a_field_of_a_newer_scheduler_is_dropped(crd_cluster: Cluster) -> None:
-    stored = crd_cluster.api.post(ALL, bind_request("newer", spec(somethingNew={"a": 1})))
-    assert stored["spec"] == spec()
+def test_a_field_of_a_newer_scheduler_is_stored_and_returned(crd_cluster: Cluster) -> None:
+    newer = spec(somethingNew={"a": [1, {"b": None}]}, receivedGPU={"count": 1, "portion": "1.00"})
+    stored = crd_cluster.api.post(ALL, bind_request("newer", newer))
+    assert stored["spec"] == newer
+    path = f"{ALL}/newer"
+    crd_cluster.api.patch(f"{path}/status", {"status": {"phase": "Pending", "reason": "Waiting: x"}})
+    crd_cluster.api.patch(path, {"spec": {"backoffLimit": 3}})
+    assert crd_cluster.api.get(path)["spec"] == {**newer, "backoffLimit": 3}
+    with pytest.raises(ApiError, match="cannot change: selectedNode"):
+        crd_cluster.api.patch(path, {"spec": {"selectedNode": "another"}})
 
 
-def test_a_misspelt_field_is_rejected_under_strict_validation(crd_cluster: Cluster) -> None:
-    with pytest.raises(ApiError, match=r'unknown field "spec\.selectedNod"'):
-        crd_cluster.api.post(ALL + STRICT, bind_request("typo", spec(selectedNod="x")))
+def test_a_misspelt_field_beside_the_spec_is_rejected_under_strict_validation(crd_cluster: Cluster) -> None:
+    with pytest.raises(ApiError, match=r'unknown field "spek"'):
+        crd_cluster.api.post(ALL + STRICT, {**bind_request("typo", spec()), "spek": {}})
+
+
+@pytest.mark.parametrize("version", REQUESTS)
+def test_requests_of_each_kai_scheduler_are_stored_as_written(crd_cluster: Cluster, version: str) -> None:
+    for number, body in enumerate(REQUESTS[version]):
+        name = f"kai-{version.replace('.', '-')}-{number}"
+        assert crd_cluster.api.post(ALL + STRICT, bind_request(name, body))["spec"] == body
 
 
 # --- change ---

@@ -129,6 +129,27 @@ def test_deleting_a_pod_of_two_devices_frees_both(shares: Shares) -> None:
     shares.await_release()
 
 
+def test_the_mode_of_a_group_is_on_its_reservation(shares: Shares) -> None:
+    """As KAI-Scheduler 0.18 writes it, which reads the mode from the reservation pod."""
+    modes = [{"id": "sm", "computeSharingMode": "sm-sharing"}, {"id": "sliced", "computeSharingMode": "time-slicing"}]
+    shares.make("both")
+    shares.ask("both", ["sm", "sliced"], selectedFractionalGpuGroups=modes)
+    shares.make("new-only")
+    shares.ask("new-only", ["sm"], selectedFractionalGpuGroups=modes[:1], selectedGPUGroups=None)
+    for name in ("both", "new-only"):
+        shares.live.phase(name, "Succeeded")
+
+    def mode_of(group: str) -> str | None:
+        (reservation,) = shares.reservations(group)
+        mode: str | None = reservation["metadata"]["annotations"].get(names.COMPUTE_MODE)
+        return mode
+
+    assert (mode_of("sm"), mode_of("sliced")) == ("sm-sharing", None)
+    for name in ("both", "new-only"):
+        shares.delete(name)
+    shares.await_release()
+
+
 def test_a_pod_deleted_while_its_agent_is_silent_frees_the_device(shares: Shares) -> None:
     series = Series(shares.live)
     shares.make("silent", tolerations=SILENT)

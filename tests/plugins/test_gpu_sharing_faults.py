@@ -99,6 +99,19 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares
     assert series.increase("gpu_sharing_devices_lost_total", change="recovered") == 1
 
 
+def test_the_mode_of_a_group_survives_the_loss_of_its_reservation(shares: Shares) -> None:
+    shares.make("runs", tolerations=SILENT)
+    shares.ask("runs", ["mode"], selectedFractionalGpuGroups=[{"id": "mode", "computeSharingMode": "sm-sharing"}])
+    report_device(shares, silent_reservation(shares, "mode"), "GPU-1")
+    shares.live.phase("runs", "Succeeded")
+    lose_reservation(shares, "mode")
+    report_device(shares, silent_reservation(shares, "mode"), "GPU-1")
+    (reservation,) = shares.reservations("mode")
+    assert reservation["metadata"]["annotations"][names.COMPUTE_MODE] == "sm-sharing"
+    shares.delete("runs")
+    shares.await_release("mode")
+
+
 def test_an_unavailable_device_is_not_shared(shares: Shares) -> None:
     """kwok's agents report a distinct device each, so none is the lost one."""
     series = Series(shares.live)

@@ -172,7 +172,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
   reason: Forbidden
 # By these a runtime gives a container devices or takes its confinement away.
 - expression: >-
-    {{ $isCreate }}variables.annotationsChanged.all(k, !(['*', 'cdi.k8s.io/', 'container.apparmor.security.beta.kubernetes.io/',
+    {{ $isCreate }}variables.annotationsChanged.all(k, k == 'nvidia.com/container.resource-reservation.gpu-compute.mode' || !(['*', 'cdi.k8s.io/', 'container.apparmor.security.beta.kubernetes.io/',
     'io.katacontainers.', 'io.kubernetes.cri-o.', 'nvidia.com/'].exists(p, k.startsWith(p))))
   message: the reconciler creates only reservation pods, without annotations for the container runtime
   reason: Forbidden

@@ -200,7 +200,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
 
     def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
         """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
-        own_groups = frozenset(ctx.spec.selected_gpu_groups)
+        own_groups = frozenset(ctx.spec.gpu_groups)
         takes_device = (
             not all(map(self._idle.is_reserved, own_groups))
             if ctx.request.is_share
@@ -219,15 +219,13 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
             )
             return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
         try:
-            answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.selected_gpu_groups])
+            answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.gpu_groups])
             _store_awaited(ctx, answers)
             missing = first_failure(answers)
             if missing is not None:
                 return missing
             devices = [answer.device for answer in answers if isinstance(answer, Held)]
-            return await shield_write(
-                self._grant(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, devices, strict=True)))
-            )
+            return await shield_write(self._grant(ctx, share, dict(zip(ctx.spec.gpu_groups, devices, strict=True))))
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:
@@ -237,7 +235,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
         if ctx.state.get("granted") == devices:
             return Status.ok()
-        groups, pod = ctx.spec.selected_gpu_groups, ctx.pod
+        groups, pod = ctx.spec.gpu_groups, ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
         changes = label_changes(pod["metadata"].get("labels") or {}, groups)
         if await self._client.label(pod, changes) is None:
@@ -245,7 +243,14 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         received_gpu = ctx.spec.received_gpu
         assert received_gpu is not None  # noqa: S101 - request_error has rejected it
         limit = memory_limit(pod, ctx.node, received_gpu.share)[0] if ctx.node is not None else ""
-        maps = share_configmaps(share, received_gpu.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
+        maps = share_configmaps(
+            share,
+            received_gpu.portion,
+            devices,
+            cdi=self._sharing.cdi,
+            memory_limit=limit,
+            compute_modes=ctx.spec.compute_modes,
+        )
         status = await write_configmaps(ctx.client, maps, pod)
         if status.code is Code.OK:
             ctx.state["granted"] = devices
@@ -262,7 +267,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         """Remove labels and ConfigMaps, and release the groups."""
         if not self.has_side_effects(ctx.request) or ctx.request.spec is None:
             return Status.ok()
-        groups = ctx.spec.selected_gpu_groups
+        groups = ctx.spec.gpu_groups
         try:
             pod = await self._client.pod(ctx.request.pod_key)
             if pod is not None and uid_of(pod) == ctx.request.pod_uid:
@@ -275,7 +280,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         return Status.ok()
 
     async def _revoke(self, ctx: BindContext, pod: Object) -> Status:
-        removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.selected_gpu_groups)
+        removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
         if removals and await self._client.label(pod, dict(removals), at_version=True) is None:
             return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
         share = share_of(pod)
@@ -298,6 +303,7 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
         node=ctx.spec.selected_node,
         group=group,
         tolerations=tuple(spec.get("tolerations") or ()),
+        compute_mode=ctx.spec.compute_modes.get(group, ""),
         awaited_uid=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
     )
 

@@ -319,7 +319,15 @@ class GroupController:
                 return
             case Reserve():
                 await self._remove_all(step.remove, reservations)
-                claim = DeviceRequest(_NO_REQUEST, ObjectUID(""), users[0].key, node, group, evidence.tolerations)
+                claim = DeviceRequest(
+                    _NO_REQUEST,
+                    ObjectUID(""),
+                    users[0].key,
+                    node,
+                    group,
+                    evidence.tolerations,
+                    evidence.compute_mode,
+                )
                 reservation = await self._client.create(claim, step.name, evidence.devices)
                 if isinstance(reservation, str):
                     self._losses[group] = Loss(reservation, now + SEARCH_INTERVAL.total_seconds())

@@ -34,6 +34,7 @@ class Evidence:
 
     devices: frozenset[str]
     tolerations: tuple[Object, ...] = ()
+    compute_mode: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,13 @@ def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
     if len(order) == len(devices) and group in order:
         return frozenset({devices[order.index(group)]})
     return frozenset(devices)
+
+
+def shown_mode(group: str, groups: str, modes: str) -> str:
+    """Return the group's mode according to a share's ConfigMap; empty for time-slicing. See ``possible_devices``."""
+    by_group = dict(zip(groups.split(","), modes.split(","), strict=False))
+    mode = by_group.get(group, "")
+    return "" if mode == names.TIME_SLICING else mode
 
 
 def common_devices(device_sets: Collection[frozenset[str]]) -> frozenset[str]:

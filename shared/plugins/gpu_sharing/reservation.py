@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from shared.api import names
+from shared.api.bindrequest import gpu_groups_of
 from shared.api.meta import (
     Object,
     ObjectKey,
@@ -87,6 +88,7 @@ class DeviceRequest:
     node: str
     group: str
     tolerations: Sequence[Object] = ()
+    compute_mode: str = ""  # of the device; empty: time-slicing
     awaited_uid: ObjectUID = _NONE
 
 
@@ -326,7 +328,7 @@ def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]
     is_over = is_deleting(request) and names.FINALIZER not in (request["metadata"].get("finalizers") or ())
     if phase in ENDED or is_over or uid_of(request) in withdrawn:
         return None
-    return spec.get("selectedNode") if group in (spec.get("selectedGPUGroups") or ()) else None
+    return spec.get("selectedNode") if group in gpu_groups_of(spec) else None
 
 
 def is_unscheduled(pod: Object) -> bool:

@@ -19,7 +19,7 @@ from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, In
 from shared.kube.events import EventNote, event_body, event_name
 from shared.kube.reflector import rejects_fields
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
-from shared.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices
+from shared.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
 from shared.plugins.gpu_sharing.reservation import (
     Blocked,
     DeviceRequest,
@@ -70,18 +70,21 @@ class ReservationClient:
 
     async def evidence(self, group: str, users: Sequence[User]) -> Evidence:
         """Return what the ConfigMaps of the group's running pods show of its device."""
-        device_sets, tolerations = [], ()
+        device_sets, tolerations, mode = [], (), ""
         for user in users:
             pod = await self.pod(user.key)
             share = share_of(pod) if pod is not None and uid_of(pod) == user.uid else None
             if pod is None or share is None:
                 continue
             tolerations = tuple(pod["spec"].get("tolerations") or ())
-            device_sets.append(await self._shown_devices(group, share, user))
-        return Evidence(common_devices(device_sets), tolerations)
+            devices, shown = await self._shown(group, share, user)
+            device_sets.append(devices)
+            mode = mode or shown
+        return Evidence(common_devices(device_sets), tolerations, mode)
 
-    async def _shown_devices(self, group: str, share: Share, user: User) -> frozenset[str]:
-        groups = visible = ""
+    async def _shown(self, group: str, share: Share, user: User) -> tuple[frozenset[str], str]:
+        """Return the possible devices and the mode of the group, according to the pod's ConfigMaps."""
+        groups = visible = modes = ""
         for name in (share.capabilities, direct_env_map(share.capabilities)):
             try:
                 configmap = await self.kube.get(CONFIGMAPS, user.key.namespace, name)
@@ -90,8 +93,9 @@ class ReservationClient:
             if user.uid in owning_pods(configmap):
                 annotations = configmap["metadata"].get("annotations") or {}
                 groups = groups or annotations.get(names.ANNOTATION_GPU_GROUPS, "")
+                modes = modes or annotations.get(names.ANNOTATION_COMPUTE_MODES, "")
                 visible = visible or (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "")
-        return possible_devices(group, groups, visible)
+        return possible_devices(group, groups, visible), shown_mode(group, groups, modes)
 
     async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
         """Write an event for each of the pods. A failure to write one is only logged."""

@@ -31,9 +31,10 @@ def reservation_object(
 
     ``name``: of an additional one for the same group. ``expected``: UUIDs of which it must get one.
     """
-    annotations = {names.DO_NOT_DISRUPT: "true"}
-    if expected_devices:
-        annotations[names.ANNOTATION_EXPECTED_DEVICES] = ",".join(sorted(expected_devices))
+    expected = ",".join(sorted(expected_devices))
+    # KAI-Scheduler 0.17 reads the mode; its absence is time-slicing.
+    optional_annotations = {names.COMPUTE_MODE: claim.compute_mode, names.ANNOTATION_EXPECTED_DEVICES: expected}
+    annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
     arguments = []
     if spec.fake:

@@ -35,6 +35,7 @@ class ShareConfigMaps:
     data: Mapping[str, Mapping[str, str]]  # by ConfigMap name
     groups: tuple[str, ...]  # the devices' groups, in the order of the devices
     visible: str  # the value of NVIDIA_VISIBLE_DEVICES
+    compute_modes: tuple[str, ...] = ()  # of the groups, in the same order; empty: all are time-slicing
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +68,40 @@ def takes_whole_gpus(spec: BindRequestSpec, pod: Object | None) -> bool:
 
 def request_error(spec: BindRequestSpec) -> str | None:
     """Return why the request is invalid, for a message; None if it is valid."""
-    groups = spec.selected_gpu_groups
+    field = "spec.selectedFractionalGpuGroups" if spec.selected_fractional_gpu_groups else "spec.selectedGPUGroups"
+    groups = list(spec.gpu_groups)
     if not groups:
-        return "spec.selectedGPUGroups: [] must name one group for each shared device; have the scheduler fill it"
+        return f"{field}: [] must name one group for each shared device; have the scheduler fill it"
     if len(set(groups)) != len(groups):
-        return f"spec.selectedGPUGroups: {groups} must not name a group twice; each device has a group of its own"
+        return f"{field}: {groups} must not name a group twice; each device has a group of its own"
     if spec.received_gpu is None:
         return "spec.receivedGPU: null must be the portion of each device; have the scheduler set it"
     if spec.received_gpu.count != len(groups):
         return (
-            f"spec.receivedGPU.count: {spec.received_gpu.count} must be the number of spec.selectedGPUGroups, "
+            f"spec.receivedGPU.count: {spec.received_gpu.count} must be the number of {field}, "
             f"{len(groups)}; have the scheduler name one group for each device"
         )
     wrong = [group for group in groups if not _LABEL_VALUE.fullmatch(group)]
     if wrong:
         return (
-            f"spec.selectedGPUGroups: {wrong[0]!r} must be the value of a label, at most 63 letters, digits, '-', "
+            f"{field}: {wrong[0]!r} must be the value of a label, at most 63 letters, digits, '-', "
             "'_' and '.' with a letter or digit at either end; have the scheduler choose another"
         )
     return None
 
 
 def share_configmaps(
-    share: Share, portion: str, devices: Mapping[str, str], *, cdi: bool, memory_limit: str = ""
+    share: Share,
+    portion: str,
+    devices: Mapping[str, str],
+    *,
+    cdi: bool,
+    memory_limit: str = "",
+    compute_modes: Mapping[str, str] | None = None,
 ) -> ShareConfigMaps:
     """Return both ConfigMaps of the share. ``devices``: UUIDs by group, in the order of the request's groups.
+
+    ``compute_modes``: by group, of those that are not time-slicing.
 
     ``memory_limit`` is written if the container refers to it; plugin hami_core adds that reference at admission.
     """
@@ -115,6 +125,7 @@ def share_configmaps(
         },
         tuple(devices),
         device_list,
+        tuple(compute_modes.get(group, names.TIME_SLICING) for group in devices) if compute_modes else (),
     )
 
 
@@ -127,6 +138,8 @@ def configmap_object(name: str, maps: ShareConfigMaps, pod: Object) -> dict[str,
     metadata = pod["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
     groups = {names.ANNOTATION_GPU_GROUPS: ",".join(maps.groups)}
+    if maps.compute_modes:
+        groups[names.ANNOTATION_COMPUTE_MODES] = ",".join(maps.compute_modes)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

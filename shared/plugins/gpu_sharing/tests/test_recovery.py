@@ -16,6 +16,7 @@ from shared.plugins.gpu_sharing.recovery import (
     next_step,
     possible_devices,
     running_users,
+    shown_mode,
 )
 from shared.plugins.gpu_sharing.reservation import Reservation, reservation_name, view_reservation
 from shared.plugins.gpu_sharing.tests.pods import reservation, user
@@ -90,6 +91,19 @@ def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
 )
 def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[str]) -> None:
     assert possible_devices("g1", groups, visible) == devices
+
+
+@pytest.mark.parametrize(
+    ("groups", "modes", "mode"),
+    [
+        pytest.param("g2,g1", "time-slicing,sm-sharing", "sm-sharing", id="in the order of the groups"),
+        pytest.param("g1", "time-slicing", "", id="the default"),
+        pytest.param("g1", "", "", id="no annotation, as of an earlier version"),
+        pytest.param("g2", "sm-sharing", "", id="another group"),
+    ],
+)
+def test_the_mode_that_a_configmap_shows(groups: str, modes: str, mode: str) -> None:
+    assert shown_mode("g1", groups, modes) == mode
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,19 @@ def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
         pytest.param(spec(["g1"]), "", id="one device"),
         pytest.param(spec(["g1", "g2"]), "", id="two devices"),
         pytest.param(spec(["6d1f2a6e-1111-4222-8333-444455556666"]), "", id="a UUID, as schedulers write"),
+        pytest.param(
+            spec([], selectedFractionalGpuGroups=[{"id": "g1"}], receivedGPU={"count": 1}), "", id="the newer list"
+        ),
+        pytest.param(
+            spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g3"}]),
+            "spec.receivedGPU.count",
+            id="the newer list alone counts",
+        ),
+        pytest.param(
+            spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g1"}, {"id": "g1"}]),
+            "spec.selectedFractionalGpuGroups",
+            id="a group twice in the newer list",
+        ),
         pytest.param(spec([]), "spec.selectedGPUGroups", id="no group"),
         pytest.param(spec(["g1", "g1"]), "spec.selectedGPUGroups", id="a group twice"),
         pytest.param(spec(["g1"], receivedGPU=None), "spec.receivedGPU", id="no portion"),

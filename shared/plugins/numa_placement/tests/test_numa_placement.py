@@ -12,7 +12,7 @@ from shared.framework.binding.plugin import BindingPlugin
 from shared.framework.config import Settings
 from shared.framework.plugin import AdmissionPlugin, PluginConfig, overriding
 from shared.kube.client import KubeClient
-from shared.plugins.numa_placement import NumaPlacement, zones_annotation
+from shared.plugins.numa_placement import NumaPlacement, as_annotation
 from shared.testing.builders import bind_request, stored
 
 
@@ -30,6 +30,7 @@ def bind_context(**spec: Any) -> BindContext:
 
 
 ANNOTATION = "kai.scheduler/numa-placement-predicted"
+MEMORY_ANNOTATION = "kai.scheduler/numa-memory-groups-predicted"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ ANNOTATION = "kai.scheduler/numa-placement-predicted"
     ],
 )
 def test_zones_are_written_as_json(zones: list[dict[str, Any]], text: str) -> None:
-    assert zones_annotation(zones) == text
+    assert as_annotation(zones, "zone") == text
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,11 @@ def test_zones_are_written_as_json(zones: list[dict[str, Any]], text: str) -> No
     [
         pytest.param({}, {}, id="nothing without zones"),
         pytest.param({"predictedNUMAZones": []}, {}, id="nothing for an empty list"),
+        pytest.param(
+            {"predictedNUMAMemoryGroups": [{"amount": {"memory": "1Gi"}, "memoryNodes": ["0", "1"]}]},
+            {MEMORY_ANNOTATION: '[{"memoryNodes":["0","1"],"amount":{"memory":"1Gi"}}]'},
+            id="memory groups become their own",
+        ),
         pytest.param(
             {"predictedNUMAZones": [{"zone": "0", "amount": {"cpu": "1"}}]},
             {ANNOTATION: '[{"zone":"0","amount":{"cpu":"1"}}]'},
