@@ -22,6 +22,7 @@ import yaml
 
 from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
 from cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
+from cli.rules import RULES, explain_rule, similar_rules
 from cli.terminal import printable
 from shared.api import names
 from shared.api.field_error import FieldError
@@ -84,6 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assume-scheduler", metavar="NAME", help="review pods without a schedulerName as if they had this one"
     )
+    parser.add_argument(
+        "--explain", metavar="RULE", nargs="?", const="", help="explain a rule instead; without RULE list all rules"
+    )
     parser.add_argument("--allow-empty", action="store_true", help="exit with 0 if there are no objects")
     parser.add_argument(
         "--show-changes",
@@ -95,6 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
+    if options.explain is not None:
+        return _explain(options.explain)
     try:
         settings = with_ready_kinds(load_settings(options.config))
         plugins = Registry(BUILTINS, GATES).build(settings)
@@ -119,6 +125,16 @@ def run(options: argparse.Namespace) -> int:
     if unreadable or not (results or options.allow_empty):
         return EXIT_USAGE
     return EXIT_DENIED if any(result.verdict is LintVerdict.DENIED for result in results) else EXIT_ALLOWED
+
+
+def _explain(name: str) -> int:
+    text = explain_rule(name) if name else "\n".join(RULES)
+    if text is None:
+        similar = ", ".join(similar_rules(name))
+        print(f"there is no rule {name}{f'; did you mean {similar}?' if similar else ''}", file=sys.stderr)
+        return EXIT_USAGE
+    print(text)
+    return EXIT_ALLOWED
 
 
 def with_ready_kinds(settings: Settings) -> Settings:

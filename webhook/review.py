@@ -204,7 +204,7 @@ def display_name(raw: Object) -> str:
 
 def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
     """Return the metav1.Status. kubectl prints only the causes, events of controllers only the message."""
-    texts = [str(error) for error in errors]
+    texts = [f"{error} ({error.rule})" for error in errors]
     return {
         "status": "Failure",
         "code": 422,
@@ -216,11 +216,39 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
             "name": (review.name or display_name(review.object))[:_MAX_NAME],
             "causes": [
                 # Clients print the field before the message; together they are the error's text.
-                {"reason": "FieldValueInvalid", "field": error.path, "message": _without_path(error)}
-                for error in errors
+                *(
+                    {
+                        "reason": _REASONS.get(error.rule.rpartition("/")[2], "FieldValueInvalid"),
+                        "field": error.path,
+                        "message": f"{_without_path(error)} ({error.rule})",
+                    }
+                    for error in errors
+                ),
+                {"reason": "FieldValueInvalid", "field": "", "message": _SIGNATURE},
             ],
         },
     }
+
+
+# Of the API server's own causes, by the last part of a rule's name; invalid otherwise.
+_REASONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("required", "limit-missing", "allocation-missing", "missing", "unprepared"), "FieldValueRequired"
+    ),
+    **dict.fromkeys(
+        (
+            *("immutable", "pod-level", "sharing-disabled", "memory-and-fraction", "num-devices-alone", "mps-alone"),
+            *("share-and-whole", "share-and-mig", "share-and-node-name", "share-and-dra"),
+            *("value", "value-from", "configmap-prefix"),
+        ),
+        "FieldValueForbidden",
+    ),
+    **dict.fromkeys(("containers", "resources", "templates"), "FieldValueTooMany"),
+    "allocation-duplicate": "FieldValueDuplicate",
+    "type": "FieldValueTypeInvalid",
+    "container-name": "FieldValueNotFound",
+}
+_SIGNATURE: Final = "denied by Bowline; a rule is explained by: bowline lint --explain RULE"
 
 
 def _without_path(error: FieldError) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from charts.generate import crd, policy, reference, workloads
+from charts.generate import crd, policy, reference, rules, workloads
 
 # By name below the chart's ``files/``.
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
@@ -15,7 +15,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "workloads.yaml": workloads.as_yaml,
 }
 CHART: Final = Path(__file__).resolve().parents[1] / "bowline"
-REFERENCE: Final = CHART.parents[1] / "docs" / "reference.md"
+DOCS: Final = CHART.parents[1] / "docs"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stale = 0
     targets = {options.chart / "files" / name: text for name, text in GENERATED.items()}
-    for path, text in {**targets, REFERENCE: reference.as_markdown}.items():
+    for path, text in {
+        **targets,
+        DOCS / "reference.md": reference.as_markdown,
+        DOCS / "rules.md": rules.as_markdown,
+    }.items():
         if not options.check:
             path.write_text(text(), encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text():

@@ -46,7 +46,7 @@ FRACTION_RANGE: Final = (
 MEMORY_AND_FRACTION: Final = (
     f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share; remove one of them"
 )
-MEMORY_FORMAT: Final = 'must be a whole number of MiB from 1 to 2^63-1, digits only; for 4 GiB write "4096"'
+MEMORY_FORMAT: Final = 'must be a whole number of MiB above 0, digits only; for 4 GiB write "4096"'
 NUM_DEVICES_ALONE: Final = (
     f"needs {EITHER_SHARE}, which give the share of each device; "
     f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead"
@@ -171,7 +171,7 @@ def _error(pod: PodGpus, rule: str, key: str, message: str, *, is_warning: bool 
 def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.GPU_FRACTION
     if not _FRACTION.fullmatch(text):
-        yield _error(pod, "fraction-format", key, FRACTION_FORMAT)
+        yield _error(pod, "fraction-format", key, _with_remedy(FRACTION_FORMAT, _fraction_meant(text)))
         return
     fraction = float(text)
     if not 0 < fraction < 1:
@@ -183,12 +183,32 @@ def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
         yield _error(pod, "fraction-precision", key, message, is_warning=True)
 
 
+def _with_remedy(message: str, value: str) -> str:
+    """Return the message with its example replaced by the value that was meant, if one was recognised."""
+    return f'{message.rpartition("; ")[0]}; write "{value}"' if value else message
+
+
+def _fraction_meant(text: str) -> str:
+    """Return the fraction that a percentage or a decimal comma means; empty if the text is neither."""
+    match = re.fullmatch(r"([0-9]{1,2})\s*%|0,([0-9]{1,4})", text.strip())
+    return "" if match is None else f"{int(match[1]) / 100:g}" if match[1] else f"0.{match[2]}"
+
+
+def _mib_meant(text: str) -> str:
+    """Return the MiB that a quantity of memory means; empty if the text is none, or below one MiB."""
+    match = re.fullmatch(r"([0-9]{1,9})\s*([MGT])(i?)B?", text.strip())
+    if match is None:
+        return ""
+    size = int(match[1]) * (1024 if match[3] else 1000) ** ("MGT".index(match[2]) + 2)
+    return str(size // 1024**2) if size >= 1024**2 else ""
+
+
 def _memory_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
     key = names.GPU_MEMORY
     if names.GPU_FRACTION in pod.annotations:
         yield _error(pod, "memory-and-fraction", key, MEMORY_AND_FRACTION)
     if not _is_whole(text, MAX_INT64):
-        yield _error(pod, "memory-format", key, MEMORY_FORMAT)
+        yield _error(pod, "memory-format", key, _with_remedy(MEMORY_FORMAT, _mib_meant(text)))
     elif inventory is not None and inventory.nodes_with_memory_label == 0:
         message = (
             f"no node is labelled {names.NODE_GPU_MEMORY}, so its part of a GPU is unknown; use {names.GPU_FRACTION}"

@@ -350,11 +350,11 @@ def test_lint_and_webhook_report_the_same(lint: Any) -> None:
     }
     incoming = decode_review(encode(review(raw)))
     answer = orjson.loads(encode_answer(incoming, review_object(Hook.MUTATE_PODS, incoming, built_in())))
-    for fault, cause in zip(
-        out["objects"][0]["errors"], answer["response"]["status"]["details"]["causes"], strict=True
-    ):
+    *causes, signature = answer["response"]["status"]["details"]["causes"]
+    for fault, cause in zip(out["objects"][0]["errors"], causes, strict=True):
         assert cause["field"] == fault["path"]
-        assert cause["message"] == f'"{fault["value"]}": {fault["message"]}'
+        assert cause["message"] == f'"{fault["value"]}": {fault["message"]} ({fault["rule"]})'
+    assert signature["message"].startswith("denied by Bowline; ")
 
 
 def run_module(*arguments: str, text: str = "") -> subprocess.CompletedProcess[bytes]:

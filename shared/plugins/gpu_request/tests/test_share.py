@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from shared.plugins.gpu_request.rules import Policy, request_errors
 from shared.plugins.gpu_request.tests.builders import (
     COUNT,
     GPU,
@@ -183,3 +184,22 @@ def test_the_named_container(raw: Json, expected: Found) -> None:
 )
 def test_annotations_together(annotations: Json, expected: Found) -> None:
     assert violations(pod(annotations)) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotations", "remedy"),
+    [
+        ({"gpu-memory": "8Gi"}, 'write "8192"'),
+        ({"gpu-memory": "8 GiB"}, 'write "8192"'),
+        ({"gpu-memory": "512Mi"}, 'write "512"'),
+        ({"gpu-memory": "8G"}, 'write "7629"'),
+        ({"gpu-memory": "lots"}, 'for 4 GiB write "4096"'),
+        ({"gpu-memory": "0Gi"}, 'for 4 GiB write "4096"'),
+        ({"gpu-fraction": "25 %"}, 'write "0.25"'),
+        ({"gpu-fraction": "0,5"}, 'write "0.5"'),
+        ({"gpu-fraction": "half"}, 'for half a GPU write "0.5"'),
+    ],
+)
+def test_the_remedy_has_the_value_that_was_meant(annotations: Json, remedy: str) -> None:
+    (error,) = request_errors(pod(annotations), Policy())
+    assert error.message.endswith(f"; {remedy}")
