@@ -1,0 +1,248 @@
+"""What an installed release lacks, decided from what was read of the cluster. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from shared.api import names
+from shared.api.meta import Object, ObjectKey, key_of, parse_time
+from shared.framework.config import Settings
+from webhook.tls.bundle import bundle_of, entries
+from webhook.tls.ca import from_pem, is_valid_at
+
+T = TypeVar("T")
+
+CRD = f"{names.PLURAL}.{names.GROUP}"
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+COMPONENT = "app.kubernetes.io/component"
+CREATED = 201
+# Those that only Bowline's CRD defines: with another project's the API server drops them. A test compares.
+STATUS_FIELDS = frozenset(
+    {"completionTime", "conditions", "lastAttemptTime", "nextAttemptTime"}
+    | {"nodeName", "observedGeneration", "startTime", "suggestion"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """In place of what could not be read. ``reason``: usually the missing permission."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The reply to a pod that is created as a dry run; ``pod`` is empty if it is denied."""
+
+    code: int
+    message: str
+    pod: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What was read. None is an object that does not exist, or a reply to a pod that was not sent.
+
+    ``now``: the API server's time. ``configurations``: the webhook configurations, by resource. ``agent``: the
+    ServiceAccount of reservation pods. ``requests``: some BindRequests of the cluster.
+    """
+
+    namespace: str
+    now: datetime
+    deployments: Sequence[Object] | Unread = ()
+    leases: Sequence[Object] | Unread = ()
+    requests: Sequence[Object] | Unread = ()
+    crd: Object | Unread | None = None
+    settings: Settings | Unread = field(default_factory=Settings)
+    configurations: Mapping[str, Object | Unread | None] = field(default_factory=dict)
+    agent: object | Unread | None = None
+    valid: Reply | Unread | None = None
+    invalid: Reply | Unread | None = None
+
+    def components(self, name: str) -> list[Object]:
+        """Return the Deployments of the webhook or of the reconciler."""
+        deployments = readable(self.deployments) or ()
+        return [d for d in deployments if (d["metadata"].get("labels") or {}).get(COMPONENT) == name]
+
+    @property
+    def webhook(self) -> Object | None:
+        """The Deployment of the webhook; None if the release has none."""
+        return next(iter(self.components("webhook")), None)
+
+    @property
+    def leading_since(self) -> datetime | None:
+        """When the last of the present leaders acquired its Lease; None without a leader."""
+        times = [_acquired(lease, self.now) for lease in readable(self.leases) or ()]
+        return max(filter(None, times), default=None)
+
+    @property
+    def upgrade(self) -> str:
+        """The beginning of the command that renders the release's objects again."""
+        labels = [deployment["metadata"].get("labels") or {} for deployment in readable(self.deployments) or ()]
+        release = next((each.get("app.kubernetes.io/instance") for each in labels), None) or "RELEASE"
+        return f"helm upgrade {release} CHART -n {self.namespace} --reset-then-reuse-values"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. ``remedy``: what to do next; empty if the line states what was not checked."""
+
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = " ".join(self.text.split())  # a message may have several lines
+        return f"missing: {text}; next: {self.remedy}" if self.remedy else f"not checked: {text}"
+
+
+def readable(value: T | Unread) -> T | None:
+    """Return what was read; None if it could not be."""
+    return None if isinstance(value, Unread) else value
+
+
+def shares_gpus(settings: Settings) -> bool:
+    """Return whether pods may have a share of a GPU."""
+    return settings.gpu_sharing.enabled and all(p.enabled for p in settings.plugins if p.name == "gpu_sharing")
+
+
+def agent_account(settings: Settings) -> ObjectKey:
+    """Return the ServiceAccount of reservation pods."""
+    arguments = next((plugin.args for plugin in settings.plugins if plugin.name == "gpu_sharing"), {})
+    account = arguments.get("reservationServiceAccount", names.RESERVATION_SERVICE_ACCOUNT)
+    return ObjectKey(settings.gpu_sharing.reservation_namespace, account)
+
+
+def findings(release: Release) -> list[Finding]:
+    """Return what the release lacks and what was not checked; empty if all is well."""
+    if not release.deployments:
+        remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
+        return [Finding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
+    checks = (_rollouts, _leaders, _admission, _schema, _agent, _other_binders)
+    values = [getattr(release, entry.name) for entry in fields(release)] + [*release.configurations.values()]
+    reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
+    return [*(finding for check in checks for finding in check(release)), *map(Finding, reasons)]
+
+
+def _rollouts(release: Release) -> Iterator[Finding]:
+    """Yield each Deployment that has fewer ready replicas of its present version than it should have."""
+    for deployment in readable(release.deployments) or ():
+        metadata, status = deployment["metadata"], deployment.get("status") or {}
+        replicas = deployment["spec"].get("replicas", 1)
+        is_current = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+        ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if is_current else 0
+        if ready < replicas:
+            text = f"ready replicas of Deployment {metadata['name']}: {ready} of {replicas}"
+            yield Finding(text, f"kubectl -n {release.namespace} rollout status deployment/{metadata['name']}")
+
+
+def _leaders(release: Release) -> Iterator[Finding]:
+    """Yield each Deployment of reconcilers whose Lease is not held and renewed, by a pod or a process elsewhere."""
+    if isinstance(release.leases, Unread):
+        return
+    for deployment in release.components("reconciler"):
+        name = deployment["metadata"]["name"]
+        # The name of a shard's Lease ends with a hash.
+        leases = [lease for lease in release.leases if f"{lease['metadata']['name']}-".startswith(f"{name}-")]
+        if not any(_acquired(lease, release.now) for lease in leases):
+            renewed = max((str(lease["spec"].get("renewTime")) for lease in leases), default="never")
+            remedy = f"kubectl -n {release.namespace} logs deployment/{name}"
+            if deployment["spec"].get("replicas") == 0:
+                remedy = f"kubectl -n {release.namespace} scale deployment/{name} --replicas=2"
+            yield Finding(f"a reconciler that holds Lease {name} (last renewed: {renewed})", remedy)
+
+
+def _acquired(lease: Object, now: datetime) -> datetime | None:
+    """Return when the holder acquired the Lease; None if it is not held, or not renewed within its duration."""
+    spec = lease["spec"]
+    renewed, duration = parse_time(spec.get("renewTime")), timedelta(seconds=spec.get("leaseDurationSeconds") or 0)
+    if not spec.get("holderIdentity") or renewed is None or now - renewed > duration:
+        return None
+    return parse_time(spec.get("acquireTime"))
+
+
+def _admission(release: Release) -> Iterator[Finding]:
+    """Yield what admission lacks: an answer, a verdict, a webhook configuration, a valid CA."""
+    settings, webhook = readable(release.settings), release.webhook
+    if settings is None or webhook is None or settings.admission.mode == "Off":
+        reason = "this release has no webhook" if webhook is None else "its mode is Off"
+        if settings is not None and release.components("reconciler"):
+            yield Finding(f"admission: {reason}")
+        return
+    name, namespace = webhook["metadata"]["name"], release.namespace
+    logs = f"kubectl -n {namespace} logs deployment/{name}"
+    valid, invalid = readable(release.valid), readable(release.invalid)
+    if valid is not None:
+        yield from _valid_pod(valid, namespace, logs, is_share=shares_gpus(settings))
+    if invalid is not None and invalid.code == CREATED and settings.admission.mode == "Enforce":
+        yield Finding(f"the denial of a pod with {names.GPU_FRACTION}: 2", logs)
+    is_called = valid is not None and valid.code == CREATED
+    for resource, configuration in release.configurations.items():
+        if configuration is None:
+            yield Finding(f"{resource}/{name}", release.upgrade)
+        elif not isinstance(configuration, Unread):
+            for text in _distrusted(configuration, release.now, is_called=is_called):
+                yield Finding(f"{text} in {resource}/{name}", logs)
+
+
+def _valid_pod(reply: Reply, namespace: str, logs: str, *, is_share: bool) -> Iterator[Finding]:
+    """Yield why a valid pod is not admitted, or not mutated."""
+    if "does not support dry run" in reply.message:
+        yield Finding(f"admission: {reply.message}")
+    elif "failed calling webhook" in reply.message:
+        remedy = f"kubectl -n {namespace} get pods,endpointslices -l {COMPONENT}=webhook"
+        yield Finding(f"an answer of the webhook ({reply.message})", remedy)
+    elif reply.code != CREATED:
+        yield Finding(f"the admission of a valid pod ({reply.message})", f"remove the cause, or read {logs}")
+    elif is_share and names.SHARED_GPU_CONFIGMAP not in (reply.pod["metadata"].get("annotations") or {}):
+        yield Finding("the mutation of a pod with a GPU share: the webhook was not called", logs)
+
+
+def _distrusted(configuration: Object, now: datetime, *, is_called: bool) -> Iterator[str]:
+    """Yield what of its CAs a webhook configuration lacks. Without any the API server trusts those of its system."""
+    bundles = [bundle_of(client) for client in entries([configuration])]
+    empty = bundles.count(b"")
+    if empty and (empty < len(bundles) or not is_called):
+        yield f"caBundle of {empty} of {len(bundles)} webhooks"
+    if any(not any(is_valid_at(ca, now) for ca in from_pem(bundle)) for bundle in set(bundles) - {b""}):
+        yield "a CA that is valid now"
+
+
+def _schema(release: Release) -> Iterator[Finding]:
+    """Yield the lack of Bowline's CRD, or of what another project's does not define."""
+    if release.crd is None:
+        yield Finding(f"CustomResourceDefinition {CRD}", f"{release.upgrade} --set crds.enabled=true")
+    elif not isinstance(release.crd, Unread):
+        served = [v for v in release.crd["spec"]["versions"] if v["name"] == names.VERSION and v["served"]]
+        properties = served[0]["schema"]["openAPIV3Schema"].get("properties", {}) if served else {}
+        undefined = STATUS_FIELDS - properties.get("status", {}).get("properties", {}).keys()
+        if undefined:
+            text = f"{', '.join(sorted(undefined))} in the status of {CRD}, whose CRD is another project's"
+            yield Finding(text, f"{release.upgrade} --force-conflicts (docs/with-kai-scheduler.md)")
+
+
+def _agent(release: Release) -> Iterator[Finding]:
+    """Yield the lack of the agents' ServiceAccount."""
+    settings = readable(release.settings)
+    if release.agent is None and settings is not None and shares_gpus(settings):
+        remedy = f"{release.upgrade} --set reservation.createServiceAccount=true"
+        yield Finding(f"ServiceAccount {agent_account(settings)} of the GPU agents", remedy)
+
+
+def _other_binders(release: Release) -> Iterator[Finding]:
+    """Yield each other writer of a status since a reconciler leads: a second binder."""
+    writers = {}
+    for request in readable(release.requests) or ():
+        for entry in request["metadata"].get("managedFields") or ():
+            time = parse_time(entry.get("time"))
+            if (
+                entry.get("subresource") == "status"
+                and time
+                and release.leading_since
+                and time > release.leading_since
+            ):
+                writers[entry.get("manager")] = key_of(request)
+    for manager, key in writers.items():
+        if manager != names.FIELD_MANAGER_RECONCILER:
+            text = f"an end of the second binder {manager}, which has written the status of BindRequest {key}"
+            yield Finding(text, "stop it (docs/with-kai-scheduler.md)")
