@@ -108,7 +108,9 @@ def read_release(api: client.ApiClient, namespace: str) -> Release:
         namespace,
         parsedate_to_datetime(headers["Date"]),
         _items(api, f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
-        leases=_items(api, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
+        leases=_items(
+            api, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", labelSelector=names.SHARD_LABEL
+        ),
         requests=_items(api, f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
         crd=_read(api, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"),
     )
@@ -146,7 +148,9 @@ def _items(api: client.ApiClient, path: str, **query: str | int) -> Any:
 
 def _settings(api: client.ApiClient, release: Release) -> Settings | Unread:
     """Return the configuration that the Deployments mount."""
-    pods = [deployment["spec"]["template"]["spec"] for deployment in readable(release.deployments) or ()]
+    if isinstance(release.deployments, Unread):
+        return release.deployments
+    pods = [deployment["spec"]["template"]["spec"] for deployment in release.deployments]
     volumes = [volume for pod in pods for volume in pod.get("volumes") or () if volume["name"] == "config"]
     name = volumes[0]["configMap"]["name"] if volumes else ""
     stored = _read(api, f"/api/v1/namespaces/{release.namespace}/configmaps/{name}") if name else None

@@ -145,16 +145,16 @@ def _leaders(release: Release) -> Iterator[Finding]:
         # The name of a shard's Lease ends with a hash.
         leases = [lease for lease in release.leases if f"{lease['metadata']['name']}-".startswith(f"{name}-")]
         if not any(_acquired(lease, release.now) for lease in leases):
-            renewed = max((str(lease["spec"].get("renewTime")) for lease in leases), default="never")
+            renewed = max((str((lease.get("spec") or {}).get("renewTime")) for lease in leases), default="never")
             remedy = f"kubectl -n {release.namespace} logs deployment/{name}"
             if deployment["spec"].get("replicas") == 0:
-                remedy = f"kubectl -n {release.namespace} scale deployment/{name} --replicas=2"
+                remedy = f"{release.upgrade} --set reconciler.replicas=2"
             yield Finding(f"a reconciler that holds Lease {name} (last renewed: {renewed})", remedy)
 
 
 def _acquired(lease: Object, now: datetime) -> datetime | None:
     """Return when the holder acquired the Lease; None if it is not held, or not renewed within its duration."""
-    spec = lease["spec"]
+    spec = lease.get("spec") or {}
     renewed, duration = parse_time(spec.get("renewTime")), timedelta(seconds=spec.get("leaseDurationSeconds") or 0)
     if not spec.get("holderIdentity") or renewed is None or now - renewed > duration:
         return None
@@ -230,18 +230,17 @@ def _agent(release: Release) -> Iterator[Finding]:
 
 
 def _other_binders(release: Release) -> Iterator[Finding]:
-    """Yield each other writer of a status since a reconciler leads: a second binder."""
-    writers = {}
-    for request in readable(release.requests) or ():
-        for entry in request["metadata"].get("managedFields") or ():
-            time = parse_time(entry.get("time"))
-            if (
-                entry.get("subresource") == "status"
-                and time
-                and release.leading_since
-                and time > release.leading_since
-            ):
-                writers[entry.get("manager")] = key_of(request)
+    """Yield each other writer of a status since the present reconciler leads: a second binder."""
+    if (since := release.leading_since) is None:
+        return
+    writers = {
+        entry.get("manager"): key_of(request)
+        for request in readable(release.requests) or ()
+        for entry in request["metadata"].get("managedFields") or ()
+        # The API server rounds this time down to a second.
+        if entry.get("subresource") == "status"
+        and (parse_time(entry.get("time")) or since) >= since.replace(microsecond=0)
+    }
     for manager, key in writers.items():
         if manager != names.FIELD_MANAGER_RECONCILER:
             text = f"an end of the second binder {manager}, which has written the status of BindRequest {key}"

@@ -124,7 +124,7 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
         pytest.param(
             {"leases": [], "deployments": [deployment("webhook"), deployment("reconciler", 0, 0)]},
             "holds Lease bowline-reconciler",
-            "kubectl -n bowline-system scale deployment/bowline-reconciler --replicas=2",
+            f"{UPGRADE} --set reconciler.replicas=2",
             id="a reconciler that is scaled to zero",
         ),
         pytest.param(
@@ -194,6 +194,12 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             "an end of the second binder binder, which has written the status of BindRequest a/train",
             "docs/with-kai-scheduler.md",
             id="a second binder",
+        ),
+        pytest.param(
+            {"requests": [request(("binder", "status", 60))], "leases": [lease(acquired_s=59.2)]},
+            "an end of the second binder binder",
+            "docs/with-kai-scheduler.md",
+            id="a second binder, in the second in which the leader began",
         ),
     ],
 )
