@@ -11,7 +11,7 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from kubernetes import client
+from kubernetes.client import ApiClient, ApiException, VersionApi
 
 from cli.cluster import (
     REQUEST_TIMEOUT_S,
@@ -22,19 +22,8 @@ from cli.cluster import (
     reported_errors,
     run_connected,
 )
-from cli.release import (
-    CONFIGURATIONS,
-    CRD,
-    CREATED,
-    Finding,
-    Release,
-    Reply,
-    Unread,
-    agent_account,
-    findings,
-    readable,
-    shares_gpus,
-)
+from cli.release import CRD, Finding, Release, Reply, Unread, findings
+from cli.terminal import printable
 from shared.api import names
 from shared.api.duration import parse_duration
 from shared.api.meta import Object
@@ -58,9 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_cluster_options(parser, "bowline-system")
     what = "repeat until all is well, at most this long, such as 2m"
-    parser.add_argument(
-        "--wait", type=argument_type(parse_duration), default=timedelta(), metavar="DURATION", help=what
-    )
+    duration = argument_type(parse_duration)
+    parser.add_argument("--wait", type=duration, default=timedelta(), metavar="DURATION", help=what)
     parser.set_defaults(run=run)
 
 
@@ -69,84 +57,88 @@ def run(options: argparse.Namespace) -> int:
     return run_connected(options, lambda api: check(api, options.namespace, options.wait))
 
 
-def check(api: client.ApiClient, namespace: str, limit: timedelta) -> int:
-    """Print the findings, after at most ``limit``; returns the exit status. Raises ClusterError."""
-    report = _await_release(api, namespace, limit)
+def check(api: ApiClient, namespace: str, limit: timedelta) -> int:
+    """Print the findings as soon as nothing is missing, or after ``limit``; returns the exit status.
+
+    Raises ClusterError if the API server does not answer at the end.
+    """
+    deadline, last = time.monotonic() + limit.total_seconds(), ""
+    while True:
+        report: list[Finding] = []
+        try:
+            with reported_errors(api):
+                report = findings(read_release(api, namespace))
+            missing = next((str(finding) for finding in report if finding.remedy), "")
+        except ClusterError as error:
+            missing = str(error)
+            if time.monotonic() >= deadline:
+                raise
+        if not missing or time.monotonic() >= deadline:
+            break
+        if sys.stderr.isatty() and missing != last:
+            print(f"waiting: {printable(missing)}", file=sys.stderr)
+        last = missing
+        time.sleep(POLL_S)
     for finding in report:
-        print(finding)
-    if any(finding.remedy for finding in report):
+        print(printable(str(finding)))
+    if missing:
         return EXIT_MISSING
     print(f"Bowline in namespace {namespace}: all is well{', as far as it was checked' if report else ''}")
     return EXIT_WELL
 
 
-def _await_release(api: client.ApiClient, namespace: str, limit: timedelta) -> list[Finding]:
-    """Return the findings as soon as nothing is missing, or after the limit. Raises ClusterError."""
-    deadline, last = time.monotonic() + limit.total_seconds(), ""
-    while True:
-        try:
-            with reported_errors(api):
-                report = findings(read_release(api, namespace))
-            why = next((str(finding) for finding in report if finding.remedy), "")
-            if not why or time.monotonic() >= deadline:
-                return report
-        except ClusterError as error:
-            why = str(error)
-            if time.monotonic() >= deadline:
-                raise
-        if sys.stderr.isatty() and why != last:
-            print(f"waiting: {why}", file=sys.stderr)
-        last = why
-        time.sleep(POLL_S)
-
-
-def read_release(api: client.ApiClient, namespace: str) -> Release:
+def read_release(api: ApiClient, namespace: str) -> Release:
     """Read what ``findings`` decides on. Raises the package's exceptions, but for what is absent or not permitted."""
     # The API server's time: the clock of the user's machine may be wrong.
-    _, _, headers = client.VersionApi(api).get_code_with_http_info(_request_timeout=REQUEST_TIMEOUT_S)
+    _, _, headers = VersionApi(api).get_code_with_http_info(_request_timeout=REQUEST_TIMEOUT_S)
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     release = Release(
         namespace,
         parsedate_to_datetime(headers["Date"]),
         _items(api, f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
-        leases=_items(
-            api, f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", labelSelector=names.SHARD_LABEL
-        ),
+        leases=_items(api, leases, labelSelector=names.SHARD_LABEL),
         requests=_items(api, f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
         crd=_read(api, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"),
     )
     settings = _settings(api, release)
     if isinstance(settings, Unread):
         return replace(release, settings=settings)
-    account = agent_account(settings)
+    release = replace(release, settings=settings)
+    account, hooks = release.agent_account, "/apis/admissionregistration.k8s.io/v1"
     agent = _read(api, f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
-    release = replace(release, settings=settings, agent=agent)
     if release.webhook is None or settings.admission.mode == "Off":
-        return release
-    path, name = "/apis/admissionregistration.k8s.io/v1", release.webhook["metadata"]["name"]
-    configurations = {resource: _read(api, f"{path}/{resource}/{name}") for resource in CONFIGURATIONS}
-    scope = _namespace_in_scope(api, readable(configurations[CONFIGURATIONS[-1]]))
-    valid = _reply(api, scope, settings, "0.5" if shares_gpus(settings) else "")
-    return replace(release, configurations=configurations, valid=valid, invalid=_reply(api, scope, settings, "2"))
+        return replace(release, agent=agent)
+    name = release.webhook["metadata"]["name"]
+    validating = _read(api, f"{hooks}/validatingwebhookconfigurations/{name}")
+    scope = _namespace_in_scope(api, validating)
+    return replace(
+        release,
+        agent=agent,
+        mutating=_read(api, f"{hooks}/mutatingwebhookconfigurations/{name}"),
+        validating=validating,
+        valid=_reply(api, scope, settings, "0.5" if release.shares_gpus else ""),
+        invalid=_reply(api, scope, settings, "2"),
+    )
 
 
-def _read(api: client.ApiClient, path: str, **query: str | int) -> Any:
+def _read(api: ApiClient, path: str, **query: str | int) -> Any:
     """Return an object; None for 404, Unread for 403."""
     try:
         return call(api, "GET", path, **query)
-    except client.ApiException as error:
-        if error.status == 404:
-            return None
+    except ApiException as error:
         if error.status == 403:
             return Unread(f"missing permission: {message_of(error)}")
-        raise
+        if error.status != 404:
+            raise
+    return None
 
 
-def _items(api: client.ApiClient, path: str, **query: str | int) -> Any:
+def _items(api: ApiClient, path: str, **query: str | int) -> Any:
     listed = _read(api, path, **query)
     return listed if isinstance(listed, Unread) else (listed or {}).get("items", ())
 
 
-def _settings(api: client.ApiClient, release: Release) -> Settings | Unread:
+def _settings(api: ApiClient, release: Release) -> Settings | Unread:
     """Return the configuration that the Deployments mount."""
     if isinstance(release.deployments, Unread):
         return release.deployments
@@ -162,34 +154,34 @@ def _settings(api: client.ApiClient, release: Release) -> Settings | Unread:
         return Unread(f"ConfigMap {name}, which is of another version of Bowline: {error}")
 
 
-def _namespace_in_scope(api: client.ApiClient, configuration: Object | None) -> str:
+def _namespace_in_scope(api: ApiClient, configuration: Object | Unread | None) -> str:
     """Return a namespace whose pods the webhook reviews: default, unless that is excluded."""
-    hooks = configuration["webhooks"] if configuration is not None else ()
+    hooks = configuration["webhooks"] if configuration and not isinstance(configuration, Unread) else ()
     selector = next((hook.get("namespaceSelector") for hook in hooks if hook["name"] == "pods.bowline.dev"), None)
-    metadata = [item["metadata"] for item in readable(_items(api, "/api/v1/namespaces")) or ()]
-    scope = [
-        each["name"]
-        for each in metadata
-        if "deletionTimestamp" not in each and selector_admits(selector, each.get("labels") or {})
-    ]
+    listed = _items(api, "/api/v1/namespaces")
+    namespaces = [item["metadata"] for item in listed] if not isinstance(listed, Unread) else []
+    active = [each for each in namespaces if "deletionTimestamp" not in each]
+    scope = [each["name"] for each in active if selector_admits(selector, each.get("labels") or {})]
     return "default" if "default" in scope or not scope else scope[0]
 
 
-def _reply(api: client.ApiClient, namespace: str, settings: Settings, fraction: str) -> Reply | Unread:
+def _reply(api: ApiClient, namespace: str, settings: Settings, fraction: str) -> Reply | Unread:
     """Return the reply to a pod that requests this fraction of a GPU, created as a dry run."""
     try:
-        pod = call(api, "POST", f"/api/v1/namespaces/{namespace}/pods", _pod(settings, fraction), dryRun="All")
-    except client.ApiException as error:
+        return Reply(
+            call(api, "POST", f"/api/v1/namespaces/{namespace}/pods", _pod(settings, fraction), dryRun="All")
+        )
+    except ApiException as error:
         message = message_of(error)
-        if 'cannot create resource "pods"' in message:
-            return Unread(f"missing permission: {message}")
-        return Reply(error.status, message, {})
-    return Reply(CREATED, "", pod)
+    return (
+        Unread(f"missing permission: {message}")
+        if 'cannot create resource "pods"' in message
+        else Reply(None, message)
+    )
 
 
 def _pod(settings: Settings, fraction: str) -> Object:
     """Return a pod that the restricted Pod Security Standard and quotas of CPU and memory admit."""
-    scheduler = next((name for name in settings.scheduler_names if name != "*"), "default-scheduler")
     amounts = {"cpu": "10m", "memory": "16Mi"}
     container = {
         "name": "check",
@@ -197,8 +189,11 @@ def _pod(settings: Settings, fraction: str) -> Object:
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
+    spec = {
+        "schedulerName": next((name for name in settings.scheduler_names if name != "*"), "default-scheduler"),
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
     annotations = {names.GPU_FRACTION: fraction} if fraction else {}
-    security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {"schedulerName": scheduler, "restartPolicy": "Never", "securityContext": security}
     metadata = {"generateName": "bowline-check-", "annotations": annotations}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | {"containers": [container]}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.runtime.version import version_text
 
-# Each is a module of this package with `add_arguments`. Only the one that runs is imported: lint needs no networking.
+# Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
 COMMANDS = {
     "lint": "review manifests as the cluster's webhook would",
     "explain": "explain why a pod is not bound",
@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status. argparse exits with 2 for a bad command line."""
     arguments = sys.argv[1:] if arguments is None else arguments
     selected = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if selected == "version":
+        arguments, selected = ["--version"], ""
     parser = argparse.ArgumentParser(
         prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
     )

@@ -1,9 +1,9 @@
 """What an installed release lacks, decided from what was read of the cluster. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any
 
 from shared.api import names
 from shared.api.meta import Object, ObjectKey, key_of, parse_time
@@ -11,12 +11,8 @@ from shared.framework.config import Settings
 from webhook.tls.bundle import bundle_of, entries
 from webhook.tls.ca import from_pem, is_valid_at
 
-T = TypeVar("T")
-
 CRD = f"{names.PLURAL}.{names.GROUP}"
-CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 COMPONENT = "app.kubernetes.io/component"
-CREATED = 201
 # Those that only Bowline's CRD defines: with another project's the API server drops them. A test compares.
 STATUS_FIELDS = frozenset(
     {"completionTime", "conditions", "lastAttemptTime", "nextAttemptTime"}
@@ -33,55 +29,10 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply to a pod that is created as a dry run; ``pod`` is empty if it is denied."""
+    """The reply to a pod that is created as a dry run: the pod, or the message of its denial."""
 
-    code: int
-    message: str
-    pod: Object
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """What was read. None is an object that does not exist, or a reply to a pod that was not sent.
-
-    ``now``: the API server's time. ``configurations``: the webhook configurations, by resource. ``agent``: the
-    ServiceAccount of reservation pods. ``requests``: some BindRequests of the cluster.
-    """
-
-    namespace: str
-    now: datetime
-    deployments: Sequence[Object] | Unread = ()
-    leases: Sequence[Object] | Unread = ()
-    requests: Sequence[Object] | Unread = ()
-    crd: Object | Unread | None = None
-    settings: Settings | Unread = field(default_factory=Settings)
-    configurations: Mapping[str, Object | Unread | None] = field(default_factory=dict)
-    agent: object | Unread | None = None
-    valid: Reply | Unread | None = None
-    invalid: Reply | Unread | None = None
-
-    def components(self, name: str) -> list[Object]:
-        """Return the Deployments of the webhook or of the reconciler."""
-        deployments = readable(self.deployments) or ()
-        return [d for d in deployments if (d["metadata"].get("labels") or {}).get(COMPONENT) == name]
-
-    @property
-    def webhook(self) -> Object | None:
-        """The Deployment of the webhook; None if the release has none."""
-        return next(iter(self.components("webhook")), None)
-
-    @property
-    def leading_since(self) -> datetime | None:
-        """When the last of the present leaders acquired its Lease; None without a leader."""
-        times = [_acquired(lease, self.now) for lease in readable(self.leases) or ()]
-        return max(filter(None, times), default=None)
-
-    @property
-    def upgrade(self) -> str:
-        """The beginning of the command that renders the release's objects again."""
-        labels = [deployment["metadata"].get("labels") or {} for deployment in readable(self.deployments) or ()]
-        release = next((each.get("app.kubernetes.io/instance") for each in labels), None) or "RELEASE"
-        return f"helm upgrade {release} CHART -n {self.namespace} --reset-then-reuse-values"
+    pod: Object | None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +47,58 @@ class Finding:
         return f"missing: {text}; next: {self.remedy}" if self.remedy else f"not checked: {text}"
 
 
-def readable(value: T | Unread) -> T | None:
-    """Return what was read; None if it could not be."""
-    return None if isinstance(value, Unread) else value
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What was read. None is an object that does not exist, or a reply to a pod that was not sent.
 
+    ``now``: the API server's time. ``requests``: some BindRequests of the cluster. ``agent``: the ServiceAccount of
+    reservation pods. ``mutating``, ``validating``: the webhook configurations.
+    """
 
-def shares_gpus(settings: Settings) -> bool:
-    """Return whether pods may have a share of a GPU."""
-    return settings.gpu_sharing.enabled and all(p.enabled for p in settings.plugins if p.name == "gpu_sharing")
+    namespace: str
+    now: datetime
+    deployments: Sequence[Object] | Unread = ()
+    leases: Sequence[Object] | Unread = ()
+    requests: Sequence[Object] | Unread = ()
+    crd: Object | Unread | None = None
+    settings: Settings | Unread = field(default_factory=Settings)
+    agent: Object | Unread | None = None
+    mutating: Object | Unread | None = None
+    validating: Object | Unread | None = None
+    valid: Reply | Unread | None = None
+    invalid: Reply | Unread | None = None
 
+    def components(self, name: str) -> list[Object]:
+        """Return the Deployments of the webhook or of the reconciler; none if they could not be read."""
+        deployments = self.deployments if not isinstance(self.deployments, Unread) else ()
+        return [d for d in deployments if (d["metadata"].get("labels") or {}).get(COMPONENT) == name]
 
-def agent_account(settings: Settings) -> ObjectKey:
-    """Return the ServiceAccount of reservation pods."""
-    arguments = next((plugin.args for plugin in settings.plugins if plugin.name == "gpu_sharing"), {})
-    account = arguments.get("reservationServiceAccount", names.RESERVATION_SERVICE_ACCOUNT)
-    return ObjectKey(settings.gpu_sharing.reservation_namespace, account)
+    @property
+    def webhook(self) -> Object | None:
+        """The Deployment of the webhook; None if the release has none."""
+        return next(iter(self.components("webhook")), None)
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether pods may have a share of a GPU; False if the configuration could not be read."""
+        if isinstance(self.settings, Unread) or not self.settings.gpu_sharing.enabled:
+            return False
+        return all(plugin.enabled for plugin in self.settings.plugins if plugin.name == "gpu_sharing")
+
+    @property
+    def agent_account(self) -> ObjectKey:
+        """The ServiceAccount of reservation pods."""
+        settings = self.settings if isinstance(self.settings, Settings) else Settings()
+        arguments = next((plugin.args for plugin in settings.plugins if plugin.name == "gpu_sharing"), {})
+        account = arguments.get("reservationServiceAccount", names.RESERVATION_SERVICE_ACCOUNT)
+        return ObjectKey(settings.gpu_sharing.reservation_namespace, account)
+
+    @property
+    def upgrade(self) -> str:
+        """The beginning of the command that renders the release's objects again."""
+        deployments = self.components("reconciler") or [{"metadata": {}}]
+        release = (deployments[0]["metadata"].get("labels") or {}).get("app.kubernetes.io/instance", "RELEASE")
+        return f"helm upgrade {release} CHART -n {self.namespace} --reset-then-reuse-values"
 
 
 def findings(release: Release) -> list[Finding]:
@@ -119,14 +107,14 @@ def findings(release: Release) -> list[Finding]:
         remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
         return [Finding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
     checks = (_rollouts, _leaders, _admission, _schema, _agent, _other_binders)
-    values = [getattr(release, entry.name) for entry in fields(release)] + [*release.configurations.values()]
+    values = [getattr(release, entry.name) for entry in fields(release)]
     reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
     return [*(finding for check in checks for finding in check(release)), *map(Finding, reasons)]
 
 
 def _rollouts(release: Release) -> Iterator[Finding]:
     """Yield each Deployment that has fewer ready replicas of its present version than it should have."""
-    for deployment in readable(release.deployments) or ():
+    for deployment in (*release.components("webhook"), *release.components("reconciler")):
         metadata, status = deployment["metadata"], deployment.get("status") or {}
         replicas = deployment["spec"].get("replicas", 1)
         is_current = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
@@ -145,60 +133,64 @@ def _leaders(release: Release) -> Iterator[Finding]:
         # The name of a shard's Lease ends with a hash.
         leases = [lease for lease in release.leases if f"{lease['metadata']['name']}-".startswith(f"{name}-")]
         if not any(_acquired(lease, release.now) for lease in leases):
-            renewed = max((str((lease.get("spec") or {}).get("renewTime")) for lease in leases), default="never")
-            remedy = f"kubectl -n {release.namespace} logs deployment/{name}"
-            if deployment["spec"].get("replicas") == 0:
-                remedy = f"{release.upgrade} --set reconciler.replicas=2"
+            is_stopped = deployment["spec"].get("replicas") == 0
+            logs = f"kubectl -n {release.namespace} logs deployment/{name}"
+            remedy = f"{release.upgrade} --set reconciler.replicas=2" if is_stopped else logs
+            renewed = max((str(_spec(lease).get("renewTime")) for lease in leases), default="never")
             yield Finding(f"a reconciler that holds Lease {name} (last renewed: {renewed})", remedy)
 
 
 def _acquired(lease: Object, now: datetime) -> datetime | None:
     """Return when the holder acquired the Lease; None if it is not held, or not renewed within its duration."""
-    spec = lease.get("spec") or {}
+    spec = _spec(lease)
     renewed, duration = parse_time(spec.get("renewTime")), timedelta(seconds=spec.get("leaseDurationSeconds") or 0)
     if not spec.get("holderIdentity") or renewed is None or now - renewed > duration:
         return None
     return parse_time(spec.get("acquireTime"))
 
 
+def _spec(lease: Object) -> Any:
+    return lease.get("spec") or {}
+
+
 def _admission(release: Release) -> Iterator[Finding]:
     """Yield what admission lacks: an answer, a verdict, a webhook configuration, a valid CA."""
-    settings, webhook = readable(release.settings), release.webhook
-    if settings is None or webhook is None or settings.admission.mode == "Off":
-        reason = "this release has no webhook" if webhook is None else "its mode is Off"
-        if settings is not None and release.components("reconciler"):
-            yield Finding(f"admission: {reason}")
+    settings, webhook = release.settings, release.webhook
+    if isinstance(settings, Unread) or isinstance(release.deployments, Unread):
         return
-    name, namespace = webhook["metadata"]["name"], release.namespace
-    logs = f"kubectl -n {namespace} logs deployment/{name}"
-    valid, invalid = readable(release.valid), readable(release.invalid)
-    if valid is not None:
-        yield from _valid_pod(valid, namespace, logs, is_share=shares_gpus(settings))
-    if invalid is not None and invalid.code == CREATED and settings.admission.mode == "Enforce":
+    if webhook is None or settings.admission.mode == "Off":
+        yield Finding(f"admission: {'this release has no webhook' if webhook is None else 'its mode is Off'}")
+        return
+    name, valid, invalid = webhook["metadata"]["name"], release.valid, release.invalid
+    logs = f"kubectl -n {release.namespace} logs deployment/{name}"
+    if isinstance(valid, Reply):
+        yield from _valid_pod(release, valid, logs)
+    if isinstance(invalid, Reply) and invalid.pod is not None and settings.admission.mode == "Enforce":
         yield Finding(f"the denial of a pod with {names.GPU_FRACTION}: 2", logs)
-    is_called = valid is not None and valid.code == CREATED
-    for resource, configuration in release.configurations.items():
+    is_called = isinstance(valid, Reply) and valid.pod is not None
+    for kind, configuration in (("mutating", release.mutating), ("validating", release.validating)):
+        where = f"{kind}webhookconfiguration/{name}"
         if configuration is None:
-            yield Finding(f"{resource}/{name}", release.upgrade)
+            yield Finding(where, release.upgrade)
         elif not isinstance(configuration, Unread):
-            for text in _distrusted(configuration, release.now, is_called=is_called):
-                yield Finding(f"{text} in {resource}/{name}", logs)
+            for text in _untrusted(configuration, release.now, is_called=is_called):
+                yield Finding(f"{text} in {where}", logs)
 
 
-def _valid_pod(reply: Reply, namespace: str, logs: str, *, is_share: bool) -> Iterator[Finding]:
+def _valid_pod(release: Release, reply: Reply, logs: str) -> Iterator[Finding]:
     """Yield why a valid pod is not admitted, or not mutated."""
     if "does not support dry run" in reply.message:
         yield Finding(f"admission: {reply.message}")
     elif "failed calling webhook" in reply.message:
-        remedy = f"kubectl -n {namespace} get pods,endpointslices -l {COMPONENT}=webhook"
+        remedy = f"kubectl -n {release.namespace} get pods,endpointslices -l {COMPONENT}=webhook"
         yield Finding(f"an answer of the webhook ({reply.message})", remedy)
-    elif reply.code != CREATED:
+    elif reply.pod is None:
         yield Finding(f"the admission of a valid pod ({reply.message})", f"remove the cause, or read {logs}")
-    elif is_share and names.SHARED_GPU_CONFIGMAP not in (reply.pod["metadata"].get("annotations") or {}):
+    elif release.shares_gpus and names.SHARED_GPU_CONFIGMAP not in (reply.pod["metadata"].get("annotations") or {}):
         yield Finding("the mutation of a pod with a GPU share: the webhook was not called", logs)
 
 
-def _distrusted(configuration: Object, now: datetime, *, is_called: bool) -> Iterator[str]:
+def _untrusted(configuration: Object, now: datetime, *, is_called: bool) -> Iterator[str]:
     """Yield what of its CAs a webhook configuration lacks. Without any the API server trusts those of its system."""
     bundles = [bundle_of(client) for client in entries([configuration])]
     empty = bundles.count(b"")
@@ -223,23 +215,23 @@ def _schema(release: Release) -> Iterator[Finding]:
 
 def _agent(release: Release) -> Iterator[Finding]:
     """Yield the lack of the agents' ServiceAccount."""
-    settings = readable(release.settings)
-    if release.agent is None and settings is not None and shares_gpus(settings):
+    if release.agent is None and release.shares_gpus:
         remedy = f"{release.upgrade} --set reservation.createServiceAccount=true"
-        yield Finding(f"ServiceAccount {agent_account(settings)} of the GPU agents", remedy)
+        yield Finding(f"ServiceAccount {release.agent_account} of the GPU agents", remedy)
 
 
 def _other_binders(release: Release) -> Iterator[Finding]:
-    """Yield each other writer of a status since the present reconciler leads: a second binder."""
-    if (since := release.leading_since) is None:
+    """Yield each other writer of a status since the present reconcilers lead: a second binder."""
+    if isinstance(release.requests, Unread) or isinstance(release.leases, Unread):
         return
+    terms = [term for lease in release.leases if (term := _acquired(lease, release.now)) is not None]
+    # The API server rounds the time of a write down to a second.
+    since = max(terms, default=release.now).replace(microsecond=0)
     writers = {
         entry.get("manager"): key_of(request)
-        for request in readable(release.requests) or ()
+        for request in release.requests
         for entry in request["metadata"].get("managedFields") or ()
-        # The API server rounds this time down to a second.
-        if entry.get("subresource") == "status"
-        and (parse_time(entry.get("time")) or since) >= since.replace(microsecond=0)
+        if entry.get("subresource") == "status" and (parse_time(entry.get("time")) or since) >= since
     }
     for manager, key in writers.items():
         if manager != names.FIELD_MANAGER_RECONCILER:

@@ -1,15 +1,20 @@
 """`bowline check` on a real release: nothing is missing, then each part is broken in turn and named."""
 
+import argparse
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from charts.generate import crd
+from cli.check import check as check_release
+from cli.cluster import ClusterError, connect
 from shared.api import names
 from shared.testing.builders import bind_request, pod
 from tests.localcluster.cluster import Cluster
@@ -110,7 +115,7 @@ def test_a_webhook_that_is_stopped_and_a_missing_ca_bundle(release: Release) -> 
         for hook in hooks:
             del hook["clientConfig"]["caBundle"]
         cluster.api.patch(path, {"webhooks": hooks})
-        text = f"caBundle of {len(hooks)} of {len(hooks)} webhooks in validatingwebhookconfigurations/bowline-webhook"
+        text = f"caBundle of {len(hooks)} of {len(hooks)} webhooks in validatingwebhookconfiguration/bowline-webhook"
         assert text in report(cluster)
 
 
@@ -119,7 +124,9 @@ def test_a_webhook_configuration_that_is_deleted(release: Release, kind: str) ->
     cluster, pair = release
     with repaired(release, pair.upgrade):
         cluster.api.delete(f"{HOOKS}/{kind}/bowline-webhook")
-        assert f"missing: {kind}/bowline-webhook; next: helm upgrade bowline CHART -n {NAMESPACE}" in report(cluster)
+        assert f"missing: {kind[:-1]}/bowline-webhook; next: helm upgrade bowline CHART -n {NAMESPACE}" in report(
+            cluster
+        )
 
 
 def test_without_webhook_configurations_and_policy_no_pod_is_mutated_or_denied(release: Release) -> None:
@@ -145,6 +152,22 @@ def test_a_reconciler_that_is_stopped_and_wait_until_another_one_leads(release: 
         pair.launch_reconciler().wait_ready()
         output, _ = waiting.communicate(timeout=LIMIT_S)
         assert (waiting.returncode, output) == (0, WELL)
+
+
+def test_an_api_server_that_does_not_answer_is_unknown_and_waited_for(
+    release: Release, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, _ = release
+    with connect(argparse.Namespace(kubeconfig=str(cluster.kubeconfig), context=None)) as api:
+        cluster.stop_apiserver()
+        assert check(cluster).returncode == 2
+        with pytest.raises(ClusterError, match="cannot be reached"):
+            check_release(api, NAMESPACE, timedelta())
+        with ThreadPoolExecutor() as pool:
+            status = pool.submit(check_release, api, NAMESPACE, timedelta(seconds=LIMIT_S))
+            cluster.start_apiserver()
+            assert status.result() == 0
+    assert capsys.readouterr().out == WELL
 
 
 def test_the_service_account_of_agents_is_deleted(release: Release) -> None:

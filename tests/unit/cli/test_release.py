@@ -9,7 +9,7 @@ import pytest
 
 from charts.generate.crd import custom_resource_definition
 from charts.generate.status import BindRequestStatus
-from cli.release import CONFIGURATIONS, STATUS_FIELDS, Release, Reply, Unread, agent_account, findings
+from cli.release import STATUS_FIELDS, Release, Reply, Unread, findings
 from shared.api import names
 from shared.framework.config import Admission, GpuSharing, PluginEntry, Settings
 from webhook.tls.ca import make_authority, to_pem
@@ -52,7 +52,7 @@ def configuration(*bundles: str) -> Any:
 
 
 def both(*bundles: str) -> dict[str, Any]:
-    return dict.fromkeys(CONFIGURATIONS, configuration(*bundles))
+    return {"mutating": configuration(*bundles), "validating": configuration(*bundles)}
 
 
 def request(*writers: tuple[str, str, float]) -> Any:
@@ -64,9 +64,9 @@ def request(*writers: tuple[str, str, float]) -> Any:
 
 
 PREPARED = {"metadata": {"annotations": {names.SHARED_GPU_CONFIGMAP: "a"}}}
-CREATED = Reply(201, "", PREPARED)
-DENIED = Reply(422, 'metadata.annotations[gpu-fraction]: "2": must be less than 1', {})
-DOWN = Reply(500, '500 InternalError: failed calling webhook "pods.bowline.dev": connection refused', {})
+CREATED = Reply(PREPARED)
+DENIED = Reply(None, 'metadata.annotations[gpu-fraction]: "2": must be less than 1')
+DOWN = Reply(None, '500 InternalError: failed calling webhook "pods.bowline.dev": connection refused')
 HEALTHY = Release(
     "bowline-system",
     NOW,
@@ -74,7 +74,8 @@ HEALTHY = Release(
     leases=[lease()],
     requests=[request(("bowline-reconciler", "status", 1), ("bowline-webhook", "", 1))],
     crd=custom_resource_definition(),
-    configurations=both(VALID_CA, VALID_CA),
+    mutating=configuration(VALID_CA, VALID_CA),
+    validating=configuration(VALID_CA, VALID_CA),
     agent={},
     valid=CREATED,
     invalid=DENIED,
@@ -134,7 +135,7 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             id="a webhook that does not answer",
         ),
         pytest.param(
-            {"valid": Reply(403, 'RuntimeClass "nvidia" not found', {})},
+            {"valid": Reply(None, 'RuntimeClass "nvidia" not found')},
             'the admission of a valid pod (RuntimeClass "nvidia" not found)',
             f"remove the cause, or read {LOGS}",
             id="a valid pod is denied",
@@ -147,26 +148,26 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
         ),
         pytest.param({"invalid": CREATED}, "the denial of a pod with gpu-fraction: 2", LOGS, id="no denial"),
         pytest.param(
-            {"configurations": both(VALID_CA) | {CONFIGURATIONS[1]: None}},
-            "validatingwebhookconfigurations/bowline-webhook",
+            {"validating": None},
+            "validatingwebhookconfiguration/bowline-webhook",
             UPGRADE,
             id="no validating webhook configuration",
         ),
         pytest.param(
-            {"configurations": both(VALID_CA) | {CONFIGURATIONS[0]: configuration(VALID_CA, "")}},
-            "caBundle of 1 of 2 webhooks in mutatingwebhookconfigurations/bowline-webhook",
+            {"mutating": configuration(VALID_CA, "")},
+            "caBundle of 1 of 2 webhooks in mutatingwebhookconfiguration/bowline-webhook",
             LOGS,
             id="a caBundle that is missing",
         ),
         pytest.param(
-            {"configurations": both(VALID_CA) | {CONFIGURATIONS[0]: configuration(EXPIRED_CA)}},
-            "a CA that is valid now in mutatingwebhookconfigurations/bowline-webhook",
+            {"mutating": configuration(EXPIRED_CA)},
+            "a CA that is valid now in mutatingwebhookconfiguration/bowline-webhook",
             LOGS,
             id="a CA that has expired",
         ),
         pytest.param(
-            {"configurations": both(VALID_CA) | {CONFIGURATIONS[0]: configuration("YQ==")}},
-            "a CA that is valid now in mutatingwebhookconfigurations/bowline-webhook",
+            {"mutating": configuration("YQ==")},
+            "a CA that is valid now in mutatingwebhookconfiguration/bowline-webhook",
             LOGS,
             id="a CA that is no certificate",
         ),
@@ -218,20 +219,15 @@ def test_what_is_missing_is_named_with_the_next_command(changes: dict[str, Any],
             {"deployments": [deployment("webhook", 0, 0), deployment("reconciler", 0, 0)]}, id="run elsewhere"
         ),
         pytest.param({"leases": [lease(""), lease(name="bowline-reconciler-5f6e7d8c")]}, id="the Lease of a shard"),
-        pytest.param({"configurations": both("", "")}, id="the CAs of the API server's system"),
-        pytest.param(
-            {
-                "configurations": both(
-                    base64.b64encode(base64.b64decode(EXPIRED_CA) + base64.b64decode(VALID_CA)).decode()
-                )
-            },
-            id="a CA that has expired beside a valid one",
-        ),
+        pytest.param(both("", ""), id="the CAs of the API server's system"),
+        pytest.param(both(BOTH_CAS), id="a CA that has expired beside a valid one"),
         pytest.param({"requests": [request(("binder", "status", 90))]}, id="a binder before the present leader"),
         pytest.param({"requests": [request(("kubectl-edit", "", 1))]}, id="another writer of metadata"),
         pytest.param(
-            {"settings": NO_SHARES, "agent": None, "valid": Reply(201, "", {"metadata": {}})}, id="no shares"
+            {"deployments": [deployment("webhook"), deployment("reconciler"), deployment("check", 1, 0)]},
+            id="a Deployment of another component",
         ),
+        pytest.param({"settings": NO_SHARES, "agent": None, "valid": Reply({"metadata": {}})}, id="no shares"),
         pytest.param({"settings": Settings(admission=Admission(mode="Warn")), "invalid": CREATED}, id="mode Warn"),
     ],
 )
@@ -250,12 +246,12 @@ def test_what_is_not_required_is_not_missing(changes: dict[str, Any]) -> None:
         pytest.param({"settings": Unread("no configuration")}, "no configuration", id="the configuration"),
         pytest.param({"valid": Unread("no pods"), "invalid": Unread("no pods")}, "no pods", id="pods"),
         pytest.param(
-            {"configurations": both(VALID_CA) | {CONFIGURATIONS[0]: Unread("no hooks")}},
+            {"mutating": Unread("no hooks")},
             "no hooks",
             id="configurations",
         ),
         pytest.param(
-            {"valid": Reply(400, "400 BadRequest: webhook a does not support dry run", {})},
+            {"valid": Reply(None, "400 BadRequest: webhook a does not support dry run")},
             "admission: 400 BadRequest: webhook a does not support dry run",
             id="a neighbour's webhook",
         ),
@@ -267,7 +263,8 @@ def test_what_is_not_required_is_not_missing(changes: dict[str, Any]) -> None:
                 "settings": Settings(admission=Admission(mode="Off")),
                 "valid": None,
                 "invalid": None,
-                "configurations": {},
+                "mutating": None,
+                "validating": None,
             },
             "admission: its mode is Off",
             id="mode Off",
@@ -279,7 +276,7 @@ def test_what_cannot_be_read_is_not_checked_and_nothing_is_missing(changes: dict
 
 
 def test_a_webhook_that_does_not_answer_without_any_ca_lacks_both() -> None:
-    release = replace(HEALTHY, valid=DOWN, invalid=DOWN, configurations=both("", ""))
+    release = replace(HEALTHY, valid=DOWN, invalid=DOWN, **both("", ""))
     texts = [finding.text for finding in findings(release)]
     assert len(texts) == 3
     assert "an answer" in texts[0]
@@ -289,7 +286,7 @@ def test_a_webhook_that_does_not_answer_without_any_ca_lacks_both() -> None:
 def test_the_account_of_agents_is_the_configured_one() -> None:
     plugin = PluginEntry(name="gpu_sharing", args={"reservationServiceAccount": "own"})
     settings = Settings(plugins=(plugin,), gpu_sharing=GpuSharing(reservation_namespace="gpus"))
-    assert agent_account(settings) == ("gpus", "own")
+    assert replace(HEALTHY, settings=settings).agent_account == ("gpus", "own")
 
 
 def test_the_fields_of_the_status_are_those_that_kai_s_crd_lacks() -> None:
