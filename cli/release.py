@@ -181,7 +181,7 @@ def _valid_pod(release: Release, reply: Reply, logs: str) -> Iterator[Finding]:
     """Yield why a valid pod is not admitted, or not mutated."""
     if "does not support dry run" in reply.message:
         yield Finding(f"admission: {reply.message}")
-    elif "failed calling webhook" in reply.message:
+    elif 'failed calling webhook "pods.bowline.dev"' in reply.message:
         remedy = f"kubectl -n {release.namespace} get pods,endpointslices -l {COMPONENT}=webhook"
         yield Finding(f"an answer of the webhook ({reply.message})", remedy)
     elif reply.pod is None:

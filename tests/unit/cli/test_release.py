@@ -141,6 +141,12 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             id="a valid pod is denied",
         ),
         pytest.param(
+            {"valid": Reply(None, '500 InternalError: failed calling webhook "a.example.com": EOF')},
+            'the admission of a valid pod (500 InternalError: failed calling webhook "a.example.com": EOF)',
+            "remove the cause",
+            id="a neighbour's webhook does not answer",
+        ),
+        pytest.param(
             {"valid": replace(CREATED, pod={"metadata": {}})},
             "the mutation of a pod with a GPU share",
             LOGS,
