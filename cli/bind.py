@@ -13,6 +13,7 @@ from typing import Any
 from kubernetes.client import ApiClient, ApiException
 
 from cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
+from cli.terminal import printable
 from shared.api import names
 from shared.api.bindrequest import Phase
 from shared.api.meta import Object, is_deleting, status_of
@@ -57,7 +58,7 @@ def bind(api: ApiClient, namespace: str, options: argparse.Namespace) -> int:
         if error.status == 409:
             why += f"; see kubectl -n {namespace} get bindrequest {options.pod}, and delete it if it has failed"
     if why:
-        print(f"Pod {namespace}/{options.pod}: no BindRequest is created: {why}", file=sys.stderr)
+        print(printable(f"Pod {namespace}/{options.pod}: no BindRequest is created: {why}"), file=sys.stderr)
         return EXIT_NOT_BOUND
     return _await_end(api, f"{path}/{options.pod}") if options.wait else EXIT_DONE
 
@@ -114,9 +115,10 @@ def _await_end(api: ApiClient, path: str) -> int:
             print(f"{phase}: the pod is bound")
             return EXIT_DONE
         if phase == Phase.FAILED:
-            print(f"{phase}: {reason} (suggestion: {status.get('suggestion') or 'none'}; docs/suggestions.md)")
+            suggestion = status.get("suggestion") or "none"
+            print(printable(f"{phase}: {reason} (suggestion: {suggestion}; docs/suggestions.md)"))
             return EXIT_NOT_BOUND
         if sys.stderr.isatty() and reason != last:
-            print(f"waiting: {reason}", file=sys.stderr)
+            print(printable(f"waiting: {reason}"), file=sys.stderr)
         last = reason
         time.sleep(POLL_S)
