@@ -2,16 +2,21 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-# Each is a module of this package with `add_arguments`. Only the one that runs is imported: lint needs no networking.
+from shared.runtime.version import version_text
+
+# Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
 COMMANDS = {
     "lint": "review manifests as the cluster's webhook would",
     "explain": "explain why a pod is not bound",
+    "check": "check whether an installed release works",
+    "bind": "create the BindRequest of a pending pod, as a scheduler would",
+    "version": "print the versions of Bowline and of Python",
 }
 
 
@@ -19,10 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status. argparse exits with 2 for a bad command line."""
     arguments = sys.argv[1:] if arguments is None else arguments
     selected = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if selected == "version":
+        arguments, selected = ["--version"], ""
     parser = argparse.ArgumentParser(
         prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"bowline {_version()}")
+    parser.add_argument("--version", action="version", version=version_text())
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
@@ -39,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader, such as ``head``, has closed the pipe; Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     return status
 
 
@@ -49,13 +58,6 @@ def _module(parser: argparse.ArgumentParser, name: str) -> Any:
         if error.name not in ("kubernetes", "urllib3"):
             raise
         parser.error(f"{name} needs the Python package {error.name}: run pip install 'bowline[kubeconfig]'")
-
-
-def _version() -> str:
-    try:
-        return version("bowline")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "(not installed)"
 
 
 if __name__ == "__main__":

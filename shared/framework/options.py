@@ -18,6 +18,7 @@ from shared.framework.plugin import Plugin
 from shared.framework.registry import Registry
 from shared.runtime.address import ListenAddress, parse_listen
 from shared.runtime.logging import LogFormat, configure_logging
+from shared.runtime.version import version_text
 
 T = TypeVar("T")
 
@@ -74,6 +75,7 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
         action="store_true",
         help="check the command line and the configuration, then exit: 0 if they are valid, else 2 with every error",
     )
+    add("--version", action="version", version=version_text(), help="print the versions of Bowline and of Python")
     add("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
 

@@ -1,14 +1,20 @@
 """The `bowline` command: its table of sub-commands, and what each of them imports."""
 
+import contextlib
+import platform
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.metadata import version
 
 import pytest
 
+import reconciler.options
+import webhook.options
 from cli.main import COMMANDS, main
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS.keys() - {"version"})
 def test_help_of_each_command_states_its_exit_status(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main([name, "--help"])
@@ -31,3 +37,27 @@ def test_lint_imports_no_package_that_reaches_clusters() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=False)
     assert done.stderr == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "print_version",
+    [
+        pytest.param(lambda: main(["version"]), id="bowline version"),
+        pytest.param(lambda: main(["--version"]), id="bowline --version"),
+        pytest.param(lambda: webhook.options.parse_options(["--version"], {}), id="the webhook"),
+        pytest.param(lambda: reconciler.options.parse_options(["--version"], {}), id="the reconciler"),
+    ],
+)
+def test_each_program_prints_the_version_of_the_wheel_and_of_python(
+    print_version: Callable[[], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(SystemExit):
+        print_version()
+    assert capsys.readouterr().out == f"bowline {version('bowline')}, Python {platform.python_version()}\n"
+
+
+def test_a_wait_that_is_no_duration_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["check", "--wait=2"])
+    assert exit_.value.code == 2
+    assert "must be a duration such as" in capsys.readouterr().err
