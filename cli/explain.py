@@ -5,31 +5,22 @@ configuration. What the user may not read is named, and the rest is explained wi
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubernetes.client import ApiClient
+from kubernetes.client import ApiClient, ApiException
 
-from cli.cluster import (
-    REQUEST_TIMEOUT_S,
-    ClusterError,
-    add_cluster_options,
-    connect,
-    namespace_of,
-    reported_errors,
-)
+from cli.cluster import ClusterError, add_cluster_options, call, message_of, namespace_of, run_connected
 from cli.diagnosis import Explanation, Facts, awaited_keys, explain
 from cli.terminal import printable
 from shared.api import names
 from shared.api.meta import Object, ObjectKey, format_time, parse_time
 from shared.framework.config import ConfigurationError, parse_settings
-from shared.kube.errors import from_response
 
-EXIT_EXPLAINED, EXIT_NOT_FOUND, EXIT_USAGE = 0, 1, 2
+EXIT_EXPLAINED, EXIT_NOT_FOUND = 0, 1
 SELECTOR = "app.kubernetes.io/name=bowline"
 
 
@@ -49,12 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    try:
-        reader = Reader(connect(options))
-        facts = read_facts(reader, ObjectKey(namespace_of(options), options.pod), options.system_namespace)
-    except ClusterError as error:
-        print(error, file=sys.stderr)
-        return EXIT_USAGE
+    return run_connected(options, lambda client: _explain(client, options))
+
+
+def _explain(client: ApiClient, options: argparse.Namespace) -> int:
+    key = ObjectKey(namespace_of(options), options.pod)
+    facts = read_facts(Reader(client), key, options.system_namespace)
     explanation = explain(facts)
     if explanation is None:
         print(f"there is no pod {facts.key}, and no controller has failed to create it", file=sys.stderr)
@@ -69,45 +60,36 @@ class ForbiddenError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads raw objects by path. Methods raise ClusterError, and ForbiddenError for a missing permission."""
+    """Reads raw objects by path. Methods raise ForbiddenError, and the package's exceptions."""
 
     client: ApiClient
 
     def get(self, path: str) -> Object | None:
-        """Return the object at a path; None if it does not exist."""
-        stored: Object | None = self._read(path)
-        return stored
+        """Return the object at a path; None if it does not exist, or the API server does not serve its kind."""
+        return self._read(path)
 
     def list(self, path: str, **selectors: str) -> Sequence[Object]:
         """Return the objects of a list; none if the API server does not serve it.
 
         ``selectors``: ``labelSelector`` and ``fieldSelector``.
         """
-        items: Sequence[Object] = (self._read(path, selectors) or {}).get("items") or ()
+        items: Sequence[Object] = (self._read(path, **selectors) or {}).get("items") or ()
         return items
 
-    def _read(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        client = self.client
-        request = client.param_serialize(
-            "GET",
-            path,
-            query_params=[*(query or {}).items()],
-            header_params={"Accept": "application/json"},
-            auth_settings=["BearerToken"],
-        )
-        with reported_errors(client):
-            response = client.call_api(*request, _request_timeout=REQUEST_TIMEOUT_S)
-            content = response.read()  # type: ignore[no-untyped-call]
-        if response.status == 404:
-            return None
-        if response.status >= 400:
-            error = from_response(response.status, response.headers or {}, content)
-            raise (ForbiddenError if response.status == 403 else ClusterError)(str(error))
-        return json.loads(content)
+    def _read(self, path: str, **selectors: str) -> dict[str, Any] | None:
+        try:
+            content: dict[str, Any] = call(self.client, "GET", path, **selectors)
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            if error.status == 403:
+                raise ForbiddenError(message_of(error)) from error
+            raise
+        return content
 
 
 def read_facts(reader: Reader, key: ObjectKey, system: str) -> Facts:
-    """Read what explains the state of a pod. Raises ClusterError, and ForbiddenError for the pod itself."""
+    """Read what explains the state of a pod. Raises ForbiddenError for the pod itself."""
     pod = reader.get(f"/api/v1/namespaces/{key.namespace}/pods/{key.name}")
     facts = Facts(key, datetime.now(UTC), pod, system=system)
     unreadable: list[str] = []

@@ -255,6 +255,12 @@ class Informers:
         """Return the keys of all requests that may need a reconcile."""
         return list(self.requests.store)
 
+    def oldest_age(self) -> timedelta:
+        """Return the age of the oldest cached request that is neither Succeeded nor Failed; zero if there is none."""
+        now = self._client.clock.now()
+        pending = (request for request in self._by_key.values() if request.phase is Phase.PENDING)
+        return max((now - request.created for request in pending if request.created), default=timedelta(0))
+
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         before = self._by_key.pop(key, None)
         after = decode_bind_request(new, before) if new is not None else None

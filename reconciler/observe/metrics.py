@@ -101,6 +101,11 @@ class ReconcilerMetrics:
             "BindRequests whose labels no active reconciler's shard selects; the leaders of shards report it.",
             registry=registry,
         )
+        self.oldest_request = Gauge(
+            "bowline_requests_oldest_seconds",
+            "Age of the oldest unfinished request that this process has cached; 0 if there is none.",
+            registry=registry,
+        )
         self.queue_depth = Gauge("bowline_queue_depth", "Keys that could be taken now.", registry=registry)
         self.queue_age = Gauge("bowline_queue_oldest_seconds", "Age of the oldest ready key.", registry=registry)
         self.queue_delayed = Gauge("bowline_queue_delayed", "Keys to be reconciled later.", registry=registry)

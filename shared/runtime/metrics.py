@@ -7,7 +7,9 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, GCCollector, PlatformCollector, ProcessCollector
+
+from shared.runtime.version import bowline_version
 
 # A bind takes 3 ms without waits and minutes with a volume provisioner: doubling from 1 ms to about 17 minutes.
 BIND_BUCKETS: tuple[float, ...] = tuple(0.001 * 2**k for k in range(21))
@@ -19,11 +21,13 @@ ADMISSION_BUCKETS: tuple[float, ...] = (
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry with the standard process metrics: memory, CPU, open files, garbage collection."""
+    """Return a registry with Bowline's version and the standard process metrics: memory, CPU, open files."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
+    build = Gauge("bowline_build_info", "1; the label is the version of Bowline.", ["version"], registry=registry)
+    build.labels(bowline_version()).set(1)
     return registry
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
 from shared.runtime.address import ListenAddress
@@ -31,6 +31,8 @@ class ProbeServer:
     def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
         self._exposition = _Exposition(registry)
         self._checks = checks
+        ready = Gauge("bowline_ready", "1 while /readyz reports that the process is ready.", registry=registry)
+        ready.set_function(lambda: not self._missing())
         self._server = PlainServer(self.respond)
         self.address = listen
 
@@ -58,10 +60,13 @@ class ProbeServer:
         return web.Response(status=404, text="this path is not served\n")
 
     def _ready(self) -> web.Response:
-        missing = {name: reason for name, check in self._checks.items() if (reason := check()) is not None}
+        missing = self._missing()
         if not missing:
             return web.Response(text="ok\n")
         return web.Response(status=503, text="".join(f"{name}: {reason}\n" for name, reason in missing.items()))
+
+    def _missing(self) -> Mapping[str, str]:
+        return {name: reason for name, check in self._checks.items() if (reason := check()) is not None}
 
 
 class _Exposition:

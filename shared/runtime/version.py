@@ -1,13 +1,17 @@
-"""The version of the installed distribution, for the command line of each program."""
+"""The version of the installed distribution, for command lines and metrics."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
 
+def bowline_version() -> str:
+    """Return the distribution's version, or ``(not installed)`` in a checkout that was never installed."""
+    try:
+        return version("bowline")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
 def version_text() -> str:
     """Return the versions of Bowline and of Python, in one line."""
-    try:
-        number = version("bowline")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        number = "(not installed)"
-    return f"bowline {number}, Python {platform.python_version()}"
+    return f"bowline {bowline_version()}, Python {platform.python_version()}"

@@ -16,8 +16,18 @@ OWN_KIND = {
     "resource": "owns",
     "templates": ["spec.groups[*].roles.*.template", "spec.roles.*.groups[*].template"],
 }
+EXTRA_VOLUME: dict[str, Any] = {
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "corporate-ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/corporate", "readOnly": True}],
+}
 EVERYTHING: dict[str, Any] = {
     "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "pull"}]},
+    "global": {"imagePullSecrets": ["parent"]},
+    "commonLabels": {"team": "gpu"},
+    "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-extra"}}],
+    "reservation": {"pullSecrets": [{"name": "agents"}]},
+    "monitoring": {"service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}}},
+    "networkPolicy": {"enabled": True},
     "config": {
         "schedulerNames": ["*"],
         "namespaces": {"exclude": ["monitoring"]},
@@ -26,6 +36,13 @@ EVERYTHING: dict[str, Any] = {
     },
     "webhook": {
         "replicas": 3,
+        "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 0},
+        "minReadySeconds": 5,
+        "revisionHistoryLimit": 3,
+        "serviceAccount": {"name": "admission", "annotations": {"eks.amazonaws.com/role-arn": "x"}},
+        "serviceAnnotations": {"a": "b"},
+        "podLabels": {"a": "b"},
+        **EXTRA_VOLUME,
         "url": "https://webhook.example:9443/bowline/",
         "tls": {
             "mode": "secret",
@@ -46,11 +63,22 @@ EVERYTHING: dict[str, Any] = {
         "extraArgs": ["--drain=1s"],
         "extraEnv": [{"name": "A", "value": "b"}],
     },
-    "reconciler": {"extraArgs": ["--x"], "topologySpreadConstraints": []},
+    "reconciler": {
+        "extraArgs": ["--x"],
+        "topologySpreadConstraints": [],
+        "serviceAccount": {"create": False, "name": "theirs"},
+        "podLabels": {"a": "b"},
+        **EXTRA_VOLUME,
+    },
 }
 PRESETS = [
     pytest.param({}, id="the chart's own values"),
     pytest.param(LOCAL, id="the local cluster's values"),
     pytest.param(EVERYTHING, id="every value set"),
     pytest.param({"crds": {"enabled": False}, "webhook": {"replicas": 1}}, id="one webhook, CRD from elsewhere"),
+]
+# Valid, but not within the restricted Pod Security Standard.
+UNRESTRICTED = [
+    pytest.param({"webhook": {"hostNetwork": True}}, id="the network of the node"),
+    pytest.param({"podSecurityContext": None, "containerSecurityContext": None}, id="no security contexts"),
 ]

@@ -9,7 +9,7 @@ import yaml
 
 from shared.api import names
 from tests.api.samples import bind_request, spec
-from tests.chart.presets import LOCAL, PRESETS
+from tests.chart.presets import LOCAL, PRESETS, UNRESTRICTED
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, merged
 from tests.localcluster.chart import ChartRelease
 from tests.localcluster.cluster import Cluster
@@ -59,7 +59,7 @@ def exists(cluster: Cluster, path: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("values", PRESETS)
+@pytest.mark.parametrize("values", [*PRESETS, *UNRESTRICTED])
 def test_every_object_of_every_preset_is_accepted_as_it_is(
     chart: Chart, chart_cluster: Cluster, values: dict[str, Any]
 ) -> None:

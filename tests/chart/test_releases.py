@@ -9,7 +9,6 @@ from tests.chart.rendering import Chart, Rendered
 WEBHOOK_KINDS = {
     "Service",
     "Secret",
-    "PodDisruptionBudget",
     "MutatingWebhookConfiguration",
     "ValidatingWebhookConfiguration",
     "Certificate",
@@ -27,6 +26,7 @@ SHARD = {
 def test_a_release_without_a_webhook_has_nothing_of_it(chart: Chart, mode: str) -> None:
     rendered = chart.render({**SHARD, "webhook": {"enabled": False, "tls": {"mode": mode}}}, release="shard")
     assert not {obj["kind"] for obj in rendered.objects} & WEBHOOK_KINDS
+    assert [obj["metadata"]["name"] for obj in rendered.of_kind("PodDisruptionBudget")] == ["shard-reconciler"]
     assert [obj["metadata"]["name"] for obj in rendered.of_kind("Deployment")] == ["shard-reconciler"]
     assert not [name for _, name in rendered.by_kind if "webhook" in name]
 

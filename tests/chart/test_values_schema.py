@@ -168,6 +168,62 @@ REFUSED = [
     pytest.param(
         {"reconciler": {"nodeSelector": {"a b": "c"}}}, "/reconciler/nodeSelector", "a b", id="a label's key"
     ),
+    pytest.param(
+        {"commonLabels": {"app.kubernetes.io/name": "x"}},
+        "/commonLabels",
+        "a label that neither the chart nor Kubernetes sets",
+        id="a label by which the chart selects",
+    ),
+    pytest.param(
+        {"reconciler": {"podLabels": {"a": "b c"}}},
+        "/reconciler/podLabels/a",
+        "value of a label",
+        id="a label's value",
+    ),
+    pytest.param(
+        {"webhook": {"serviceAccount": {"create": False}}},
+        "/webhook/serviceAccount/name",
+        "the name of an existing account, because create is false",
+        id="neither created nor named",
+    ),
+    pytest.param(
+        {"webhook": {"rollingUpdate": {"maxUnavailable": "half"}}},
+        "/webhook/rollingUpdate/maxUnavailable",
+        "a number or a percentage such as 25%",
+        id="no number of pods",
+    ),
+    pytest.param({"webhook": {"strategy": {"type": "Recreate"}}}, "/webhook", "strategy", id="a strategy"),
+    pytest.param(
+        {"reconciler": {"minReadySeconds": -1}}, "/reconciler/minReadySeconds", "minimum", id="a negative time"
+    ),
+    pytest.param(
+        {"webhook": {"dnsPolicy": "Host"}}, "/webhook/dnsPolicy", "ClusterFirstWithHostNet", id="a DNS policy"
+    ),
+    pytest.param(
+        {"reconciler": {"hostNetwork": True}}, "/reconciler", "hostNetwork", id="a key of the webhook alone"
+    ),
+    pytest.param(
+        {"webhook": {"extraVolumes": [{"name": "tls", "emptyDir": {}}]}},
+        "/webhook/extraVolumes/0/name",
+        "another name: the chart has a volume of this one",
+        id="a volume of the chart",
+    ),
+    pytest.param(
+        {"webhook": {"extraVolumeMounts": [{"name": "a"}]}},
+        "/webhook/extraVolumeMounts/0",
+        "mountPath",
+        id="a mount without a path",
+    ),
+    pytest.param(
+        {"global": {"imagePullSecrets": ["A b"]}}, "/global/imagePullSecrets/0", "lower-case", id="a parent's secret"
+    ),
+    pytest.param({"global": {"imageRegistry": "a/"}}, "/global/imageRegistry", "pattern", id="a parent's registry"),
+    pytest.param(
+        {"monitoring": {"rules": {"enabled": "yes"}}},
+        "/monitoring/rules/enabled",
+        "boolean",
+        id="alerts neither on nor off",
+    ),
     pytest.param({"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "pattern", id="an argument is a flag"),
     pytest.param({"webhook": {"extraEnv": [{"value": "x"}]}}, "/webhook/extraEnv/0", "name", id="env without a name"),
     pytest.param(
@@ -299,10 +355,14 @@ def test_every_open_object_of_the_schema_is_listed() -> None:
     }
     assert open_places == {
         "properties.global",
+        "properties.podSecurityContext",
+        "properties.containerSecurityContext",
         "definitions.resources.properties.claims.items",
         "definitions.objects.items",
         "definitions.extraEnv.items.properties.valueFrom",
         "definitions.plugin.properties.args",
+        "definitions.extraVolumes.items",
+        "definitions.extraVolumeMounts.items",
         "properties.webhook.properties.affinity",
         "properties.reconciler.properties.affinity",
     }
@@ -310,8 +370,9 @@ def test_every_open_object_of_the_schema_is_listed() -> None:
 
 def test_the_chart_gives_every_value_that_the_schema_knows_and_no_other() -> None:
     """Processes have defaults for values below ``config``; names below resources and affinity are Kubernetes'."""
-    processes = (".webhook.resources.", ".webhook.affinity.", ".reconciler.resources.", ".reconciler.affinity.")
-    elsewhere = (".global", ".config.", *processes)
+    kubernetes = ("resources", "affinity", "rollingUpdate")
+    processes = (f".{process}.{key}." for process in ("webhook", "reconciler") for key in kubernetes)
+    elsewhere = (".global", ".config.", ".podSecurityContext.", ".containerSecurityContext.", *processes)
     known = {path for path in _paths(SCHEMA, SCHEMA) if "[]" not in path and not path.startswith(elsewhere)}
     assert {path for path in _value_paths(VALUES) if not path.startswith(elsewhere)} == known
 

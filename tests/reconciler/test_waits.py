@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from prometheus_client import Gauge
 
 from shared.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
 from shared.framework.binding.context import BindContext
@@ -39,6 +40,11 @@ def needs(name: str) -> Scripted:
     return Scripted(pre_bind=read, sources=[EventSource(CONFIGMAPS)])
 
 
+def exported(gauge: Gauge) -> float:
+    (metric,) = gauge.collect()
+    return metric.samples[0].value
+
+
 async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -> None:
     plugin = needs("data")
     only_one = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
@@ -69,8 +75,12 @@ async def test_a_deleted_node_ends_the_waits_of_its_pods(stage: Stage) -> None:
         await stage.create_pod()
         await stage.request_bind(node=f"{stage.namespace}-node")
         await stage.past_the_silent_period(working, "pod")
+        oldest = working.parts.observation.metrics.oldest_request
+        assert exported(oldest) >= 6, "the clock has been set forward by six seconds since its creation"
         await stage.client.delete(NODES, "", f"{stage.namespace}-node")
         status = await stage.phase("pod", "Failed")
+        await until(lambda: exported(oldest) == 0)
+        assert working.seen(stage.namespace), "a Failed request stays cached and is finished"
     assert status["reason"].startswith("NodeGone: ")
 
 

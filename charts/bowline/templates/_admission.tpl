@@ -187,7 +187,7 @@ matchExpressions:
 {{- if eq .Values.webhook.tls.mode "cert-manager" -}}
 {{- $own = dict "cert-manager.io/inject-ca-from" (printf "%s/%s" .Release.Namespace (include "bowline.webhook.name" .)) -}}
 {{- end -}}
-{{- with merge (dict) $own .Values.webhook.annotations -}}
+{{- with merge (dict) $own (.Values.webhook.annotations | default dict) -}}
 {{- toYaml . -}}
 {{- end -}}
 {{- end }}

@@ -38,14 +38,40 @@ bowline.dev/name: {{ .Values.fullnameOverride | quote }}
 {{- end }}
 
 {{- define "bowline.labels" -}}
+{{- with .Values.commonLabels }}
+{{- toYaml . }}
+{{ end -}}
 {{ include "bowline.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{/* The ServiceAccount of a process: the configured one, or that of the process's name. Takes the root. */}}
+{{- define "bowline.webhook.account" -}}
+{{ .Values.webhook.serviceAccount.name | default (include "bowline.webhook.name" .) }}
+{{- end }}
+
+{{- define "bowline.reconciler.account" -}}
+{{ .Values.reconciler.serviceAccount.name | default (include "bowline.reconciler.name" .) }}
+{{- end }}
+
+{{/* Where images are pulled from: a parent chart's setting, or the image's own. */}}
+{{- define "bowline.registry" -}}
+{{ dig "imageRegistry" "" (.Values.global | default dict) | default .Values.image.registry }}
+{{- end }}
+
+{{/* Pull secrets of the image and of a parent chart, where each may also be a name: a JSON array. */}}
+{{- define "bowline.pullSecrets" -}}
+{{- $secrets := .Values.image.pullSecrets | default list }}
+{{- range dig "imagePullSecrets" list (.Values.global | default dict) }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- uniq $secrets | toJson }}
+{{- end }}
+
 {{- define "bowline.image" -}}
-{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
+{{- with include "bowline.registry" . }}{{ . }}/{{ end }}{{ .Values.image.repository }}
 {{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
@@ -100,8 +126,33 @@ which an earlier version's reconciler creates until the upgrade has replaced it.
 {{ dig "gpuSharing" "reservationNamespace" "kai-resource-reservation" .Values.config }}
 {{- end }}
 
-{{/* Where a process's pods may run. Takes the process's values and the labels its pods are found by. */}}
-{{- define "bowline.placement" -}}
+{{/* How a process's Deployment replaces its pods. Takes the process's values. */}}
+{{- define "bowline.rollout" -}}
+{{- with .rollingUpdate }}
+strategy:
+  type: RollingUpdate
+  rollingUpdate: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- with .minReadySeconds }}
+minReadySeconds: {{ . }}
+{{- end }}
+{{- if not (kindIs "invalid" .revisionHistoryLimit) }}
+revisionHistoryLimit: {{ .revisionHistoryLimit }}
+{{- end }}
+{{- end }}
+
+{{/*
+What the pods of both processes have in common. Takes dict "root", "values" of the process and "labels" its pods are found by.
+*/}}
+{{- define "bowline.pod" -}}
+# Otherwise every Service of the namespace is in the environment.
+enableServiceLinks: false
+{{- with .root.Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with include "bowline.pullSecrets" .root | fromJsonArray }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
@@ -124,21 +175,6 @@ topologySpreadConstraints:
   - {{- toYaml (set (omit . "labelSelector") "labelSelector" $selector) | nindent 4 }}
 {{- end }}
 {{- end }}
-{{- end }}
-
-{{- define "bowline.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 10000
-runAsGroup: 10000
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
-{{- define "bowline.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
 {{- end }}
 
 {{- define "bowline.env" -}}

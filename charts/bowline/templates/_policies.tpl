@@ -38,7 +38,7 @@ often, since each release trusts its own reconciler.
 {{- end }}
 
 {{- define "bowline.reconciler.username" -}}
-system:serviceaccount:{{ .Release.Namespace }}:{{ include "bowline.reconciler.name" . }}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "bowline.reconciler.account" . }}
 {{- end }}
 
 {{/* The users of the agents, a JSON array. */}}
@@ -124,7 +124,7 @@ before the reconciler; and what policy.agentImages lists. A JSON array, which is
 */}}
 {{- define "bowline.policy.agentImages" -}}
 {{- $image := dig "gpuSharing" "agentImage" (include "bowline.image" .) .Values.config }}
-{{- prepend .Values.policy.agentImages (regexReplaceAll ":[^:/]*$" ($image | splitList "@" | first) "") | uniq | toJson }}
+{{- prepend (.Values.policy.agentImages | default list) (regexReplaceAll ":[^:/]*$" ($image | splitList "@" | first) "") | uniq | toJson }}
 {{- end }}
 
 {{/*

@@ -6,6 +6,7 @@ import pytest
 
 import reconciler.app
 import webhook.app
+from shared.runtime.version import version_text
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 INVALID = f"""{HEAD}
@@ -48,3 +49,11 @@ def test_an_invalid_configuration_exits_with_2_and_every_error(
 def test_an_invalid_command_line_exits_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, main: object) -> None:
     (tmp_path / "config.yaml").write_text(HEAD)
     assert check(monkeypatch, main, tmp_path / "config.yaml", "--no-such-flag") == 2
+
+
+@pytest.mark.parametrize("main", PROGRAMS)
+def test_the_version_is_shown_whatever_the_configuration_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], main: object
+) -> None:
+    assert check(monkeypatch, main, tmp_path / "missing.yaml", "--version") == 0
+    assert capsys.readouterr().out == f"{version_text()}\n"

@@ -18,8 +18,10 @@ from shared.framework.status import Reason
 from shared.kube.client import KubeClient
 from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
+from shared.runtime.address import parse_listen
 from shared.runtime.clock import SystemClock
-from shared.runtime.metrics import BIND_BUCKETS
+from shared.runtime.metrics import BIND_BUCKETS, new_registry
+from shared.runtime.probes import ProbeServer
 from tests.unit.reconciler.watching import ACTING
 from webhook.metrics import WebhookMetrics
 from webhook.tls.metrics import CertificateMetrics
@@ -31,7 +33,7 @@ _ROW = re.compile(
 # The values of these are closed lists, or names of plugins, kinds and codes. Consider the cardinality of a new one.
 LABELS = {
     *("outcome", "reason", "plugin", "point", "code", "step", "change", "policy"),
-    *("verb", "resource", "cause", "callback", "hook", "allowed", "certificate"),
+    *("verb", "resource", "cause", "callback", "hook", "allowed", "certificate", "version"),
     # Of plugins.
     *("worker", "state", "how"),
 }
@@ -47,7 +49,8 @@ class Nothing:
 @pytest.fixture
 async def exported() -> dict[str, Metric]:
     """The metrics of both processes, by the name as documented."""
-    reconciler, webhook = CollectorRegistry(), CollectorRegistry()
+    reconciler, webhook = new_registry(), CollectorRegistry()
+    ProbeServer(parse_listen("127.0.0.1:0"), reconciler, {})
     Observation(ReconcilerMetrics(reconciler, ACTING), SystemClock())
     every = [builtin.plugin(builtin.plugin.config_model(), Settings()) for builtin in BUILTINS]
     await PluginLifecycle(every, cast(KubeClient, None), Settings(), SystemClock(), reconciler).setup()
@@ -59,7 +62,7 @@ async def exported() -> dict[str, Metric]:
     WebhookMetrics(webhook, ["gpu_request"])
     CertificateMetrics(webhook)
     # Read while the reflector exists: only then it is exported.
-    found = [*reconciler.collect(), *webhook.collect()]
+    found = [m for m in (*reconciler.collect(), *webhook.collect()) if m.name.startswith("bowline_")]
     return {f"{m.name}_total" if m.type == "counter" else m.name: m for m in found}
 
 

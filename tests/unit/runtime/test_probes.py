@@ -1,5 +1,8 @@
 """The metrics address: what is accepted, what it serves."""
 
+import tomllib
+from pathlib import Path
+
 import aiohttp
 import pytest
 from aiohttp import web
@@ -71,9 +74,11 @@ async def test_ready_needs_all_checks_and_alive_does_not(
     client: TestClient[web.BaseRequest, None], checks: dict[str, Check]
 ) -> None:
     assert await answer(client, "/readyz") == (200, "ok\n")
+    assert "\nbowline_ready 1.0\n" in (await answer(client, "/metrics"))[1]
     checks |= {"caches": lambda: "pods not listed yet", "leader": lambda: None, "certificate": lambda: "expired"}
     assert await answer(client, "/readyz") == (503, "caches: pods not listed yet\ncertificate: expired\n")
     assert await answer(client, "/healthz") == (200, "ok\n")
+    assert "\nbowline_ready 0.0\n" in (await answer(client, "/metrics"))[1]
 
 
 async def test_metrics_are_there_before_anything_is_counted(client: TestClient[web.BaseRequest, None]) -> None:
@@ -119,6 +124,11 @@ def test_a_new_registry_has_the_process_metrics_and_is_not_shared() -> None:
     first, second = new_registry(), new_registry()
     assert first is not second
     assert first.get_sample_value("process_resident_memory_bytes")
+
+
+def test_a_registry_has_the_installed_version() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert new_registry().get_sample_value("bowline_build_info", {"version": project["version"]}) == 1
 
 
 def test_bind_buckets_reach_from_a_millisecond_to_seventeen_minutes() -> None:

@@ -1,0 +1,103 @@
+"""A GitOps tool applies the rendered chart again and again: nothing changes, and what the webhook writes stays.
+
+Such a tool applies on the server's side, with a field manager of its own, and without Helm's hooks. No such tool runs
+here: `kubectl` sends the same requests.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.api.meta import Object
+from tests.chart.presets import LOCAL, PRESETS, UNRESTRICTED
+from tests.chart.rendering import NAMESPACE, Chart, merged
+from tests.localcluster.cluster import Cluster
+from tests.localcluster.ports import free_port
+from tests.localcluster.spec import ClusterSpec
+from tests.localcluster.workload import WorkloadOptions, start_workload
+
+APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "--filename=-")
+DIFF = ("diff", *APPLY[1:])
+CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A control plane on which nothing is installed."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as started:
+        started.make_namespace(NAMESPACE)
+        yield started
+
+
+def manifest(chart: Chart, values: Mapping[str, Any]) -> str:
+    """The objects of the release, without those of Helm's hooks, which no such tool keeps."""
+    objects = [
+        obj for obj in chart.render(values).objects if "helm.sh/hook" not in obj["metadata"].get("annotations", {})
+    ]
+    return yaml.safe_dump_all(objects)
+
+
+def apply(cluster: Cluster, text: str) -> None:
+    """Apply the manifest; afterwards only clients change its objects."""
+    cluster.kubectl(*APPLY, input=text)
+    if "\nkind: CustomResourceDefinition\n" in text:
+        cluster.wait_established("bindrequests.scheduling.run.ai")
+
+
+def differences(cluster: Cluster, text: str) -> str:
+    """What an apply would change, as text; kubectl ends with 1 if there is a difference."""
+    result = cluster.kubectl(*DIFF, input=text, check=False)
+    assert result.returncode == (1 if result.stdout else 0), result.stderr
+    return result.stdout
+
+
+def stored(cluster: Cluster, text: str) -> dict[tuple[str, str], Object]:
+    """The objects of the manifest as the API server stores them."""
+    items = yaml.safe_load(cluster.kubectl("get", "--output=yaml", "--filename=-", input=text).stdout)["items"]
+    return {(item["kind"], item["metadata"]["name"]): item for item in items}
+
+
+def bundles(objects: Mapping[tuple[str, str], Object]) -> list[str]:
+    return [
+        hook["clientConfig"].get("caBundle", "")
+        for kind in CONFIGURATIONS
+        for hook in objects[kind, "bowline-webhook"]["webhooks"]
+    ]
+
+
+def test_the_ca_of_a_running_webhook_survives_every_apply(chart: Chart, cluster: Cluster) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    text = manifest(chart, merged(LOCAL, {"webhook": {"url": f"https://{address}"}}))
+    apply(cluster, text)
+    webhook = start_workload(cluster, NAMESPACE, "bowline-webhook", WorkloadOptions().with_listen(address))
+    try:
+        webhook.wait_ready()
+        before = stored(cluster, text)
+        assert all(bundles(before))
+        assert before["Secret", "bowline-ca"]["data"]
+        assert differences(cluster, text) == ""
+        apply(cluster, text)
+        assert stored(cluster, text) == before
+        # A change of something else is applied, and only that.
+        changed = text.replace("--log-level=info", "--log-level=debug")
+        apply(cluster, changed)
+        after = stored(cluster, changed)
+        assert {key for key in after if after[key] != before[key]} == {
+            ("Deployment", "bowline-webhook"),
+            ("Deployment", "bowline-reconciler"),
+        }
+        assert webhook.get("/readyz")[0] == 200
+    finally:
+        webhook.stop()
+
+
+@pytest.mark.parametrize("values", [*PRESETS, *UNRESTRICTED])
+def test_a_second_apply_changes_nothing(chart: Chart, cluster: Cluster, values: dict[str, Any]) -> None:
+    text = manifest(chart, values)
+    apply(cluster, text)
+    first = stored(cluster, text)
+    assert differences(cluster, text) == ""
+    apply(cluster, text)
+    assert stored(cluster, text) == first

@@ -1,0 +1,125 @@
+"""Monitoring objects: what is scraped, and alerts that are valid, exported, documented, and fire when they should."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.framework.status import Reason
+from tests.chart.promtool import find_promtool
+from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
+from tests.unit.reconciler.test_metrics import documented
+
+EVERY: Mapping[str, Any] = {
+    "service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}},
+    "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+}
+OPERATIONS = CHART.parents[1] / "docs" / "operations.md"
+# Labels of a target: the operator's PodMonitor sets them.
+TARGET = {"namespace", "job"}
+
+
+@pytest.fixture(scope="module")
+def monitored(chart: Chart) -> Rendered:
+    """The chart with everything of its section ``monitoring``."""
+    return chart.render({"monitoring": EVERY})
+
+
+@pytest.fixture(scope="module")
+def rules(monitored: Rendered) -> list[dict[str, Any]]:
+    """The rendered alerts."""
+    (group,) = monitored.get("PrometheusRule", "bowline")["spec"]["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def promtool(folder: Path, spec: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run promtool in the folder, which gets the rules as ``alerts.yaml``."""
+    binary = find_promtool()
+    if binary is None:
+        pytest.skip("needs promtool, which is in Debian's package prometheus")
+    (folder / "alerts.yaml").write_text(yaml.safe_dump(spec))
+    return subprocess.run([binary, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_nothing_is_rendered_by_default(rendered: Rendered) -> None:
+    assert rendered.of_kind("PodMonitor", "ServiceMonitor", "PrometheusRule") == []
+    assert [service["metadata"]["name"] for service in rendered.of_kind("Service")] == ["bowline-webhook"]
+
+
+def test_both_processes_are_scraped_and_no_job_is(monitored: Rendered) -> None:
+    service, monitor = monitored.get("Service", "bowline-metrics"), monitored.get("PodMonitor", "bowline")
+    (port,), (endpoint,) = service["spec"]["ports"], monitor["spec"]["podMetricsEndpoints"]
+    assert service["spec"]["selector"] == monitor["spec"]["selector"]["matchLabels"]
+    assert service["metadata"]["annotations"] == {"prometheus.io/scrape": "true"}
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    scraped = []
+    for owner in monitored.of_kind("Deployment", "Job"):
+        template = owner["spec"]["template"]
+        if service["spec"]["selector"].items() <= template["metadata"]["labels"].items():
+            containers = template["spec"]["containers"]
+            names = [named["name"] for container in containers for named in container.get("ports", ())]
+            scraped += [owner["metadata"]["name"]] * names.count(port["targetPort"])
+    assert port["targetPort"] == endpoint["port"]
+    assert sorted(scraped) == ["bowline-reconciler", "bowline-webhook"]
+
+
+def test_the_alerts_are_those_of_the_releases_namespace(chart: Chart, monitored: Rendered) -> None:
+    assert monitored.get("PrometheusRule", "bowline")["metadata"]["labels"]["release"] == "prometheus"
+    text = yaml.safe_dump(chart.render({"monitoring": EVERY}, namespace="elsewhere").of_kind("PrometheusRule"))
+    assert 'namespace="elsewhere"' in text
+    assert NAMESPACE not in text
+    assert "RELEASE_NAMESPACE" not in text
+
+
+def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, Any]]) -> None:
+    """``documented`` is what the processes export: a test of the metrics compares the two."""
+    exported = {row["name"]: {*re.findall(r"\w+", row["labels"]), "le"} for row in documented()}
+    for rule in rules:
+        expression = rule["expr"]
+        names = {name.removesuffix("_bucket") for name in re.findall(r"\bbowline_\w+", expression)}
+        assert names
+        assert names <= set(exported), rule["alert"]
+        words = re.findall(r"(?:by \(|\{)([^)}]*)[)}]", expression)
+        labels = {label for text in words for label in re.findall(r"(\w+)(?=\s*(?:,|$|!?=))", text)} - TARGET
+        assert labels <= set().union(*(exported[name] for name in names)), rule["alert"]
+        reasons = {reason for text in re.findall(r'reason[!=]~"([^"]*)"', expression) for reason in text.split("|")}
+        assert reasons <= {"Succeeded", *Reason}, rule["alert"]
+
+
+def test_every_alert_has_a_section_that_its_annotation_names(rules: list[dict[str, Any]]) -> None:
+    text = OPERATIONS.read_text(encoding="utf-8")
+    sections = {part.split("\n", 1)[0]: part for part in text.split("\n### ")[1:]}
+    alerts = [rule["alert"] for rule in rules]
+    assert alerts == [title for title in sections if title.startswith("Bowline")]
+    for rule in rules:
+        assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["summary"]
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        section = sections[rule["alert"]]
+        assert all(word in section for word in ("Symptom: ", "Cause: ", "First command")), rule["alert"]
+
+
+def test_promtool_accepts_the_rules(monitored: Rendered, rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    result = promtool(tmp_path, monitored.get("PrometheusRule", "bowline")["spec"], "check", "rules", "alerts.yaml")
+    assert result.returncode == 0, result.stderr
+    assert f"SUCCESS: {len(rules)} rules found" in result.stdout
+
+
+def test_each_alert_fires_with_its_fault_and_none_without(rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    text = (Path(__file__).parent / "alerts_test.yaml").read_text(encoding="utf-8")
+    (tmp_path / "alerts_test.yaml").write_text(text)
+    cases = [case for test in yaml.safe_load(text)["tests"] for case in test["alert_rule_test"]]
+    for firing in (True, False):
+        tested = {case["alertname"] for case in cases if bool(case.get("exp_alerts")) is firing}
+        assert tested == {rule["alert"] for rule in rules}
+    # Their texts are checked above; here labels identify an alert.
+    bare = [{key: value for key, value in rule.items() if key != "annotations"} for rule in rules]
+    spec = {"groups": [{"name": "bowline", "rules": bare}]}
+    result = promtool(tmp_path, spec, "test", "rules", "alerts_test.yaml")
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,261 @@
+"""Values of a platform: security contexts, labels, accounts, rollout, network, registry, volumes, objects; null."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
+from tests.localcluster.errors import CommandError
+
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+PROCESSES = ("webhook", "reconciler")
+VOLUME = {"name": "ca", "configMap": {"name": "corporate-ca"}}
+MOUNT = {"name": "ca", "mountPath": "/etc/ssl/corporate", "readOnly": True}
+
+
+def pods(rendered: Rendered) -> list[Any]:
+    """The pod templates of all Deployments and Jobs."""
+    return [owner["spec"]["template"] for owner in rendered.of_kind("Deployment", "Job")]
+
+
+def deployment(rendered: Rendered, process: str) -> Any:
+    return rendered.get("Deployment", f"bowline-{process}")["spec"]
+
+
+# --- security contexts ---
+
+
+def test_security_contexts_are_those_of_the_values(chart: Chart) -> None:
+    contexts = {"podSecurityContext": {"runAsUser": 7}, "containerSecurityContext": {"runAsNonRoot": True}}
+    for template in pods(chart.render(contexts)):
+        assert template["spec"]["securityContext"] == VALUES["podSecurityContext"] | {"runAsUser": 7}
+        for container in template["spec"]["containers"]:
+            assert container["securityContext"] == VALUES["containerSecurityContext"] | {"runAsNonRoot": True}
+
+
+def test_a_platform_may_choose_users_itself(chart: Chart) -> None:
+    for template in pods(chart.render({"podSecurityContext": {"runAsUser": None, "runAsGroup": None}})):
+        context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert template["spec"]["securityContext"] == context
+    for template in pods(chart.render({"podSecurityContext": None, "containerSecurityContext": None})):
+        assert "securityContext" not in template["spec"]
+        assert not [container for container in template["spec"]["containers"] if "securityContext" in container]
+
+
+# --- labels ---
+
+
+def test_common_labels_are_on_every_object_and_pod_and_in_no_selector(chart: Chart, rendered: Rendered) -> None:
+    labels = {"team": "gpu", "sidecar.istio.io/inject": "false"}
+    labelled = chart.render({"commonLabels": labels})
+    for obj in labelled.objects:
+        assert labels.items() <= obj["metadata"]["labels"].items(), (obj["kind"], obj["metadata"]["name"])
+    assert all(labels.items() <= template["metadata"]["labels"].items() for template in pods(labelled))
+    for process in PROCESSES:
+        assert deployment(labelled, process)["selector"] == deployment(rendered, process)["selector"]
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_labels_of_the_pods_of_one_process(chart: Chart, process: str) -> None:
+    labelled = [
+        template["metadata"]["labels"]["app.kubernetes.io/component"]
+        for template in pods(chart.render({process: {"podLabels": {"a": "b"}}}))
+        if template["metadata"]["labels"].get("a") == "b"
+    ]
+    assert labelled == [process]
+
+
+# --- accounts ---
+
+
+def test_every_reference_to_an_account_has_its_name(chart: Chart) -> None:
+    """RBAC, pods, and the policies that restrict the reconciler's account."""
+    given = {process: {"serviceAccount": {"name": f"own-{process}"}} for process in PROCESSES}
+    renamed, default = chart.render(given), chart.render()
+    for process in PROCESSES:
+        own = ("ServiceAccount", f"own-{process}")
+        assert own in renamed.by_kind
+        assert deployment(renamed, process)["template"]["spec"]["serviceAccountName"] == own[1]
+    job = renamed.get("Job", "bowline-uninstall")
+    assert job["spec"]["template"]["spec"]["serviceAccountName"] == "own-reconciler"
+    subjects = [list(subject_names(each)) for each in (renamed, default)]
+    assert subjects[0] == [
+        name.replace("bowline-webhook", "own-webhook").replace("bowline-reconciler", "own-reconciler")
+        for name in subjects[1]
+    ]
+    user = f"system:serviceaccount:{NAMESPACE}:"
+    policies = [yaml.safe_dump(each.of_kind("ValidatingAdmissionPolicy"), width=10**6) for each in (renamed, default)]
+    assert policies[0] == policies[1].replace(f"{user}bowline-reconciler", f"{user}own-reconciler")
+    assert f"{user}own-reconciler" in policies[0]
+
+
+def subject_names(rendered: Rendered) -> Iterator[str]:
+    for binding in rendered.of_kind("RoleBinding", "ClusterRoleBinding"):
+        yield from (subject["name"] for subject in binding["subjects"])
+
+
+def test_an_existing_account_is_not_created(chart: Chart) -> None:
+    accounts = {"create": False, "name": "theirs"}
+    names = {
+        o["metadata"]["name"]
+        for o in chart.render({"webhook": {"serviceAccount": accounts}}).of_kind("ServiceAccount")
+    }
+    assert names == {"bowline-reconciler", "bowline-gpu-agent"}
+
+
+def test_annotations_of_accounts(chart: Chart) -> None:
+    annotations = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}
+    rendered = chart.render({"reconciler": {"serviceAccount": {"annotations": annotations}}})
+    assert rendered.get("ServiceAccount", "bowline-reconciler")["metadata"]["annotations"] == annotations
+    assert "annotations" not in rendered.get("ServiceAccount", "bowline-webhook")["metadata"]
+
+
+def test_two_processes_do_not_share_an_account(chart: Chart) -> None:
+    values = {process: {"serviceAccount": {"create": False, "name": "one"}} for process in PROCESSES}
+    with pytest.raises(CommandError, match=r"webhook\.serviceAccount\.name and reconciler\.serviceAccount\.name"):
+        chart.render(values)
+
+
+# --- rollout and availability ---
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_a_deployment_is_rolled_out_as_configured(chart: Chart, process: str) -> None:
+    rolling = {"maxUnavailable": "50%", "maxSurge": 0}
+    values = {process: {"rollingUpdate": rolling, "minReadySeconds": 5, "revisionHistoryLimit": 0}}
+    spec = deployment(chart.render(values), process)
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
+    assert (spec["minReadySeconds"], spec["revisionHistoryLimit"]) == (5, 0)
+
+
+def test_each_process_with_replicas_has_a_disruption_budget(chart: Chart) -> None:
+    def budgets(**replicas: int | None) -> dict[str, str]:
+        rendered = chart.render({process: {"replicas": number} for process, number in replicas.items()})
+        return {
+            o["metadata"]["name"]: o["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]
+            for o in rendered.of_kind("PodDisruptionBudget")
+        }
+
+    both = {f"bowline-{process}": process for process in PROCESSES}
+    assert budgets() == budgets(webhook=None, reconciler=None) == both
+    assert budgets(webhook=1) == {"bowline-reconciler": "reconciler"}
+    assert budgets(reconciler=1) == {"bowline-webhook": "webhook"}
+
+
+# --- network ---
+
+
+def test_the_webhook_on_the_network_of_its_node(chart: Chart, rendered: Rendered) -> None:
+    assert not {"hostNetwork", "dnsPolicy"} & set(deployment(rendered, "webhook")["template"]["spec"])
+    on_host = chart.render({"webhook": {"hostNetwork": True, "port": 10250, "metricsPort": 10251}})
+    pod = deployment(on_host, "webhook")["template"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert "hostNetwork" not in deployment(on_host, "reconciler")["template"]["spec"]
+    pod = deployment(chart.render({"webhook": {"dnsPolicy": "Default"}}), "webhook")["template"]["spec"]
+    assert pod["dnsPolicy"] == "Default"
+
+
+def test_annotations_of_the_webhooks_service(chart: Chart) -> None:
+    rendered = chart.render({"webhook": {"serviceAnnotations": {"a": "b"}}})
+    assert rendered.get("Service", "bowline-webhook")["metadata"]["annotations"] == {"a": "b"}
+
+
+# --- registry ---
+
+
+def test_a_parent_charts_registry_is_used_for_every_image(chart: Chart) -> None:
+    rendered = chart.render({"global": {"imageRegistry": "mirror.example", "other": "chart"}})
+    images = {c["image"] for template in pods(rendered) for c in template["spec"]["containers"]}
+    assert images == {"mirror.example/bowline:0.1.0"}
+    assert yaml.safe_load(rendered.config_text())["gpuSharing"]["agentImage"] in images
+    assert "registry.example/" not in yaml.safe_dump_all(rendered.objects)
+    without = chart.render({"image": {"registry": ""}, "global": {"imageRegistry": "mirror.example"}})
+    assert without.config_text() == rendered.config_text()
+
+
+def test_pull_secrets_of_the_image_and_of_a_parent_chart(chart: Chart) -> None:
+    values = {"image": {"pullSecrets": [{"name": "a"}]}, "global": {"imagePullSecrets": ["b", {"name": "c"}, "a"]}}
+    secrets = [{"name": name} for name in "abc"]
+    rendered = chart.render(values)
+    assert [template["spec"]["imagePullSecrets"] for template in pods(rendered)] == [secrets] * len(pods(rendered))
+    assert rendered.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == secrets
+    own = chart.render({**values, "reservation": {"pullSecrets": [{"name": "d"}]}})
+    assert own.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == [{"name": "d"}]
+
+
+# --- volumes and objects ---
+
+
+def test_extra_volumes_are_mounted_in_the_process_and_in_its_jobs(chart: Chart) -> None:
+    extra = {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]}
+    rendered = chart.render(dict.fromkeys(PROCESSES, extra))
+    for template in pods(rendered):
+        assert template["spec"]["volumes"].count(VOLUME) == 1
+        assert all(MOUNT in container["volumeMounts"] for container in template["spec"]["containers"])
+    only = chart.render({"reconciler": extra})
+    assert VOLUME not in deployment(only, "webhook")["template"]["spec"]["volumes"]
+    check = only.get("Job", "bowline-check")["spec"]["template"]["spec"]["containers"]
+    assert [MOUNT in container["volumeMounts"] for container in check] == [False, True]
+
+
+def test_extra_objects_are_part_of_the_release(chart: Chart) -> None:
+    secret_store = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-a"}}
+    labels = '{{ include "bowline.labels" . | fromYaml | toJson }}'
+    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: b, labels: {labels}}}"
+    rendered = chart.render({"extraObjects": [secret_store, text]})
+    assert rendered.get("ConfigMap", "bowline-a")["metadata"] == {"name": "bowline-a"}
+    assert rendered.get("ConfigMap", "b")["metadata"]["labels"]["app.kubernetes.io/instance"] == "bowline"
+
+
+# --- null ---
+
+# Whose null means that the chart sets nothing, as an empty list or text does.
+MAY_BE_NULL = {
+    *(
+        "commonLabels",
+        "podSecurityContext",
+        "containerSecurityContext",
+        "annotations",
+        "labels",
+        "serviceAnnotations",
+    ),
+    *("podAnnotations", "podLabels", "matchLabels", "nodeSelector", "affinity", "resources", "rollingUpdate"),
+    *("replicas", "minReadySeconds", "revisionHistoryLimit"),
+}
+MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules")}}
+
+
+def value_paths(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Each value of the chart itself, and whether it may be null: what is below ``config`` is the processes' own."""
+    for key, value in values.items():
+        yield (*path, key), value in ("", []) or isinstance(value, list) or key in MAY_BE_NULL
+        if isinstance(value, dict) and key != "config" and key not in MAY_BE_NULL:
+            yield from value_paths(value, (*path, key))
+
+
+def with_null(path: tuple[str, ...]) -> dict[str, Any]:
+    values: Any = None
+    for key in reversed(path):
+        values = {key: values}
+    return merged({"networkPolicy": {"enabled": True}, **MONITORED}, values)
+
+
+PATHS = list(value_paths(VALUES))
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=".".join(path)) for path, may in PATHS if may])
+def test_null_sets_nothing(chart: Chart, path: tuple[str, ...]) -> None:
+    objects = [obj for obj in chart.render(with_null(path)).objects if obj["kind"] != "CustomResourceDefinition"]
+    text = yaml.safe_dump_all(objects, width=10**6)
+    assert [line for line in text.splitlines() if "<nil>" in line or line.endswith(": null")] == []
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=".".join(path)) for path, may in PATHS if not may])
+def test_null_is_an_error_where_the_chart_needs_a_value(chart: Chart, path: tuple[str, ...]) -> None:
+    """Helm removes a key whose value is null: a template would meet a section that does not exist."""
+    with pytest.raises(CommandError) as refused:
+        chart.render(with_null(path))
+    place = "/".join(("", *path[:-1]))
+    assert f"at '{place}': missing property '{path[-1]}'" in str(refused.value)
