@@ -1,9 +1,11 @@
-"""Writes the PodBound condition of pods: after the request's status, best effort, with its own bounded retries.
+"""Writes the PodBound condition and the nomination of pods: after the status, best effort, with bounded retries.
 
 The condition repeats, for the pod's owner, what the request's status and event report. A webhook on pods/status that
 is down, slow or denies the write must therefore neither change a result nor occupy a worker of the reconciler.
 Separate tasks write the reports, only the newest of each pod, and drop it after TRIES. Reports pending at shutdown
 are lost.
+
+The nomination of a wait costs no additional write: it replaces an event about the request. Decision 201.
 """
 
 import asyncio
@@ -12,8 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from reconciler.decide.actions import PodBound
+from reconciler.decide.actions import Nomination, PodBound
 from shared.api import names
 from shared.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
 from shared.kube.client import KubeClient, PatchType
@@ -38,8 +41,9 @@ MAX_PENDING = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    pod: Object  # as of the attempt's snapshot
-    condition: PodBound
+    pod: Object  # as of the attempt's snapshot: its identity and its nomination
+    condition: PodBound | None
+    nomination: Nomination | None
     since: datetime
     tries: int = 1
 
@@ -75,22 +79,24 @@ class PodConditions:
         self._workers = []
         self._pending.clear()
 
-    def report(self, pod: Object, condition: PodBound) -> None:
-        """Queue the condition, unless the pod has it already; it replaces a pending one of the same pod.
+    def report(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
+        """Queue what the pod does not have yet; it replaces what is pending of the same pod.
 
         Dropped if MAX_PENDING are pending.
         """
-        content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message)
-        conditions = (pod.get("status") or {}).get("conditions") or ()
         key = key_of(pod)
-        if content in [
-            tuple(existing.get(name) for name in ("type", "status", "reason", "message")) for existing in conditions
-        ]:
+        pending = self._pending.get(key)
+        if pending is not None:
+            condition, nomination = condition or pending.condition, nomination or pending.nomination
+        if not _content(pod, condition, nomination, self._client.clock.now()):
             return
-        if self._queue is None or (len(self._pending) >= MAX_PENDING and key not in self._pending):
+        if self._queue is None or (len(self._pending) >= MAX_PENDING and pending is None):
             return
-        metadata = {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
-        self._pending[key] = _Report({"metadata": metadata}, condition, self._client.clock.now())
+        reduced_pod = {
+            "metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")},
+            "status": {"nominatedNodeName": (pod.get("status") or {}).get("nominatedNodeName")},
+        }
+        self._pending[key] = _Report(reduced_pod, condition, nomination, self._client.clock.now())
         self._queue.add(key)
 
     async def _write(self, key: ObjectKey) -> Result:
@@ -99,7 +105,7 @@ class PodConditions:
             return DONE
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
-                await self.patch(report.pod, report.condition, report.since)
+                await self.patch(report.pod, report.condition, report.nomination, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
             if report.tries < TRIES and not is_denied:
@@ -114,22 +120,26 @@ class PodConditions:
             del self._pending[key]
         return DONE
 
-    async def patch(self, pod: Object, condition: PodBound, since: datetime) -> None:
-        """Write the PodBound condition of this pod; not if it no longer exists or was replaced.
+    async def patch(
+        self, pod: Object, condition: PodBound | None, nomination: Nomination | None, since: datetime
+    ) -> None:
+        """Write the PodBound condition and the nomination of this pod; not if it no longer exists or was replaced.
 
-        False is not written if the pod was bound meanwhile: the write requires the resourceVersion that was seen
-        unbound, so that one still in flight when another leader binds the pod fails. Own writes of the attempt change
-        the version as well, hence the retries with a new read. Raises the client's errors, including a denial by a
-        policy or a webhook.
+        Only True is written for a bound pod: the other writes require the resourceVersion that was seen unbound, so
+        that one still in flight when another leader binds the pod fails. Own writes of the attempt change the version
+        as well, hence the retries with a new read. Raises the client's errors, including a denial by a policy or a
+        webhook.
         """
         key, uid = key_of(pod), uid_of(pod)
         with suppress(NotFound):
-            if condition.status == "True":
-                return await self._patch_status(key, {"uid": uid}, condition, since)
+            if condition is not None and condition.status == "True":
+                return await self._patch_status(key, {"uid": uid}, _content({}, condition, None, since))
             for tries_left in reversed(range(MAX_CONFLICT_TRIES)):
-                guard = {"uid": uid, "resourceVersion": version_of(pod)}
+                content = _content(pod, condition, nomination, since)
+                if not content:
+                    return None
                 try:
-                    return await self._patch_status(key, guard, condition, since)
+                    return await self._patch_status(key, {"uid": uid, "resourceVersion": version_of(pod)}, content)
                 except Conflict:
                     if not tries_left:
                         raise
@@ -138,23 +148,8 @@ class PodConditions:
                     return None
         return None
 
-    async def _patch_status(
-        self, pod: ObjectKey, guard: Mapping[str, str], condition: PodBound, now: datetime
-    ) -> None:
-        body = {
-            "metadata": dict(guard),
-            "status": {
-                "conditions": [
-                    {
-                        "type": names.CONDITION_POD_BOUND,
-                        "status": condition.status,
-                        "reason": condition.reason,
-                        "message": condition.message,
-                        "lastTransitionTime": format_time(now),
-                    }
-                ]
-            },
-        }
+    async def _patch_status(self, pod: ObjectKey, guard: Mapping[str, str], content: Mapping[str, Any]) -> None:
+        body = {"metadata": dict(guard), "status": dict(content)}
         try:
             await self._client.patch(
                 PODS,
@@ -173,3 +168,31 @@ class PodConditions:
     def _on_error(self, key: ObjectKey) -> None:
         log.exception("writing a pod's condition failed", extra={"pod": str(key)})
         self._pending.pop(key, None)
+
+
+def _content(
+    pod: Object, condition: PodBound | None, nomination: Nomination | None, now: datetime
+) -> Mapping[str, Any]:
+    """Return the patch of the pod's status for what it does not have yet; empty if there is nothing."""
+    status = pod.get("status") or {}
+    content: dict[str, Any] = {}
+    if condition is not None and not _has(status, condition):
+        stored_form = {
+            "type": names.CONDITION_POD_BOUND,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": format_time(now),
+        }
+        content["conditions"] = [stored_form]
+    if nomination is not None:
+        is_nominated = status.get("nominatedNodeName") == nomination.node
+        if is_nominated == nomination.is_withdrawn:
+            content["nominatedNodeName"] = None if nomination.is_withdrawn else nomination.node
+    return content
+
+
+def _has(status: Object, condition: PodBound) -> bool:
+    content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message)
+    fields = ("type", "status", "reason", "message")
+    return content in [tuple(entry.get(name) for name in fields) for entry in status.get("conditions") or ()]

@@ -104,12 +104,25 @@ class PodBound:
 
 
 @dataclass(frozen=True, slots=True)
+class Nomination:
+    """The pod's ``status.nominatedNodeName``: ``node`` while its decision is carried out; withdrawn, it is no more.
+
+    Autoscalers keep a node on which a pod is nominated. That of another node is another component's: it is replaced
+    by a nomination, and never removed by a withdrawal.
+    """
+
+    node: str
+    is_withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What is written of a request: its complete status, the event and the pod's condition, if there are any."""
+    """What is written of a request: its complete status; event, condition and nomination of the pod, if any."""
 
     status: Mapping[str, Any]
     event: Event | None = None
     condition: PodBound | None = None
+    nomination: Nomination | None = None
 
 
 @dataclass(frozen=True, slots=True)

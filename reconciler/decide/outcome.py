@@ -12,6 +12,7 @@ from reconciler.decide.actions import (
     Complete,
     Event,
     Fail,
+    Nomination,
     OutcomeAction,
     PodBound,
     Report,
@@ -92,6 +93,7 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
         retrying_status(request, failed_count, why, outcome.started_at, now, now + pause),
         Event("Warning", names.EVENT_RETRY, f"{why}; retry in {pause.total_seconds():.1f} s"),
         PodBound("False", names.EVENT_RETRY, why),
+        Nomination(request.selected_node),
     )
     return RetryAt(pause, report)
 

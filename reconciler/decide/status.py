@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.actions import Event, Fail, PodBound, Report, Wait
+from reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
 from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of, is_rollback_incomplete
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase
@@ -165,7 +165,8 @@ def failure_report(request: BindRequest, fail: Fail, rolled_back: bool, pod: Obj
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
     event = Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
     condition = None if fail.reason in _NO_CONDITION else PodBound("False", fail.reason.value, fail.message)
-    return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition)
+    nomination = Nomination(request.selected_node, is_withdrawn=True) if condition is not None else None
+    return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
 
 
 def failed_status(

@@ -23,7 +23,9 @@ SLOW = {"key": "speed", "value": "-5", "effect": "NoSchedule"}
         pytest.param(DEDICATED, {"operator": "Exists", "effect": "NoSchedule"}, True, id="the same effect"),
         pytest.param(GONE, {"key": "gone", "operator": "Exists", "tolerationSeconds": 300}, True, id="for a time"),
         pytest.param(GONE, {"key": "gone"}, True, id="no value on both sides"),
-        pytest.param(CORDONED, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, True, id="DaemonSet"),
+        pytest.param(
+            CORDONED, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, True, id="DaemonSet"
+        ),
         pytest.param(SLOW, {"key": "speed", "operator": "Lt", "value": "0"}, True, id="Lt"),
         pytest.param(SLOW, {"key": "speed", "operator": "Gt", "value": "0"}, False, id="Gt"),
         pytest.param(DEDICATED, {"key": "dedicated", "operator": "Gt", "value": "0"}, False, id="not an integer"),

@@ -19,7 +19,17 @@ from reconciler.decide.actions import (
     Wait,
 )
 from reconciler.decide.decide import ReadLive, decide
-from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Target, Times, is_withdrawn, node_view
+from reconciler.decide.observed import (
+    FRESH_CONTACT,
+    Absent,
+    NodeView,
+    Observed,
+    PodView,
+    Target,
+    Times,
+    is_withdrawn,
+    node_view,
+)
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
