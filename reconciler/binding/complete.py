@@ -188,7 +188,7 @@ class Completer:
 
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
-        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now())
+        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now(), snapshot.node)
         await self.writer.report(request, report, pod)
         self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})

@@ -5,6 +5,9 @@ is down, slow or denies the write must therefore neither change a result nor occ
 Separate tasks write the reports, only the newest of each pod, and drop it after TRIES. Reports pending at shutdown
 are lost.
 
+The condition of a Failed request is also what the webhook knows of the decision when it is repeated: it names the
+decision and the state of what that depends on. So it is written for each failure, in the same patch. Decision 200.
+
 The nomination of a wait costs no additional write: it replaces an event about the request. Decision 201.
 """
 
@@ -18,10 +21,19 @@ from typing import Any
 
 from reconciler.decide.actions import Nomination, PodBound
 from shared.api import names
+from shared.api.failed_decision import (
+    ABSENT,
+    CLAIM,
+    VOLUME_CLAIM,
+    claims_named,
+    note_of,
+    noted_decision,
+    pod_bound,
+)
 from shared.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
 from shared.kube.client import KubeClient, PatchType
 from shared.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
-from shared.kube.resources import PODS
+from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
 from shared.runtime.workers import DONE, Result, run_worker
 from shared.runtime.workqueue import WorkQueue
 
@@ -37,6 +49,7 @@ PAUSE = timedelta(seconds=1)
 TRY_TIMEOUT_S = 5.0
 # A report is an object reference and a sentence. More than this are pending only while no write succeeds.
 MAX_PENDING = 2_000
+_CLAIMS = {CLAIM: RESOURCECLAIMS.as_metadata(), VOLUME_CLAIM: PERSISTENTVOLUMECLAIMS.as_metadata()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,7 @@ class _Report:
     condition: PodBound | None
     nomination: Nomination | None
     since: datetime
+    claims: tuple[tuple[str, ObjectKey], ...] = ()  # that the condition's message names
     tries: int = 1
 
 
@@ -94,9 +108,14 @@ class PodConditions:
             return
         reduced_pod = {
             "metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")},
-            "status": {"nominatedNodeName": (pod.get("status") or {}).get("nominatedNodeName")},
+            "status": {
+                "nominatedNodeName": (pod.get("status") or {}).get("nominatedNodeName"),
+                "conditions": [pod_bound(pod)],
+            },
         }
-        self._pending[key] = _Report(reduced_pod, condition, nomination, self._client.clock.now())
+        has_ended = condition is not None and condition.prints is not None
+        claims = tuple(claims_named(pod, condition.message)) if condition is not None and has_ended else ()
+        self._pending[key] = _Report(reduced_pod, condition, nomination, self._client.clock.now(), claims)
         self._queue.add(key)
 
     async def _write(self, key: ObjectKey) -> Result:
@@ -105,7 +124,8 @@ class PodConditions:
             return DONE
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
-                await self.patch(report.pod, report.condition, report.nomination, report.since)
+                condition = await self._with_claims(report)
+                await self.patch(report.pod, condition, report.nomination, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
             if report.tries < TRIES and not is_denied:
@@ -119,6 +139,22 @@ class PodConditions:
         if self._pending.get(key) is report:
             del self._pending[key]
         return DONE
+
+    async def _with_claims(self, report: _Report) -> PodBound | None:
+        """Return the condition with the prints of the claims that it names, as the rollback has left them."""
+        condition = report.condition
+        if condition is None or condition.prints is None or not report.claims:
+            return condition
+        prints = dict(condition.prints)
+        for kind, key in report.claims:
+            try:
+                claim = await self._client.get(_CLAIMS[kind], key.namespace, key.name)
+                prints[f"{kind}/{key.name}"] = version_of(claim)
+            except NotFound:
+                prints[f"{kind}/{key.name}"] = ABSENT
+            except ApiError:
+                log.debug("a claim cannot be read", extra={"claim": str(key)})
+        return replace(condition, prints=prints)
 
     async def patch(
         self, pod: Object, condition: PodBound | None, nomination: Nomination | None, since: datetime
@@ -177,14 +213,7 @@ def _content(
     status = pod.get("status") or {}
     content: dict[str, Any] = {}
     if condition is not None and not _has(status, condition):
-        stored_form = {
-            "type": names.CONDITION_POD_BOUND,
-            "status": condition.status,
-            "reason": condition.reason,
-            "message": condition.message,
-            "lastTransitionTime": format_time(now),
-        }
-        content["conditions"] = [stored_form]
+        content["conditions"] = [_stored_form(pod_bound(pod), condition, now)]
     if nomination is not None:
         is_nominated = status.get("nominatedNodeName") == nomination.node
         if is_nominated == nomination.is_withdrawn:
@@ -192,7 +221,35 @@ def _content(
     return content
 
 
+def _stored_form(before: Object, condition: PodBound, now: datetime) -> Mapping[str, Any]:
+    """Return the condition as stored. ``before``: the present one, empty if there is none.
+
+    Of consecutive failures of one decision for one reason the first one's time is kept.
+    """
+    decision, note, times = condition.decision, "", {"lastTransitionTime": format_time(now)}
+    if decision is not None:
+        note = note_of(decision, condition.prints)
+        is_same_reason = before.get("reason") == condition.reason or names.EVENT_RETRY in (
+            before.get("reason"),
+            condition.reason,
+        )
+        if is_same_reason and noted_decision(before) == decision and before.get("lastTransitionTime"):
+            times["lastTransitionTime"] = before["lastTransitionTime"]
+        if condition.prints is not None:
+            times["lastProbeTime"] = format_time(now)
+    return {
+        "type": names.CONDITION_POD_BOUND,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message + note,
+        **times,
+    }
+
+
 def _has(status: Object, condition: PodBound) -> bool:
-    content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message)
+    if condition.prints is not None:
+        return False  # the time of the failure is new
+    note = note_of(condition.decision) if condition.decision is not None else ""
+    content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message + note)
     fields = ("type", "status", "reason", "message")
     return content in [tuple(entry.get(name) for name in fields) for entry in status.get("conditions") or ()]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from shared.api.failed_decision import Decision
 from shared.api.meta import ObjectRef, ObjectUID
 from shared.framework.status import Reason, Suggestion
 
@@ -96,11 +97,18 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PodBound:
-    """The PodBound condition: False after a failure, True after the bind that follows it."""
+    """The PodBound condition: False after a failure, True after the bind that follows it.
+
+    - ``decision``: the one that has failed.
+    - ``prints``: if the decision has ended, those of the objects that a repetition depends on
+      (``shared.api.failed_decision``).
+    """
 
     status: Literal["True", "False"]
     reason: str
     message: str
+    decision: Decision | None = None
+    prints: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- merge $fixed (deepCopy .Values.config) $filled | toYaml }}
 {{- end }}
 
+{{/* Not empty if the webhook denies repeated decisions. */}}
+{{- define "bowline.repeats" -}}
+{{- $longest := dig "admission" "repeatBackoff" "60s" .Values.config | toString }}
+{{- if and (ne (include "bowline.mode" .) "Off") (not (regexMatch "^([0.]+(ms|s|m|h))+$" $longest)) }}true{{ end }}
+{{- end }}
+
 {{/* The name of the configuration's ConfigMap, which follows from its content (decision 165). */}}
 {{- define "bowline.configName" -}}
 {{ include "bowline.fullname" . }}-config-{{ include "bowline.config" . | sha256sum | trunc 10 }}
