@@ -54,7 +54,11 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     names.CONDITION_POD_BOUND: (
         ("True", "Bound", "replaces an earlier False; a bind without a failure writes none"),
         ("False", names.EVENT_RETRY, "an attempt failed; it is retried"),
-        ("False", "a reason of a failure", "the request has failed"),
+        (
+            "False",
+            "a reason of a failure",
+            "the request has failed; the message ends with what ends the backoff of a repetition",
+        ),
     ),
 }
 
