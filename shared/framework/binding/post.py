@@ -87,8 +87,8 @@ def denied_status(message: str) -> Status:
     """
     if own_policy(message):
         why = (
-            "a policy of Bowline itself denies a write; use one version of the chart and the reconciler, and for objects "
-            f"of plugins the chart's values that `bowline plugin access` prints: {message}"
+            "a policy of Bowline itself denies a write; use one version of the chart and the reconciler, and for "
+            f"objects of plugins the chart's values that `bowline plugin access` prints: {message}"
         )
         return Status.wait(why, retry_after=_POLICY_POLL, timeout=UNLIMITED)
     if _QUOTA in message:
