@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from charts.generate import crd, policy, reference, rules, workloads
+from charts.generate import crd, policy, readme, reference, rules, workloads
 
 # By name below the chart's ``files/``.
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     targets = {options.chart / "files" / name: text for name, text in GENERATED.items()}
     for path, text in {
         **targets,
+        options.chart / "README.md": readme.as_markdown,
         DOCS / "reference.md": reference.as_markdown,
         DOCS / "rules.md": rules.as_markdown,
     }.items():
