@@ -84,7 +84,10 @@ def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: 
     with tarfile.open(package) as archive:
         files = archive.getnames()
     top = {name.split("/")[1] for name in files}
-    assert top == {"Chart.yaml", "README.md", "values.yaml", "values.schema.json", "files", "presets", "templates"}
+    assert top - {".helmignore"} == {
+        *("Chart.yaml", "README.md", "values.yaml", "values.schema.json"),
+        *("files", "presets", "templates"),
+    }
 
 
 def test_annotations_of_pods_are_those_of_the_values(helm_command: HelmCli) -> None:
