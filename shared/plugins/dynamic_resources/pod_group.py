@@ -7,8 +7,8 @@ reserved for the PodGroup, never for a pod, and its lifecycle is the PodGroup's.
 from collections.abc import Mapping
 from typing import Any
 
+from shared.api import names
 from shared.api.meta import Object, uid_of
-from shared.kube.resources import PODGROUPS
 from shared.plugins.dynamic_resources.claim import Consumer, pod_consumer
 
 # An entry of a pod and one of its PodGroup are the same claim if all of these are equal.
@@ -31,8 +31,8 @@ def claim_consumer(pod: Object, entry: Mapping[str, Any], pod_group: Object | No
     return Consumer(
         uid,
         {
-            "apiGroup": PODGROUPS.group,
-            "resource": PODGROUPS.plural,
+            "apiGroup": names.POD_GROUP_GROUP,
+            "resource": names.POD_GROUP_PLURAL,
             "name": pod_group["metadata"]["name"],
             "uid": uid,
         },
@@ -42,7 +42,7 @@ def claim_consumer(pod: Object, entry: Mapping[str, Any], pod_group: Object | No
 def is_pod_group(owner: Mapping[str, Any]) -> bool:
     """Return whether an owner reference names a PodGroup of Kubernetes, in any version of its API."""
     group = str(owner.get("apiVersion") or "").partition("/")[0]
-    return owner.get("kind") == PODGROUPS.kind and group == PODGROUPS.group
+    return owner.get("kind") == names.POD_GROUP_KIND and group == names.POD_GROUP_GROUP
 
 
 def _identity(entry: Mapping[str, Any]) -> tuple[str, ...]:

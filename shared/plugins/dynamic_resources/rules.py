@@ -21,7 +21,6 @@ from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleti
 from shared.api.selectors import Node, node_selector_admits
 from shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
 from shared.framework.waiting import PREREQUISITE
-from shared.kube.resources import PODGROUPS
 from shared.plugins.dynamic_resources.claim import (
     Consumer,
     allocation_of,
@@ -232,7 +231,7 @@ def _foreign(claim: Object, requirement: RequiredClaim) -> str:
     if is_pod_group(owner):
         remedy = (
             "a pod shares it only if its spec.schedulingGroup names that PodGroup, its entry equals one of the "
-            f"PodGroup's spec.resourceClaims, and the cluster serves {PODGROUPS.api_version}; correct the pod"
+            f"PodGroup's spec.resourceClaims, and the cluster serves {names.POD_GROUP_API}; correct the pod"
         )
     return f"{requirement.label} belongs to {label}; {remedy}"
 
