@@ -15,7 +15,13 @@ copyright = author  # noqa: A001 - the name that Sphinx reads
 
 extensions = ["myst_parser"]
 root_doc = "docs/README"
-include_patterns = ["*.md", "docs/**.md", "shared/plugins/*/README.md", "examples/*/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/**.md",
+    "charts/bowline/README.md",
+    "shared/plugins/*/README.md",
+    "examples/*/README.md",
+]
 exclude_patterns = [".*", "build", "dist", "docs/site"]
 
 # Headings have GitHub's anchors, so that one link works in both places.

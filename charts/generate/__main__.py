@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from charts.generate import commands, configuration, crd, fields, policy, reference, rules, workloads
+from charts.generate import commands, configuration, crd, fields, policy, readme, reference, rules, workloads
 
 # By name below the chart's ``files/``.
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stale = 0
     targets = {options.chart / "files" / name: text for name, text in GENERATED.items()}
-    pages = {DOCS / name: text for name, text in PAGES.items()}
+    pages = {options.chart / "README.md": readme.as_markdown, **{DOCS / name: text for name, text in PAGES.items()}}
     for path, text in {**targets, **pages}.items():
         if not options.check:
             path.write_text(text(), encoding="utf-8")
