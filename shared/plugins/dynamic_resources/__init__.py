@@ -58,6 +58,8 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
             Rule("resourceclaims/status", ("update",), "resource.k8s.io"),
             # Kubernetes 1.36 and newer check this one too when the allocation or reservedFor changes.
             Rule("resourceclaims/binding", ("update",), "resource.k8s.io"),
+            # Which of a pod's claims its PodGroup shares.
+            Rule("podgroups", ("get",), "scheduling.k8s.io"),
         )
     )
     _reserver: ClaimReserver
