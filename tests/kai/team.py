@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ needs_kai = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 
 @contextmanager
-def running_kai(cluster: Cluster) -> Iterator[None]:
-    """Install what it needs in the cluster and run it until the block ends."""
+def running_kai(cluster: Cluster) -> Iterator[Sequence[Launch]]:
+    """Install what it needs in the cluster and run it until the block ends; yields how its processes were started."""
     programs = chosen_programs(os.environ) or _build()
     chart = _module_folder(release_for(None, os.environ).kai) / "deployments" / "kai-scheduler"
     for plural in _CRDS:
@@ -88,16 +88,17 @@ def running_kai(cluster: Cluster) -> Iterator[None]:
         Tool.KAI_PODGROUPER: ("--metrics-bind-address={}", f"--health-probe-bind-address={LOOPBACK}:{ports[2]}"),
     }
     env = {"PATH": os.environ["PATH"], "HOME": str(cluster.data_dir), "KUBECONFIG": str(cluster.kubeconfig)}
-    processes = []
+    launches = []
     for tool, port in zip(KAI_TOOLS, ports, strict=False):
         argv = (str(programs[tool]), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
         log = cluster.layout.logs / f"kai-{tool}.log"
-        processes.append(cluster.run_process(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env)))
+        launches.append(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env))
+        cluster.run_process(launches[-1])
     try:
-        yield
+        yield launches
     finally:
-        for process in processes:
-            process.stop()
+        for launch in launches:
+            cluster.process(launch.name).stop()
 
 
 def _build() -> dict[Tool, Path]:
