@@ -1,7 +1,8 @@
 """The scheduler under test: a command, started and killed like a pod's process.
 
 `BOWLINE_SCHEDULER` is the command of any scheduler, or `kai` for KAI-Scheduler; without it the example scheduler is
-tested. `BOWLINE_SCHEDULER_NAME` is the schedulerName of its pods. It runs with an administrator's kubeconfig in `KUBECONFIG`.
+tested. `BOWLINE_SCHEDULER_NAME` is the schedulerName of its pods. It runs with the kubeconfig of an administrator, in
+`KUBECONFIG`.
 """
 
 import os
