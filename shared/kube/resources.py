@@ -94,6 +94,7 @@ SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 # Kubernetes' own; KAI-Scheduler has another kind of the same name.
 PODGROUPS = Resource(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)

@@ -42,6 +42,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("resource.k8s.io", "resourceclaims", ""): {"get", "list", "watch", "create", "patch", "delete"},
         ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
         ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},
+        ("resource.k8s.io", "resourceslices", ""): {"list", "watch"},
         ("scheduling.k8s.io", "podgroups", ""): {"get"},
     },
     ("Role", "bowline-reconciler"): {
@@ -59,6 +60,12 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     },
 }
 
+
+NO_REPEATS: dict[str, Any] = {"config": {"admission": {"repeatBackoff": "0s"}}}
+REPEATS = {
+    "bindrequests": {"list", "watch"},
+    **{resource: {"get"} for resource in ("pods", "nodes", "persistentvolumeclaims", "resourceclaims")},
+}
 
 # Also that of the agents of KAI-Scheduler and of earlier versions.
 AGENTS = [(AGENT, RESERVATIONS), (RESERVATIONS, RESERVATIONS)]
@@ -194,14 +201,18 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
 @pytest.mark.parametrize(
     ("values", "read"),
     [
-        pytest.param({}, {"nodes"}, id="the nodes' labels, for warnings"),
-        pytest.param({"webhook": {"inventory": False}}, set(), id="nothing without warnings"),
+        pytest.param(NO_REPEATS, {"nodes": {"list", "watch"}}, id="the nodes' labels, for warnings"),
+        pytest.param({"webhook": {"inventory": False}}, REPEATS, id="what a failed decision depends on"),
+        pytest.param({**NO_REPEATS, "webhook": {"inventory": False}}, {}, id="nothing without both"),
+        pytest.param(
+            {"admission": {"mode": "Off"}, "webhook": {"inventory": False}}, {}, id="nothing if it reviews nothing"
+        ),
     ],
 )
-def test_the_webhook_may_read(chart: Chart, values: Any, read: set[str]) -> None:
+def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:
     found = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
     others = {resource: verbs for (group, resource, _), verbs in found.items() if group != ADMISSION}
-    assert others == {resource: {"list", "watch"} for resource in read}
+    assert others == read
 
 
 def test_the_account_and_label_of_reservation_pods_are_settings(chart: Chart) -> None:

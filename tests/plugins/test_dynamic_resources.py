@@ -4,6 +4,7 @@ kube-controller-manager creates claims from templates and frees those of ended p
 the driver and the user.
 """
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.audit import count_calls, writes_about
 from tests.live import Live
 from tests.plugins.claims import (
     API,
+    DRIVER,
     NODE,
     allocation,
     claim,
@@ -159,6 +161,33 @@ def test_a_pod_is_not_bound_to_a_node_without_its_devices(dra: Live) -> None:
     assert status["suggestion"] == "RescheduleElsewhere"
     assert "nodeName" not in dra.pod("second")["spec"]
     assert reserved_by(get_claim(dra, "one")) == {first}
+
+
+def test_a_device_that_is_tainted_after_the_decision_is_not_allocated(dra: Live) -> None:
+    path = f"{API}/resourceslices/{NODE}-{DRIVER}"
+    dra.create(claim("one"), claim("two"))
+    tainted = [{"name": f"d{index}"} for index in range(4)]
+    tainted[0] |= {"taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}  # type: ignore[dict-item]
+    dra.cluster.api.patch(path, {"spec": {"devices": tainted}})
+    if not dra.cluster.api.get(path)["spec"]["devices"][0].get("taints"):
+        pytest.skip("this Kubernetes does not store the taints of devices: DRADeviceTaints is off")
+    try:
+        dra.until("the taint is watched", lambda: _cached_slices(dra) == 1)
+        dra.create_pod(**NAMED)
+        dra.request_bind(**claim_decisions("d0"))
+        status = dra.phase("pod", "Failed", "Succeeded")["status"]
+        assert "device dra.example.com/gpu-node-0/d0 has the taint example.com/broken:NoSchedule" in status["reason"]
+        assert status["suggestion"] == "RescheduleElsewhere"
+        assert is_free(get_claim(dra, "one"))
+    finally:
+        publish(dra.cluster)
+
+
+def _cached_slices(dra: Live) -> int:
+    """Return how many slices the reconciler caches: those with a tainted device."""
+    _, text = dra.pair.reconcilers[0].get("/metrics")
+    (line,) = re.findall(r'^bowline_reflector_objects\{resource="resourceslices"\} (\S+)$', text, re.MULTILINE)
+    return int(float(line))
 
 
 def test_two_claims_are_reserved_together_or_not_at_all(dra: Live) -> None:

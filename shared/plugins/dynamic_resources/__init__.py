@@ -13,7 +13,7 @@ from shared.api.bindrequest import decode_spec
 from shared.api.meta import key_of
 from shared.kube.errors import ApiError
 from shared.kube.reflector import Reflector
-from shared.kube.resources import RESOURCECLAIMS
+from shared.kube.resources import RESOURCECLAIMS, RESOURCESLICES
 from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
@@ -40,6 +40,7 @@ from shared.plugin import (
 )
 from shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims
 from shared.plugins.dynamic_resources.claim_client import ClaimsNotServedError
+from shared.plugins.dynamic_resources.device_taints import DeviceTaints, transform_slice
 from shared.plugins.dynamic_resources.extended import claims_of
 from shared.plugins.dynamic_resources.reserver import ClaimReserver
 from shared.plugins.dynamic_resources.rules import request_errors, request_warnings
@@ -60,6 +61,8 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
             Rule("resourceclaims/binding", ("update",), "resource.k8s.io"),
             # Which of a pod's claims its PodGroup shares.
             Rule("podgroups", ("get",), "scheduling.k8s.io"),
+            # The taints of devices.
+            Rule("resourceslices", ("list", "watch"), "resource.k8s.io"),
         )
     )
     _reserver: ClaimReserver
@@ -67,6 +70,7 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._awaited_claims = AwaitedClaims()
+        self._taints = DeviceTaints()
         self._watch: Reflector | None = None
 
     # --- admission ---
@@ -87,7 +91,9 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     # --- binding ---
 
     async def setup(self, handle: Handle) -> None:
-        self._reserver = ClaimReserver(handle.client, handle.metrics, handle.clock, self.args.bind_timeout)
+        self._reserver = ClaimReserver(
+            handle.client, handle.metrics, handle.clock, self.args.bind_timeout, self._taints
+        )
 
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""
@@ -131,9 +137,10 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
         self._discard(self._awaited_claims.expect(key, ()))
 
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch the metadata of claims; only claims that a request awaits are cached."""
+        """Watch the metadata of claims and the taints of devices; of both, only what is needed is cached."""
         return (
             EventSource(RESOURCECLAIMS.as_metadata(), transform=self._transform_claim, attach=self._attach_watch),
+            EventSource(RESOURCESLICES, transform=transform_slice, attach=self._taints.attach),
         )
 
     def _transform_claim(self, claim: dict[str, Any]) -> Object | None:

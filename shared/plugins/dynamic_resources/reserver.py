@@ -23,6 +23,7 @@ from shared.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
 from shared.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from shared.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer
 from shared.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
+from shared.plugins.dynamic_resources.device_taints import NEW, STORED, DeviceTaints
 from shared.plugins.dynamic_resources.extended import (
     claim_name,
     claim_of,
@@ -58,9 +59,15 @@ class ClaimReserver:
     """Reserves and releases the claims of pods. Methods raise the client's errors."""
 
     def __init__(
-        self, client: KubeClient, metrics: PluginMetrics, clock: Clock, bind_timeout: timedelta | None
+        self,
+        client: KubeClient,
+        metrics: PluginMetrics,
+        clock: Clock,
+        bind_timeout: timedelta | None,
+        taints: DeviceTaints,
     ) -> None:
         self._client = client
+        self._taints = taints
         self._device_wait = metrics.histogram(
             "device_wait_seconds", "Time from the first check of devices that are not ready until they are."
         )
@@ -147,7 +154,10 @@ class ClaimReserver:
             # The stored allocation is what the pod gets; the request may have none for a claim that is reserved
             # already.
             allocation = allocation_of(claim) or requirement.allocation or {}
-            conflict = await self._unreachable(requirement.label, allocation, node)
+            effects = NEW if allocation_of(claim) is None else STORED
+            conflict = self._taints.conflict(requirement.label, allocation, effects) or await self._unreachable(
+                requirement.label, allocation, node
+            )
         return conflict or (requirement, claim)
 
     async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: Object | None) -> Status | None:
@@ -167,7 +177,8 @@ class ClaimReserver:
         """Return the failure of the request's decision for extended resources; None if they are available."""
         if decision.allocation:
             label = required_extended(pod, decision).label
-            return undecided_allocation(decision) or await self._unreachable(label, decision.allocation, node)
+            conflict = undecided_allocation(decision) or self._taints.conflict(label, decision.allocation, NEW)
+            return conflict or await self._unreachable(label, decision.allocation, node)
         if not decision.device_requests and not decision.container_mappings:
             return None
         try:

@@ -12,7 +12,7 @@ from shared.framework.config import Settings
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.status import Code, Reason
 from shared.framework.waiting import BindTimeoutConfig
-from shared.kube.resources import RESOURCECLAIMS
+from shared.kube.resources import RESOURCECLAIMS, RESOURCESLICES
 from shared.plugins.dynamic_resources import DynamicResources
 from shared.plugins.dynamic_resources.extended import (
     claim_name,
@@ -136,7 +136,8 @@ def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -
 
 def test_only_the_identity_of_awaited_claims_is_cached() -> None:
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
-    (source,) = plugin.event_sources()
+    source, slices = plugin.event_sources()
+    assert slices.resource == RESOURCESLICES
     assert source.resource == RESOURCECLAIMS.as_metadata()
     assert source.transform is not None
     metadata = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
