@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
 from tests.kai.team import SCHEDULER as KAI
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 from tests.pairs import running_pair
 from tests.scheduler_conformance.situations import OTHER
 

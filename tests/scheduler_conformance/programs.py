@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.process import Launch
+from bowline.localcluster.workload import CHECKOUT
 from tests.kai.team import QUEUE_LABEL, TEAM, running_kai
 from tests.kai.team import SCHEDULER as KAI
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.process import Launch
-from tests.localcluster.workload import CHECKOUT
 
 SETTING, NAME_SETTING = "BOWLINE_SCHEDULER", "BOWLINE_SCHEDULER_NAME"
 EXAMPLE = (sys.executable, str(CHECKOUT / "examples" / "scheduler" / "scheduler.py"))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.live import Live
 from tests.scheduler_conformance.programs import Processes, Program
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
 from tests.kai.team import missing_part
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up
 from tests.scheduler_conformance.programs import Processes, Program, chosen_program

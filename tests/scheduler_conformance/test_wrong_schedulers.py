@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up
 from tests.scheduler_conformance.programs import SETTING, wrong_program

@@ -7,11 +7,11 @@ the decision. Of the slices only the tainted devices are cached: usually none. D
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared.api.meta import Object, identity_of
-from shared.api.taints import describe, untolerated
-from shared.framework.status import Reason, Status, Suggestion
-from shared.kube.reflector import Reflector
-from shared.plugins.dynamic_resources.claim import device_of, results_of
+from bowline.shared.api.meta import Object, identity_of
+from bowline.shared.api.taints import describe, untolerated
+from bowline.shared.framework.status import Reason, Status, Suggestion
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.plugins.dynamic_resources.claim import device_of, results_of
 
 # The effects that count for a new allocation, and for one that is stored: its device may be in use, and only the
 # eviction of its pods makes it unusable. A taint with another effect, such as None, is information.

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from shared.api.meta import key_of
-from shared.framework.status import Reason, Suggestion
-from shared.kube.reflector import Reflector
-from shared.kube.store import Store
-from shared.plugins.dynamic_resources.device_taints import NEW, STORED, DeviceTaints, transform_slice
+from bowline.shared.api.meta import key_of
+from bowline.shared.framework.status import Reason, Suggestion
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.store import Store
+from bowline.shared.plugins.dynamic_resources.device_taints import NEW, STORED, DeviceTaints, transform_slice
 
 BROKEN = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
 
