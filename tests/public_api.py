@@ -5,13 +5,15 @@
 
 import enum
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 MODULES = ("bowline", "bowline.errors", "bowline.resources")
 # Dunder methods that a caller uses, beside the constructor.
 _CALLED = {"__init__", "__getitem__", "__enter__", "__aenter__", "__call__"}
+
+_STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 def lines() -> Iterator[str]:
@@ -50,7 +52,7 @@ def _arguments(value: Any) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
             words.append("*")
         keyword_only = keyword_only or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = _STARS.get(parameter.kind, "")
         words.append(f"{star}{parameter.name}{'' if parameter.default is parameter.empty else '='}")
     return f"({', '.join(words)})"
 
