@@ -20,7 +20,7 @@ SOON_S = 30.0
 @pytest.mark.parametrize(
     ("program", "situation", "rule"),
     [
-        pytest.param("several_requests", "first decision", "one-request-per-pod", id="a new name in each pass"),
+        pytest.param("renames_requests", "first decision", "named-after-the-pod", id="a new name for each request"),
         pytest.param("ignores_failures", "repeated failure", "replaces-failed-requests", id="failures are ignored"),
         pytest.param("ignores_nodes", "stale node", "leaves-unsuitable-nodes", id="the first node, whatever happens"),
     ],
