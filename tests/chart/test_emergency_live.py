@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
 from tests.chart.policies import RECONCILER
 from tests.chart.rendering import CHART
 from tests.documents import Command, commands, run
 from tests.live import Live
-from tests.localcluster.assets.recipes import Tool
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.helm import HelmCli
-from tests.localcluster.pair import Pair
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.sharing import Shares
 

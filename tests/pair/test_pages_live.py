@@ -2,9 +2,9 @@
 
 import pytest
 
+from bowline.localcluster.assets.recipes import Tool
 from tests.documents import Command, commands, run
 from tests.live import Live
-from tests.localcluster.assets.recipes import Tool
 
 COMMANDS = [*commands("docs/stuck-pods.md"), *commands("docs/operations.md")]
 
