@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.framework.workloads import READY
+from shared.framework.workload_kinds import READY
 from tests.chart.rendering import CHART
 
 LOCAL = yaml.safe_load((CHART / "values-local.yaml").read_text(encoding="utf-8"))

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from cli.lint import LintResult, review_manifest, with_ready_kinds
 from cli.manifests import read_manifests
+from cli.verdicts import LintResult, review_manifest, with_ready_kinds
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.registry import Registry

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cli.lint import review_manifest, with_ready_kinds
 from cli.manifests import Manifest
+from cli.verdicts import review_manifest, with_ready_kinds
 from shared.api import names
 from shared.framework.admission import AdmissionChain, Verdict
 from shared.framework.config import Settings

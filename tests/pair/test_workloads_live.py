@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cli.lint import review_manifest, with_ready_kinds
 from cli.manifests import read_manifests
+from cli.verdicts import review_manifest, with_ready_kinds
 from shared.api import names
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.lint import review_manifest
 from cli.main import main
 from cli.manifests import Manifest
 from cli.rules import RULES, Rule
+from cli.verdicts import review_manifest
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.registry import Registry

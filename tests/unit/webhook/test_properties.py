@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.lint import review_manifest
 from cli.manifests import Manifest
+from cli.verdicts import review_manifest
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import PluginEntry, Settings, WorkloadEntry
-from shared.framework.workloads import READY
+from shared.framework.workload_kinds import READY
 from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
 from tests.generated_pods import generated_pod
 from tests.unit.json_values import json_values
