@@ -119,3 +119,31 @@ def pytorch_job(name: str, **templates: Json) -> Json:
 def object_of(kind: str, name: str, spec: Json, **metadata: Any) -> Json:
     """Return an object of the kind."""
     return {"apiVersion": api_version(kind), "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def filled(workload: Workload, template: Json) -> Json:
+    """Return an object of the kind with the template, or its spec and annotations, in each place for a pod."""
+    raw: Json = {}
+    for path in workload.templates:
+        if path.metadata is None:
+            raw = _merged(raw, _below(path.steps, template))
+            continue
+        annotations = {"annotations": template["metadata"].get("annotations") or {}}
+        if path.metadata:
+            raw = _merged(raw, _below(path.metadata, annotations))
+        raw = _merged(raw, _below(path.steps, template["spec"]))
+    return raw
+
+
+def _below(steps: tuple[str, ...], value: Any) -> Any:
+    for step in reversed(steps):
+        value = [value] if step == "[*]" else {"Worker" if step == "*" else step: value}
+    return value
+
+
+def _merged(base: Any, overlay: Any) -> Any:
+    if isinstance(base, list) and isinstance(overlay, list) and len(base) == len(overlay) == 1:
+        return [_merged(base[0], overlay[0])]
+    if not isinstance(base, dict) or not isinstance(overlay, dict):
+        return overlay
+    return {**base, **overlay, **{key: _merged(base[key], overlay[key]) for key in base.keys() & overlay.keys()}}

@@ -89,18 +89,22 @@ async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     pair: Live, client: KubeClient, raw: Any
 ) -> None:
     namespaced = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
-    faults = [str(fault) for fault in lint(namespaced).errors]
+    faults = [f"{fault} ({fault.rule})" for fault in lint(namespaced).errors]
     assert faults
     for _ in range(3):  # the order must not vary
         status = await denial_status(client, pair, namespaced)
-        assert [f"{cause.field}: {cause.message}" for cause in status.causes] == faults
+        *causes, signature = status.causes
+        assert [f"{cause.field}: {cause.message}" for cause in causes] == faults
+        assert signature.message.startswith("denied by Bowline; ")
         assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
         count = f"{len(faults)} errors: " if len(faults) > 1 else ""
         # The API server prefixes the webhook's name.
         assert status.message.endswith(f"denied the request: {count}{'; '.join(faults)}")
     result = pair.kubectl("apply", "-f", "-", objects=namespaced, check=False)
     text = result.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
-    assert [line.removeprefix("* ") for line in text.splitlines() if line] == faults
+    *lines, signature_line = [line.removeprefix("* ") for line in text.splitlines() if line]
+    assert lines == faults
+    assert "denied by Bowline; " in signature_line
 
 
 async def denial_status(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:

@@ -12,6 +12,7 @@ from shared.framework.config import Settings, WorkloadEntry
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.templates import Workload
 from shared.framework.workload_kinds import BUILT_IN, READY
+from tests.foreign_kinds import filled
 from tests.unit.webhook.chains import built_in, marking
 from tests.unit.webhook.reviews import pod
 from webhook.workloads import review_workload
@@ -29,32 +30,7 @@ def template(annotations: Any = None, **spec: Any) -> dict[str, Any]:
 
 def workload(kind: str, **metadata: Any) -> dict[str, Any]:
     """Return a workload with an invalid template in each of its kind's places."""
-    raw: dict[str, Any] = {"metadata": {"name": "w", **metadata}}
-    for path in KINDS[kind].templates:
-        invalid = template({"bad": "x"})
-        if path.metadata is None:
-            raw = merge(raw, below(path.steps, invalid))
-        else:
-            metadata = below(path.metadata, {"annotations": invalid["metadata"]["annotations"]})
-            raw = merge(merge(raw, metadata), below(path.steps, invalid["spec"]))
-    return raw
-
-
-def below(steps: tuple[str, ...], value: Any) -> Any:
-    for step in reversed(steps):
-        value = [value] if step == "[*]" else {"Worker" if step == "*" else step: value}
-    return value
-
-
-def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
-    common = {key: merged(base[key], overlay[key]) for key in base.keys() & overlay.keys()}
-    return {**base, **overlay, **common}
-
-
-def merged(base: Any, overlay: Any) -> Any:
-    if isinstance(base, list):
-        return [merge(base[0], overlay[0])]
-    return merge(base, overlay) if isinstance(base, dict) else overlay
+    return {"metadata": {"name": "w", **metadata}, **copy.deepcopy(filled(KINDS[kind], template({"bad": "x"})))}
 
 
 def verdict(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Verdict:
