@@ -38,6 +38,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("resource.k8s.io", "resourceclaims", ""): {"get", "list", "watch", "create", "patch", "delete"},
         ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
         ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},
+        ("scheduling.k8s.io", "podgroups", ""): {"get"},
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},

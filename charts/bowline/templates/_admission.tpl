@@ -3,10 +3,6 @@ Conditions that the API server evaluates before it calls a webhook: each saves a
 a denial while no replica is available. Plain CEL without optionals, total by has(), so that no object makes one fail.
 */}}
 
-{{/* Fixed at creation, because the container's environment is. Held equal to shared/api/names.py by a test. */}}
-{{- define "bowline.ownedAnnotations" -}}
-['gpu-fraction', 'gpu-memory', 'gpu-fraction-num-devices', 'gpu-fraction-container-name', 'mps', 'runai/shared-gpu-configmap']
-{{- end }}
 
 {{/* Whether the pod (or pod template) at the path . is of a listed scheduler. Takes dict "path" and "root". */}}
 {{- define "bowline.cel.ours" -}}
@@ -47,23 +43,36 @@ true
 {{- join " && " $each | default "true" -}}
 {{- end }}
 
-{{/* Whether an owned annotation is on the pod (or pod template) at the path. */}}
+{{/* Whether the pod (or pod template) at the path has an annotation that a plugin reviews. Takes dict "path" and "root". */}}
 {{- define "bowline.cel.annotated" -}}
-{{- include "bowline.cel.annotatedAt" (printf "%s.metadata" .) -}}
+{{- include "bowline.cel.annotatedAt" (dict "metadata" (printf "%s.metadata" .path) "root" .root) -}}
 {{- end }}
 
-{{/* Whether one is in the metadata. */}}
+{{/* Whether the metadata has one. Takes dict "metadata" and "root". */}}
 {{- define "bowline.cel.annotatedAt" -}}
-has({{ . }}.annotations) && {{ include "bowline.ownedAnnotations" . }}.exists(k, k in {{ . }}.annotations)
+has({{ .metadata }}.annotations) && {{ include "bowline.access.list" (dict "root" .root "field" "reviewedAnnotations") }}.exists(k, k in {{ .metadata }}.annotations)
 {{- end }}
 
-{{/* Whether an owned annotation was added, removed or changed. */}}
-{{- define "bowline.cel.reannotated" -}}
-{{ include "bowline.ownedAnnotations" . }}.exists(k,
-  (has(object.metadata.annotations) && k in object.metadata.annotations)
-  != (has(oldObject.metadata.annotations) && k in oldObject.metadata.annotations)
-  || (has(object.metadata.annotations) && k in object.metadata.annotations
-      && object.metadata.annotations[k] != oldObject.metadata.annotations[k]))
+{{/* Whether an annotation, a label or a field was added, removed or changed that a plugin reviews. Takes the root. */}}
+{{- define "bowline.cel.reviewedChange" -}}
+{{- $each := list -}}
+{{- range $field, $name := dict "annotations" "reviewedAnnotations" "labels" "reviewedLabels" -}}
+{{- $keys := include "bowline.access.list" (dict "root" $ "field" $name) -}}
+{{- if ne $keys "[]" -}}
+{{- $each = append $each (include "bowline.cel.entryChanged" (dict "at" (printf "metadata.%s" $field) "keys" $keys)) -}}
+{{- end -}}
+{{- end -}}
+{{- range include "bowline.access.list" (dict "root" . "field" "reviewedFields") | fromJsonArray -}}
+{{- $each = append $each (printf "!(%s)" (include "bowline.cel.unchanged" .)) -}}
+{{- end -}}
+{{- join " || " $each | default "false" -}}
+{{- end }}
+
+{{/* Whether an entry of a map was added, removed or changed. Takes dict "at" and "keys". */}}
+{{- define "bowline.cel.entryChanged" -}}
+{{ .keys }}.exists(k,
+  (has(object.{{ .at }}) && k in object.{{ .at }}) != (has(oldObject.{{ .at }}) && k in oldObject.{{ .at }})
+  || (has(object.{{ .at }}) && k in object.{{ .at }} && object.{{ .at }}[k] != oldObject.{{ .at }}[k]))
 {{- end }}
 
 {{/* The pod template of a workload as a list of one; empty if it has none. */}}
@@ -154,7 +163,7 @@ server continues without a call.
 {{- $each = append $each (include "bowline.cel.ofOursBelow" (dict "at" "object" "steps" .steps "place" . "workload" $.workload "root" $.root)) -}}
 {{- end -}}
 {{- if .workload.inherits -}}
-{{- $each = append $each (printf "(%s)" (include "bowline.cel.annotated" "object")) -}}
+{{- $each = append $each (printf "(%s)" (include "bowline.cel.annotated" (dict "path" "object" "root" .root))) -}}
 {{- end -}}
 {{- join " || " $each -}}
 {{- end }}
@@ -166,7 +175,7 @@ server continues without a call.
 (({{ $isSpec }} && {{ include "bowline.cel.specOfOurs" (dict "spec" $spec "workload" .workload "root" .root) }})
 {{- if hasKey .place "metadata" }}
 {{- $metadata := join "." (prepend .place.metadata .at) }}
-|| ({{ include "bowline.cel.has" (dict "at" .at "steps" .place.metadata) }} && {{ include "bowline.cel.annotatedAt" $metadata }})
+|| ({{ include "bowline.cel.has" (dict "at" .at "steps" .place.metadata) }} && {{ include "bowline.cel.annotatedAt" (dict "metadata" $metadata "root" .root) }})
 {{- end }}
 {{- if .place.isTemplate }}
 || (!has({{ .at }}.spec) && has({{ .at }}.containers))
@@ -190,8 +199,8 @@ server continues without a call.
 {{- end }}
 
 {{/*
-Whether an object of the workload is new, or stays and gets another template. Takes dict "workload". Scaling and status
-make no call. A template that only moves within its list does: the webhook then sees that it is not new.
+Whether an object of the workload is new, or stays and gets another template. Takes dict "workload" and "root". Scaling and
+status make no call. A template that only moves within its list does: the webhook then sees that it is not new.
 */}}
 {{- define "bowline.cel.templateChanged" -}}
 {{- $each := list -}}
@@ -207,7 +216,8 @@ make no call. A template that only moves within its list does: the webhook then 
 {{- $each = append $each (include "bowline.cel.changedBelow" (dict "now" "object" "then" "oldObject" "steps" $steps)) -}}
 {{- end -}}
 {{- if .workload.inherits -}}
-{{- $each = append $each (include "bowline.cel.reannotated" . | trim) -}}
+{{- $keys := include "bowline.access.list" (dict "root" .root "field" "reviewedAnnotations") -}}
+{{- $each = append $each (include "bowline.cel.entryChanged" (dict "at" "metadata.annotations" "keys" $keys)) -}}
 {{- end -}}
 request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && ({{ join " || " $each }}))
 {{- end }}
