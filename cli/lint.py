@@ -17,17 +17,17 @@ from typing import Any
 import jsonpatch
 import yaml
 
-from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
-from cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
-from cli.rules import RULES, explain_rule, similar_rules
-from cli.terminal import printable
-from cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
-from shared.api.field_error import FieldError
-from shared.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
-from shared.framework.config import ConfigurationError, load_settings
-from shared.framework.gates import GATES
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
+from bowline.cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
+from bowline.cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
+from bowline.cli.rules import RULES, explain_rule, similar_rules
+from bowline.cli.terminal import printable
+from bowline.cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
+from bowline.shared.framework.config import ConfigurationError, load_settings
+from bowline.shared.framework.gates import GATES
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 _REPORTS = {"sarif": as_sarif, "junit": as_junit, "github": as_github}

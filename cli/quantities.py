@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from shared.api.field_error import FieldError, format_value
-from shared.api.meta import Object
-from shared.api.quantity import as_stored, parse_quantity
+from bowline.shared.api.field_error import FieldError, format_value
+from bowline.shared.api.meta import Object
+from bowline.shared.api.quantity import as_stored, parse_quantity
 
 _LISTS = ("initContainers", "containers")
 

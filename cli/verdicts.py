@@ -12,20 +12,20 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
-from cli.manifests import Manifest
-from cli.quantities import quantity_errors
-from shared.api import names
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework import structure
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from shared.framework.config import Settings, WorkloadEntry
-from shared.framework.plugin import AdmissionInfo
-from shared.framework.templates import Template
-from shared.framework.workload_kinds import BUILT_IN_KEYS, READY
-from shared.framework.workloads import resolve_workloads
-from webhook.review import display_name
-from webhook.workloads import review_workload
+from bowline.cli.manifests import Manifest
+from bowline.cli.quantities import quantity_errors
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
+from bowline.shared.framework import structure
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.shared.framework.config import Settings, WorkloadEntry
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.framework.templates import Template
+from bowline.shared.framework.workload_kinds import BUILT_IN_KEYS, READY
+from bowline.shared.framework.workloads import resolve_workloads
+from bowline.webhook.review import display_name
+from bowline.webhook.workloads import review_workload
 
 # Of the name of a kind or a field: Podd and Deployement resemble one, PodMonitor does not.
 _LIKENESS = 0.85

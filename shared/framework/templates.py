@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from shared.api import names
-from shared.api.field_error import FieldError, join_path
-from shared.api.meta import Object
-from shared.framework.structure import POD_SPEC_FIELDS
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError, join_path
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.structure import POD_SPEC_FIELDS
 
 Action = Literal["Deny", "Warn"]
 WorkloadKey = tuple[str, str]  # API group and kind; the version is irrelevant: no template has moved between versions

@@ -6,7 +6,7 @@ projects' code does. The chart's table of kinds is generated from this one (``ma
 
 from typing import Any, Final
 
-from shared.framework.templates import TemplatePath, Workload
+from bowline.shared.framework.templates import TemplatePath, Workload
 
 _KAI: Final = "kai-scheduler"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from shared.api.field_error import FieldError
-from shared.framework.templates import ITEMS, VALUES, Action, TemplatePath, Workload, WorkloadKey, steps_of
-from shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.templates import ITEMS, VALUES, Action, TemplatePath, Workload, WorkloadKey, steps_of
+from bowline.shared.framework.workload_kinds import BUILT_IN, READY
 
 RULE: Final = "config/workload"
 TEMPLATE_PATH: Final = re.compile(r"spec(\.([A-Za-z_][A-Za-z0-9_]*(\[\*\])?|\*))+")

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from multidict import CIMultiDictProxy
 
-from shared.kube.errors import NoResponse
+from bowline.shared.kube.errors import NoResponse
 
 
 @dataclass(frozen=True, slots=True)

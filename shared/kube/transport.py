@@ -17,8 +17,8 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import (
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import (
     ConnectionFailed,
     CredentialsError,
     InfrastructureError,
@@ -26,7 +26,7 @@ from shared.kube.errors import (
     UntrustedServer,
     from_response,
 )
-from shared.kube.messages import Answer, Request, TransportOptions
+from bowline.shared.kube.messages import Answer, Request, TransportOptions
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
+from bowline.localcluster.workload import CHECKOUT
 from tests.benchmarks.report import Figure, Report
-from tests.localcluster.workload import CHECKOUT
 
 EXAMPLES = CHECKOUT / "examples" / "manifests"
 
@@ -53,7 +53,7 @@ def _copies(source: Path, target: Path, count: int) -> None:
 
 def _run(*arguments: str) -> tuple[float, float]:
     """Run the command; returns its CPU time and its wall time, in seconds."""
-    command: Sequence[str] = (sys.executable, "-m", "cli", *arguments)
+    command: Sequence[str] = (sys.executable, "-m", "bowline.cli", *arguments)
     before, began = os.times(), time.monotonic()
     subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     wall, after = time.monotonic() - began, os.times()

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.framework.admission import DEFAULT_SCHEDULER
-from shared.framework.config import SYSTEM_NAMESPACES
-from shared.framework.templates import Workload
-from shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.localcluster.errors import CommandError
+from bowline.shared.api import names
+from bowline.shared.framework.admission import DEFAULT_SCHEDULER
+from bowline.shared.framework.config import SYSTEM_NAMESPACES
+from bowline.shared.framework.templates import Workload
+from bowline.shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.webhook.hooks import Hook
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
-from tests.localcluster.errors import CommandError
-from webhook.hooks import Hook
 
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
 BOTH = ("CREATE", "UPDATE")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
 from tests.chart.objects import FRACTION, JOBS, job, owned_by, template
 from tests.chart.rendering import Chart
 from tests.chart.test_calls_live import NO_LISTENER, called
@@ -24,7 +25,6 @@ from tests.foreign_kinds import (
     remove,
     workload_of,
 )
-from tests.localcluster.cluster import Cluster
 
 KINDS = (
     *("JobSet", "RayCluster", "PyTorchJob", "ClusterTrainingRuntime", "Job", "PodCliqueSet", "InferenceService"),

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from cli.main import main
-from cli.manifests import read_manifests
-from cli.verdicts import LintResult, LintVerdict, review_manifest
-from shared.api import names
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import parse_settings
-from shared.framework.registry import Registry
-from shared.framework.templates import Workload
-from shared.framework.workload_kinds import BUILT_IN, READY
-from shared.plugins.catalog import BUILTINS
-from shared.testing.builders import pod
+from bowline.cli.main import main
+from bowline.cli.manifests import read_manifests
+from bowline.cli.verdicts import LintResult, LintVerdict, review_manifest
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import parse_settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.framework.templates import Workload
+from bowline.shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing.builders import pod
 from tests.examples.manifests import examples
 from tests.foreign_kinds import OWN, api_version, filled, install, remove
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 from tests.plugins.sharing import Shares
 
 KINDS = [ready.kind for ready in (*READY, OWN)]

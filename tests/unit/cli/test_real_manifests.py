@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from cli.manifests import UnreadableError, read_manifests
-from cli.verdicts import LintVerdict, review_manifest, with_ready_kinds
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
+from bowline.cli.main import main
+from bowline.cli.manifests import UnreadableError, read_manifests
+from bowline.cli.verdicts import LintVerdict, review_manifest, with_ready_kinds
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
 
 FOLDER = Path(os.environ.get("BOWLINE_MANIFESTS", "absent"))
 ALLOWED, SCOPE = "allowed", "out of scope"

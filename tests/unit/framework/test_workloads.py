@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.field_error import FieldError
-from shared.framework.config import ConfigurationError, PodSpecEntry, Settings, WorkloadEntry, parse_settings
-from shared.framework.templates import Workload
-from shared.framework.workload_kinds import BUILT_IN, READY
-from shared.framework.workloads import resolve_workloads
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.config import ConfigurationError, PodSpecEntry, Settings, WorkloadEntry, parse_settings
+from bowline.shared.framework.templates import Workload
+from bowline.shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.shared.framework.workloads import resolve_workloads
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"

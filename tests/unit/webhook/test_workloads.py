@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.field_error import annotation_path
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from shared.framework.config import Settings, WorkloadEntry
-from shared.framework.plugin import AdmissionInfo
-from shared.framework.templates import Workload
-from shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.shared.api import names
+from bowline.shared.api.field_error import annotation_path
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.shared.framework.config import Settings, WorkloadEntry
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.framework.templates import Workload
+from bowline.shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.webhook.workloads import review_workload
 from tests.foreign_kinds import filled
 from tests.unit.webhook.chains import built_in, marking
 from tests.unit.webhook.reviews import pod
-from webhook.workloads import review_workload
 
 # Of two kinds of one name the second is named with its group.
 KINDS: dict[str, Workload] = {}
