@@ -1,7 +1,7 @@
 """KAI-Scheduler with the pair in place of its own binder and admission; and a team that submits pods to it.
 
 Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
-`scheduler` and `podgrouper` of another version, which run with the same CRDs. It runs with an administrator's rights,
+`scheduler` and `podgrouper` of another version, and its `crds` where the folder has them. It runs with an administrator's rights,
 because its own chart defines its rights.
 """
 
@@ -53,6 +53,12 @@ def chosen_programs(environ: Mapping[str, str]) -> dict[Tool, Path] | None:
     return programs
 
 
+def chosen_crds(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder with the CRDs of the programs that the user named; None if it has none."""
+    crds = Path(environ.get(BIN_SETTING) or ".") / "crds"
+    return crds if environ.get(BIN_SETTING) and crds.is_dir() else None
+
+
 def missing_part(environ: Mapping[str, str]) -> str | None:
     """Return why KAI-Scheduler cannot run here; None if it can. Go reports where its module with the CRDs is."""
     if shutil.which("go") is None:
@@ -73,7 +79,7 @@ def running_kai(cluster: Cluster) -> Iterator[Sequence[Launch]]:
     chart = _module_folder(release_for(None, os.environ).kai) / "deployments" / "kai-scheduler"
     for plural in _CRDS:
         # The BindRequest's CRD is Bowline's.
-        (crd,) = (chart / "crds").glob(f"*_{plural}.yaml")
+        (crd,) = (chosen_crds(os.environ) or chart / "crds").glob(f"*_{plural}.yaml")
         cluster.kubectl("apply", "--server-side", "-f", str(crd))
         cluster.wait_established(
             json.loads(cluster.kubectl("get", "-f", str(crd), "-o=json").stdout)["metadata"]["name"]

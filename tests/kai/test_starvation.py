@@ -29,9 +29,13 @@ def denial_events(team: Team) -> list[str]:
 
 
 def test_a_bind_that_always_fails_starves_no_neighbour(team: Team) -> None:
+    # The scheduler knows both pods before the first decision fails.
+    assert team.live.pair.reconcilers[0].stop()
     team.submit("doomed", annotations={FLAKY: "99"}, **WHOLE_NODE)
     team.request_of("doomed")
     team.submit("neighbour", **WHOLE_NODE)
+    team.does_not_fit("neighbour")
+    team.live.pair.launch_reconciler().wait_ready()
     team.runs("neighbour")
     tried = list(decisions(team))
     before = tried[: tried.index(("neighbour", 201))]
