@@ -17,7 +17,8 @@ from reconciler.wiring import Components
 from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import Route
 from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.binding.runner import as_routes, order_by_point
+from shared.framework.binding.results import as_routes
+from shared.framework.binding.runner import order_by_point
 from shared.framework.config import Settings
 from shared.framework.plugin import Plugin
 from shared.kube.reflector import Reflector

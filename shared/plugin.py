@@ -20,6 +20,7 @@ from shared.framework.mutable import MutableObject, MutablePod
 from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import PREREQUISITE, BindTimeoutConfig
+from shared.kube.events import EventNote
 
 __all__ = [
     "PREREQUISITE",
@@ -38,6 +39,7 @@ __all__ = [
     "BindingPlugin",
     "Budgets",
     "Code",
+    "EventNote",
     "EventSource",
     "FeatureGates",
     "FieldError",

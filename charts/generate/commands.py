@@ -40,10 +40,24 @@ def parsers() -> Mapping[str, tuple[str, argparse.ArgumentParser]]:
             continue
         parser = argparse.ArgumentParser(prog=f"bowline {name}")
         import_module(f"cli.{name}").add_arguments(parser)
-        commands[f"bowline {name}"] = (f"{summary[0].upper()}{summary[1:]}.", parser)
+        commands |= _with_sub_commands(f"bowline {name}", summary, parser)
     for process in (webhook.options.option_parser({}), reconciler.options.option_parser({})):
         commands[process.prog] = (process.description or "", process)
     return commands
+
+
+def _with_sub_commands(
+    name: str, summary: str, parser: argparse.ArgumentParser
+) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """Return the command, or in its place its sub-commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            commands: dict[str, tuple[str, argparse.ArgumentParser]] = {}
+            for word, sub_parser in action.choices.items():
+                commands |= _with_sub_commands(f"{name} {word}", summaries[word], sub_parser)
+            return commands
+    return {name: (f"{summary[0].upper()}{summary[1:]}.", parser)}
 
 
 def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ Binding may have bound the pod without one. After a crash the pod itself is the 
 everything is prepared, and carries the request's UID. Decision 116.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +20,9 @@ from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase
 from shared.api.meta import Object, format_time, parse_time
 from shared.framework.status import Reason, Status
+
+# As the schema of metav1.Condition has it.
+_CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 # status.reason is limited to 1 KB.
 MAX_REASON = 1024
@@ -163,8 +167,8 @@ def failure_report(request: BindRequest, fail: Fail, rolled_back: bool, pod: Obj
     """Return what is written of a terminal failure. ``rolled_back``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
-    event = Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
-    condition = None if fail.reason in _NO_CONDITION else PodBound("False", fail.reason.value, fail.message)
+    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.message}{hint}")
+    condition = None if fail.reason in _NO_CONDITION else PodBound("False", fail.name, fail.message)
     return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition)
 
 
@@ -177,12 +181,12 @@ def failed_status(
     backoffLimit that is set: existing schedulers read "Failed, and fewer attempts than the limit" as still being
     retried.
     """
-    updates = {BOUND: ("False", fail.reason.value, fail.message)}
+    updates = {BOUND: ("False", condition_reason(fail), fail.message)}
     if rolled_back:
         updates[ROLLED_BACK] = _UNDONE
     block = _block(request, None) | {
         "phase": Phase.FAILED.value,
-        "reason": reason_text(fail.reason.value, fail.message),
+        "reason": reason_text(fail.name, fail.message),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
         "completionTime": format_time(now),
         "conditions": conditions(request, updates, now),
@@ -208,9 +212,9 @@ def rollback_incomplete_status(
         block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
         follows = "the request is released when the rollback is complete"
     else:
-        updates[BOUND] = ("False", fail.reason.value, fail.message)
+        updates[BOUND] = ("False", condition_reason(fail), fail.message)
         block = _block(request, None) | {"phase": Phase.PENDING.value}
-        follows = f"when the rollback is complete, the request fails with {fail.reason.value}: {fail.message}"
+        follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.message}"
         if fail.suggestion is not None:
             block["suggestion"] = fail.suggestion.value
     if request.phase is Phase.PENDING:
@@ -245,6 +249,12 @@ def conditions(
             "observedGeneration": request.generation,
         }
     return list(updated.values())
+
+
+def condition_reason(fail: Fail) -> str:
+    """Return the reason as a condition may have it; a plugin's own is ``plugin:Word``."""
+    text = fail.name.replace("/", ":")
+    return text if _CONDITION_REASON.fullmatch(text) else fail.reason.value
 
 
 def reason_text(word: str, message: str) -> str:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.framework.binding.handle import Handle, Reconcile
+from shared.framework.binding.handle import Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import GpuSharing as Sharing
 from shared.framework.config import Settings
@@ -30,8 +30,8 @@ from shared.plugins.gpu_sharing.orphan_scan import OrphanScan
 from shared.plugins.gpu_sharing.reservation import DeviceRequest
 from shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from shared.runtime.clock import SystemClock
 from shared.testing.builders import pod
+from shared.testing.handles import handle_for
 from tests.localcluster.cluster import Cluster
 from tests.plugins.claim_case import Case, CrashingClient
 from tests.plugins.claims import NODE
@@ -107,8 +107,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
 
 async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSharing:
     plugin = GpuSharing(GpuSharingConfig(), Settings(gpu_sharing=Sharing(reservation_namespace=devices)))
-    metrics = PluginMetrics(plugin.name, CollectorRegistry())
-    await plugin.setup(Handle(Settings(), client, SystemClock(), passes.worker, metrics))
+    await plugin.setup(replace(handle_for(plugin.name, client), worker=passes.worker))
     return plugin
 
 
@@ -202,7 +201,7 @@ async def unreserved_groups(client: KubeClient, devices: str) -> float | None:
     registry = CollectorRegistry()
     metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
     passes = Passes()
-    handle = Handle(Settings(), client, SystemClock(), passes.worker, PluginMetrics("other", registry))
+    handle = replace(handle_for("other", client, registry=registry), worker=passes.worker)
     site = ReservationClient(client, ReservationSpec(devices, "image"), "")
     owner = GroupController(handle, site, timedelta(seconds=40), metrics, IdleGroups())
     await OrphanScan(site, owner, metrics).run(ObjectKey("", "sweep"))

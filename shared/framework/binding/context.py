@@ -41,7 +41,10 @@ class BindContext:
       for anything else GET the node with ``client``. None only if the node does not exist.
     - ``annotations`` are those collected for the Binding: in bind and post_bind those of all plugins; empty in a
       completion after a restart.
+    - ``labels``: the same for labels.
     - ``state`` is the plugin's own, in memory, kept until ``forget``.
+    - ``shared`` is common to the plugins of one attempt, in memory: what one has found out spares the next a call. A
+      key begins with the name of the plugin that sets it: ``licence/seat``.
     - ``cancelled`` is set when the request is withdrawn before the point of no return; a long-running plugin checks
       it.
     """
@@ -56,6 +59,8 @@ class BindContext:
     log: logging.LoggerAdapter[logging.Logger]
     state: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
 
