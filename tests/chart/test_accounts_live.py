@@ -201,6 +201,7 @@ STATUS_FIELDS: dict[str, Any] = {
 RECONCILER_MAY = [
     pytest.param("PATCH", POD, LABELLED, id="label a sharing pod"),
     pytest.param("PATCH", STATUS, {"status": {"conditions": [CONDITION]}}, id="write the condition PodBound"),
+    pytest.param("PATCH", STATUS, {"status": {"nominatedNodeName": "n"}}, id="nominate a pod to a node"),
     pytest.param("POST", f"{CORE}/configmaps", configmap("new-0"), id="create a share's ConfigMap"),
     pytest.param(
         "POST", f"{CORE}/configmaps", configmap("any"), id="create one of any name, of a pod that is not there"

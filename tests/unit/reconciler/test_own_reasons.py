@@ -1,6 +1,4 @@
-"""A reason of a plugin's own: in status and event as ``plugin/Word``, in the condition as the schema permits, and again
-after a restart.
-"""
+"""A reason of a plugin's own: as ``plugin/Word`` in status and event, also after a restart."""
 
 from datetime import UTC, datetime, timedelta
 
