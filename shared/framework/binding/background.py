@@ -9,12 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from shared.api.meta import ObjectKey
-from shared.framework.binding.handle import Reconcile
-from shared.runtime.backoff import Backoff
-from shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
-from shared.runtime.workers import Result, run_worker
-from shared.runtime.workqueue import WorkQueue
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.handle import Reconcile
+from bowline.shared.runtime.backoff import Backoff
+from bowline.shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
+from bowline.shared.runtime.workers import Result, run_worker
+from bowline.shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ import inspect
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from shared.api.bindrequest import AllocationKind
-from shared.framework.binding.handle import Route
-from shared.framework.binding.plugin import Preflight
-from shared.framework.status import Code, Status
+from bowline.shared.api.bindrequest import AllocationKind
+from bowline.shared.framework.binding.handle import Route
+from bowline.shared.framework.binding.plugin import Preflight
+from bowline.shared.framework.status import Code, Status
 
 # Codes that on_failure may return. OK and SKIP would report a failure as success.
 FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})

@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
-from shared.api.bindrequest import AllocationKind, BindRequest
-from shared.api.meta import Object, ObjectKey, ObjectUID
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.groups import Group, pre_bind_groups
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.binding.post import denied_status
-from shared.framework.binding.results import (
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.groups import Group, pre_bind_groups
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.binding.post import denied_status
+from bowline.shared.framework.binding.results import (
     InvalidResult,
     as_demands,
     as_failure,
@@ -34,11 +34,11 @@ from shared.framework.binding.results import (
     as_preflight,
     as_status,
 )
-from shared.framework.plugin import Plugin, overriding
-from shared.framework.status import Code, Reason, Status, merge_failures, merge_waits
-from shared.kube.accounting import Budget
-from shared.kube.errors import Forbidden, InfrastructureError, own_policy
-from shared.runtime.tasks import all_done, raise_foreign_cancellation
+from bowline.shared.framework.plugin import Plugin, overriding
+from bowline.shared.framework.status import Code, Reason, Status, merge_failures, merge_waits
+from bowline.shared.kube.accounting import Budget
+from bowline.shared.kube.errors import Forbidden, InfrastructureError, own_policy
+from bowline.shared.runtime.tasks import all_done, raise_foreign_cancellation
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -419,7 +419,7 @@ async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio
         await all_done(preparing, withdrawal)
 
 
-# All extension points of the reconciler, in the order of an attempt. ``reconciler.debug`` asks for the routes.
+# All extension points of the reconciler, in the order of an attempt. ``bowline.reconciler.debug`` asks for the routes.
 POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.supported_allocations,
     Plugin.has_side_effects,

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.decide.actions import Fail
-from reconciler.decide.decide import pending_failure
-from reconciler.decide.observed import BOUND, Outcome, Times
-from reconciler.decide.outcome import classify_outcome
-from reconciler.decide.status import failed_status, failure_report, rollback_incomplete_status
-from shared.framework.config import Binding
-from shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.reconciler.decide.actions import Fail
+from bowline.reconciler.decide.decide import pending_failure
+from bowline.reconciler.decide.observed import BOUND, Outcome, Times
+from bowline.reconciler.decide.outcome import classify_outcome
+from bowline.reconciler.decide.status import failed_status, failure_report, rollback_incomplete_status
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
