@@ -419,7 +419,7 @@ async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio
         await all_done(preparing, withdrawal)
 
 
-# All extension points of the reconciler, in the order of an attempt. ``bowline.reconciler.debug`` asks for the routes.
+# All extension points of the reconciler, in the order of an attempt. The debug pages ask for the routes.
 POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.supported_allocations,
     Plugin.has_side_effects,
