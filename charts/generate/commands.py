@@ -40,24 +40,25 @@ def parsers() -> Mapping[str, tuple[str, argparse.ArgumentParser]]:
             continue
         parser = argparse.ArgumentParser(prog=f"bowline {name}")
         import_module(f"cli.{name}").add_arguments(parser)
-        commands |= _with_sub_commands(f"bowline {name}", summary, parser)
+        commands |= _with_subcommands(parser, summary)
     for process in (bowline.webhook.options.option_parser({}), bowline.reconciler.options.option_parser({})):
         commands[process.prog] = (process.description or "", process)
     return commands
 
 
-def _with_sub_commands(
-    name: str, summary: str, parser: argparse.ArgumentParser
+def _with_subcommands(
+    parser: argparse.ArgumentParser, summary: str
 ) -> dict[str, tuple[str, argparse.ArgumentParser]]:
-    """Return the command, or in its place its sub-commands."""
+    """Return the parser by its name, or in its place those of its sub-commands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            commands: dict[str, tuple[str, argparse.ArgumentParser]] = {}
-            for word, sub_parser in action.choices.items():
-                commands |= _with_sub_commands(f"{name} {word}", summaries[word], sub_parser)
-            return commands
-    return {name: (f"{summary[0].upper()}{summary[1:]}.", parser)}
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            return {sub.prog: (_sentence(helps.get(name, "")), sub) for name, sub in action.choices.items()}
+    return {parser.prog: (_sentence(summary), parser)}
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[:1].upper()}{summary[1:]}."
 
 
 def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
