@@ -9,11 +9,13 @@ from shared.plugins.gpu_sharing import GpuSharing
 from shared.plugins.hami_core import HamiCore
 from shared.plugins.node_fit import NodeFit
 from shared.plugins.numa_placement import NumaPlacement
+from shared.plugins.nv_fractions import NvFractions
 from shared.plugins.runtime_class import RuntimeClass
 from shared.plugins.volume_binding import VolumeBinding
 
 BUILTINS: tuple[Builtin, ...] = (
     Builtin(GpuRequest),
+    Builtin(NvFractions, is_enabled=False),
     Builtin(GpuSharing),
     Builtin(DeviceAccess, is_enabled=False),
     Builtin(RuntimeClass),

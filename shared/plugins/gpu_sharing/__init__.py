@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 from shared.api import names
-from shared.api.gpu_share import direct_env_map, memory_limit
+from shared.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from shared.api.meta import uid_of
 from shared.framework.waiting import UNLIMITED
 from shared.kube.errors import ApiError, Conflict
@@ -234,6 +234,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
     async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
         if ctx.state.get("granted") == devices:
+            ctx.shared[SHARED_DEVICES] = ctx.state["visible"]
             return Status.ok()
         groups, pod = ctx.spec.gpu_groups, ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
@@ -253,7 +254,8 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         )
         status = await write_configmaps(ctx.client, maps, pod)
         if status.code is Code.OK:
-            ctx.state["granted"] = devices
+            ctx.state["granted"], ctx.state["visible"] = devices, maps.visible
+            ctx.shared[SHARED_DEVICES] = maps.visible
         elif status.code is Code.FATAL:
             self._metrics.refused_configmaps.inc()
         return status

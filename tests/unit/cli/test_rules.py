@@ -13,7 +13,7 @@ from cli.main import main
 from cli.manifests import Manifest
 from cli.rules import RULES, Rule
 from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
+from shared.framework.config import PluginEntry, Settings
 from shared.framework.registry import Registry
 from shared.plugins.catalog import BUILTINS
 
@@ -62,8 +62,10 @@ def manifest(example: str) -> Manifest:
 
 
 def reported(example: str) -> tuple[set[str], set[str]]:
-    """Return the rules of the denials and of the warnings."""
-    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(Settings()), Settings())
+    """Return the rules of the denials and of the warnings. Annotations of nv_fractions enable it."""
+    plugins = (PluginEntry(name="nv_fractions"),) if "/container." in example else ()
+    settings = Settings(plugins=plugins)
+    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
     review = review_manifest(chain, manifest(example)).review
     return {error.rule for error in review.errors}, {warning.rule for warning in review.warnings}
 
