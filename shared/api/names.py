@@ -83,6 +83,8 @@ RESERVATION_CONTAINER: Final = "resource-reservation"
 RESERVATION_PREFIX: Final = "gpu-reservation-"
 RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+# On NVIDIA's ClusterPolicy: the version of its GPU operator.
+LABEL_VERSION: Final = "app.kubernetes.io/version"
 NODE_FAKE_GPU: Final = "run.ai/fake.gpu"
 # How the pods of a group share its device: on the reservation pod, absent for time-slicing.
 COMPUTE_MODE: Final = "nvidia.com/container.resource-reservation.gpu-compute.mode"

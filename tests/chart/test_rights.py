@@ -25,6 +25,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("scheduling.run.ai", "bindrequests/status", ""): {"patch"},
         ("", "pods", ""): {"get", "list", "watch", "patch"},
         ("", "configmaps", ""): {"get", "create", "delete"},
+        ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
         ("", "pods/binding", ""): {"create"},
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},
@@ -104,6 +105,12 @@ def test_the_agent_may_read_nodes_only_with_fake_gpus(chart: Chart) -> None:
     assert binding["subjects"] == accounts(AGENTS)
 
 
+@pytest.mark.parametrize("cdi", [True, False])
+def test_a_configured_cdi_is_not_detected(chart: Chart, cdi: bool) -> None:
+    rendered = chart.render({"config": {"gpuSharing": {"cdi": cdi}}})
+    assert ("nvidia.com", "clusterpolicies", "") not in rights(rendered.get("ClusterRole", "bowline-reconciler"))
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -117,6 +124,7 @@ def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[
     held = rights(rendered.get("ClusterRole", "bowline-reconciler"))
     assert held["", "pods", ""] == {"get", "list", "watch"}
     assert ("", "configmaps", "") not in held
+    assert ("nvidia.com", "clusterpolicies", "") not in held
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,10 @@ class PluginLifecycle:
             reflector = Reflector(
                 self._client,
                 Selection(
-                    source.resource, label_selector=source.label_selector, field_selector=source.field_selector
+                    source.resource,
+                    label_selector=source.label_selector,
+                    field_selector=source.field_selector,
+                    is_optional=source.optional,
                 ),
                 transform=source.transform,
                 owner=name,

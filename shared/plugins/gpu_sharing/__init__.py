@@ -17,7 +17,7 @@ from shared.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from shared.api.meta import uid_of
 from shared.framework.waiting import UNLIMITED
 from shared.kube.errors import ApiError, Conflict
-from shared.kube.resources import PODS
+from shared.kube.resources import CLUSTERPOLICIES, NODES, PODS
 from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
@@ -46,6 +46,7 @@ from shared.plugin import (
 from shared.plugins.gpu_sharing.admission import prepare, share_errors
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
+from shared.plugins.gpu_sharing.detection import Detection, transform_fake_node, transform_policy
 from shared.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
 from shared.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
@@ -97,6 +98,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._sharing = settings.gpu_sharing
+        self._detection = Detection(self._sharing)
 
     # --- admission ---
 
@@ -131,7 +133,9 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         spec = ReservationSpec(
             namespace=sharing.reservation_namespace,
             image=sharing.agent_image,
-            fake=sharing.fake_gpus,
+            is_fake=self._detection.is_fake,
+            # Where fake GPUs are detected, the node has the label already, and the agent may not read nodes.
+            verifies_fakes=sharing.fake_gpus is True,
             settings=self.args,
         )
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
@@ -170,6 +174,20 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
             transform=transform_user,
             on_change=self._user_changed,
         )
+        if self._detection.detects_cdi:
+            yield EventSource(
+                CLUSTERPOLICIES,
+                transform=transform_policy,
+                on_change=self._detection.policy_changed,
+                optional=True,
+            )
+        if self._detection.detects_fakes:
+            yield EventSource(
+                NODES.as_metadata(),
+                label_selector=f"{names.NODE_FAKE_GPU}=true",
+                transform=transform_fake_node,
+                on_change=self._detection.node_changed,
+            )
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
             yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
@@ -248,7 +266,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
             share,
             received_gpu.portion,
             devices,
-            cdi=self._sharing.cdi,
+            cdi=self._detection.uses_cdi(),
             memory_limit=limit,
             compute_modes=ctx.spec.compute_modes,
         )
