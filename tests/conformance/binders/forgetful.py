@@ -1,9 +1,12 @@
 """A wrong binder: what was created while it did not run is lost, because it only follows its watch."""
 
+from typing import Any
+
 from kubernetes import client, config, watch
 
 config.load_config()  # type: ignore[no-untyped-call]
-core, custom = client.CoreV1Api(), client.CustomObjectsApi()
+core = client.CoreV1Api()
+custom: Any = client.CustomObjectsApi()
 GROUP, VERSION, PLURAL = "scheduling.run.ai", "v1alpha2", "bindrequests"
 version = custom.list_cluster_custom_object(GROUP, VERSION, PLURAL)["metadata"]["resourceVersion"]
 stream = watch.Watch().stream(  # type: ignore[no-untyped-call]

@@ -1,11 +1,13 @@
 """A wrong binder: it reserves the device of a share and never releases it."""
 
 import time
+from typing import Any
 
 from kubernetes import client, config
 
 config.load_config()  # type: ignore[no-untyped-call]
-core, custom = client.CoreV1Api(), client.CustomObjectsApi()
+core = client.CoreV1Api()
+custom: Any = client.CustomObjectsApi()
 GROUP, VERSION, PLURAL = "scheduling.run.ai", "v1alpha2", "bindrequests"
 NAMESPACE = "kai-resource-reservation"
 reserved: set[str] = set()
