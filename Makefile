@@ -6,8 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
+DOCS_STAMP := $(VENV)/.docs-installed
+SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-upgrade test-availability check verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-upgrade test-availability check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -61,11 +63,20 @@ test-availability: setup ## Admission while certificates and replicas are replac
 	$(BIN)/python -m tests.localcluster assets
 	$(BIN)/python -m tests.availability
 
-check: setup ## Lint, types, import contracts
+check: setup $(DOCS_STAMP) ## Lint, types, import contracts, documents and their links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(SPHINX) -b dummy . build/docs-check
+
+$(DOCS_STAMP): $(STAMP) requirements/docs.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/docs.txt
+	@touch $(DOCS_STAMP)
+
+docs: setup $(DOCS_STAMP) ## Write the documentation site to build/docs
+	$(SPHINX) -b html . build/docs
+	@echo "build/docs/index.html"
 
 verify: setup ## Check that generated files match their sources
 	$(BIN)/python -m charts.generate --check
@@ -109,6 +120,7 @@ lock: ## Renew the lock files (needs uv)
 	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/runtime.txt pyproject.toml -o requirements/image.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra docs -c requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
 wheel: setup ## Build the wheel that plugin authors install
 	$(BIN)/python -m hatchling build -t wheel

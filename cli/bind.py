@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "GPUs. Exit status: 0 the request is created (with --wait: the pod is bound), 1 it is refused or has failed, "
         "2 the cluster cannot be reached, or bad usage."
     )
-    parser.add_argument("pod", metavar="POD")
+    parser.add_argument("pod", metavar="POD", help="name of a pending pod")
     parser.add_argument("--node", required=True, metavar="NAME", help="where the pod is to run")
     parser.add_argument("--wait", action="store_true", help="until the pod is bound or the request has failed")
     add_cluster_options(parser)

@@ -25,6 +25,23 @@ class Options:
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
     """Parse the command line. On an error prints it and exits with 2, as argparse does."""
+    parser = option_parser(environment)
+    values = parser.parse_args(arguments)
+    common = common_options(values)
+    shard = str(values.shard_label_selector)
+    lease = shard_lease(values.lease_name, shard)
+    return Options(
+        common,
+        lease,
+        common.namespace or DEFAULT_NAMESPACE,
+        values.debug_listen,
+        values.uninstall,
+        shard,
+    )
+
+
+def option_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Return the parser of the command line, with every flag."""
     parser = argparse.ArgumentParser(
         prog="python -m reconciler", description="Bowline's BindRequest reconciler.", allow_abbrev=False
     )
@@ -56,18 +73,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         default="",
         help="end a release: stop this Deployment of reconcilers, roll back every request, print what remains, exit",
     )
-    values = parser.parse_args(arguments)
-    common = common_options(values)
-    shard = str(values.shard_label_selector)
-    lease = shard_lease(values.lease_name, shard)
-    return Options(
-        common,
-        lease,
-        common.namespace or DEFAULT_NAMESPACE,
-        values.debug_listen,
-        values.uninstall,
-        shard,
-    )
+    return parser
 
 
 def shard_lease(lease: str, selector: str) -> str:

@@ -42,13 +42,7 @@ class Options:
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
     """Parse the command line. Prints the error and exits with 2, as argparse does."""
-    parser = argparse.ArgumentParser(
-        prog="python -m webhook", description="Bowline's admission webhook.", allow_abbrev=False
-    )
-    add_common(parser, environment)
-    _add_serving_flags(parser)
-    _add_file_flags(parser)
-    _add_authority_flags(parser)
+    parser = option_parser(environment)
     flags = parser.parse_args(arguments)
     error = _error(flags)
     if error:
@@ -67,6 +61,18 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         drain=flags.drain,
         inventory=flags.inventory,
     )
+
+
+def option_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Return the parser of the command line, with every flag."""
+    parser = argparse.ArgumentParser(
+        prog="python -m webhook", description="Bowline's admission webhook.", allow_abbrev=False
+    )
+    add_common(parser, environment)
+    _add_serving_flags(parser)
+    _add_file_flags(parser)
+    _add_authority_flags(parser)
+    return parser
 
 
 def _error(flags: argparse.Namespace) -> str:

@@ -6,13 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from charts.generate import crd, policy, reference, rules, workloads
+from charts.generate import commands, configuration, crd, fields, plugins, policy, readme, reference, rules, workloads
 
 # By name below the chart's ``files/``.
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "bindrequests.yaml": crd.as_yaml,
+    "plugins.yaml": plugins.as_yaml,
     "pod-policy.yaml": policy.as_yaml,
     "workloads.yaml": workloads.as_yaml,
+}
+# By name below docs/.
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "bindrequest.md": fields.as_markdown,
+    "commands.md": commands.as_markdown,
+    "configuration.md": configuration.as_markdown,
+    "reference.md": reference.as_markdown,
+    "rules.md": rules.as_markdown,
 }
 CHART: Final = Path(__file__).resolve().parents[1] / "bowline"
 DOCS: Final = CHART.parents[1] / "docs"
@@ -26,11 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stale = 0
     targets = {options.chart / "files" / name: text for name, text in GENERATED.items()}
-    for path, text in {
-        **targets,
-        DOCS / "reference.md": reference.as_markdown,
-        DOCS / "rules.md": rules.as_markdown,
-    }.items():
+    pages = {options.chart / "README.md": readme.as_markdown, **{DOCS / name: text for name, text in PAGES.items()}}
+    for path, text in {**targets, **pages}.items():
         if not options.check:
             path.write_text(text(), encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text():

@@ -71,6 +71,8 @@ class Admission(_Model):
     mode: Annotated[AdmissionMode, BeforeValidator(_mode)] = "Enforce"
     """Enforce denies what breaks a rule. Warn reviews, counts and warns, but never denies. Off neither reviews nor
     mutates."""
+    repeat_backoff: Duration = timedelta(seconds=60)
+    """The longest time for which a BindRequest that repeats a failed decision is denied; 0s never denies one."""
 
 
 # Whether a cluster has a property; Auto finds out.
@@ -142,6 +144,7 @@ class WorkloadEntry(_Model):
     """
 
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    """The kind's name, such as RayCluster."""
     action: Action = "Deny"
     """Deny rejects the object, Warn allows it with the same text as a warning; its pods are denied either way."""
     group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
@@ -156,8 +159,11 @@ class PluginEntry(_Model):
     """One plugin's switch and arguments; merged by name with the built-in defaults."""
 
     name: Annotated[str, Field(min_length=1)]
+    """The plugin's name; of one that is not built in, its entry point's."""
     enabled: bool = True
+    """Off: no method of the plugin is called."""
     args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the plugin, as its own page lists them."""
 
 
 class Settings(_Model):
@@ -180,9 +186,11 @@ class Settings(_Model):
     binding: Binding = Binding()
     leader_election: LeaderElection = LeaderElection()
     plugins: tuple[PluginEntry, ...] = ()
+    """Plugins to enable, to disable or to give arguments; merged by name with the built-in defaults."""
     plugin_order: tuple[str, ...] = ()
     """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
     feature_gates: Mapping[str, bool] = Field(default_factory=dict)
+    """Switches of alpha and beta behaviour, by name; none exist in this version."""
 
     def schedules(self, scheduler_name: str) -> bool:
         """Return whether pods of that scheduler are in scope."""

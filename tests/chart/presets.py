@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from shared.framework.workloads import READY
-from tests.chart.rendering import CHART
+from tests.localcluster.pair import LOCAL_VALUES
 
-LOCAL = yaml.safe_load((CHART / "values-local.yaml").read_text(encoding="utf-8"))
+LOCAL = yaml.safe_load(LOCAL_VALUES.read_text(encoding="utf-8"))
 # Steps of both kinds, one within the other.
 OWN_KIND = {
     "group": "example.com",

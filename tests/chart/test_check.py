@@ -78,13 +78,16 @@ def test_replicas_of_an_autoscaler_are_not_rendered(chart: Chart) -> None:
     assert chart.render({"webhook": {"replicas": None}}).of_kind("PodDisruptionBudget")
 
 
-def test_the_values_of_the_local_cluster_are_not_packaged(helm_command: HelmCli, tmp_path: Path) -> None:
+def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: HelmCli, tmp_path: Path) -> None:
     helm_command.run(["package", str(CHART), f"--destination={tmp_path}"])
     (package,) = tmp_path.iterdir()
     with tarfile.open(package) as archive:
         files = archive.getnames()
-    assert "bowline/values.yaml" in files
-    assert "bowline/values-local.yaml" not in files
+    top = {name.split("/")[1] for name in files}
+    assert top - {".helmignore"} == {
+        *("Chart.yaml", "README.md", "values.yaml", "values.schema.json"),
+        *("files", "presets", "templates"),
+    }
 
 
 def test_annotations_of_pods_are_those_of_the_values(helm_command: HelmCli) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
 from tests.localcluster.errors import CommandError
 
@@ -185,6 +186,42 @@ def test_pull_secrets_of_the_image_and_of_a_parent_chart(chart: Chart) -> None:
     assert own.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == [{"name": "d"}]
 
 
+# --- reservation pods ---
+
+
+def test_values_of_reservation_pods_are_arguments_of_their_plugin(chart: Chart) -> None:
+    resources = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    values = {"serviceAccountName": "agents", "priorityClassName": "gpu", "resources": resources}
+    rendered = chart.render({"reservation": values})
+    (plugin,) = yaml.safe_load(rendered.config_text())["plugins"]
+    assert plugin == {
+        "name": "gpu_sharing",
+        "args": {
+            "reservationServiceAccount": "agents",
+            "reservationPriorityClassName": "gpu",
+            "reservationRequests": {"cpu": "1"},
+            "reservationLimits": {"memory": "1Gi"},
+        },
+    }
+    GpuSharingConfig.model_validate(plugin["args"])
+    assert rendered.get("ServiceAccount", "agents")["metadata"]["namespace"] == "kai-resource-reservation"
+    (policy,) = (
+        o for o in rendered.of_kind("ValidatingAdmissionPolicy") if o["metadata"]["name"].endswith("er-pods")
+    )
+    assert "object.spec.priorityClassName == 'gpu'" in yaml.safe_dump(policy, width=10**6)
+
+
+def test_an_argument_of_the_plugin_precedes_a_value_of_the_reservation(chart: Chart) -> None:
+    own = {
+        "name": "gpu_sharing",
+        "enabled": True,
+        "args": {"reservationPriorityClassName": "own", "reservationLimits": {}},
+    }
+    values = {"reservation": {"priorityClassName": "gpu"}, "config": {"plugins": [own, {"name": "node_fit"}]}}
+    plugins = yaml.safe_load(chart.render(values).config_text())["plugins"]
+    assert plugins == [{"name": "node_fit"}, own]
+
+
 # --- volumes and objects ---
 
 
@@ -223,6 +260,7 @@ MAY_BE_NULL = {
     ),
     *("podAnnotations", "podLabels", "matchLabels", "nodeSelector", "affinity", "resources", "rollingUpdate"),
     *("replicas", "minReadySeconds", "revisionHistoryLimit"),
+    *("gpuSharing", "namespaces", "binding", "leaderElection", "featureGates"),
 }
 MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules")}}
 

@@ -24,30 +24,34 @@ REFUSED = [
     pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section"),
     pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key"),
     pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process"),
-    pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="not a valid name of a Service"),
+    pytest.param(
+        {"fullnameOverride": "2nd"}, "/fullnameOverride", "begins with a letter", id="not a valid name of a Service"
+    ),
     pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
     pytest.param({"admission": {"mode": "warn"}}, "/admission/mode", "Warn", id="an unknown admission mode"),
     pytest.param(
         {"policy": {"trusted": {"users": ["a'] || true"]}}},
         "/policy/trusted/users/0",
-        "pattern",
+        "without quotes",
         id="a user that would end the CEL expression",
     ),
     pytest.param({"webhook": {"replicas": "2"}}, "/webhook/replicas", "string", id="replicas are a number"),
     pytest.param({"webhook": {"port": 443}}, "/webhook/port", "minimum", id="a privileged port needs root"),
     pytest.param({"webhook": {"url": "http://host"}}, "/webhook/url", "https", id="the API server only calls https"),
-    pytest.param({"webhook": {"url": "https://a?b=c"}}, "/webhook/url", "pattern", id="a URL has no query"),
+    pytest.param(
+        {"webhook": {"url": "https://a?b=c"}}, "/webhook/url", "without a user, query", id="a URL has no query"
+    ),
     pytest.param({"webhook": {"tls": {"mode": "auto"}}}, "/webhook/tls/mode", "self", id="unknown certificate mode"),
     pytest.param(
         {"webhook": {"tls": {"mode": "secret"}}},
         "/webhook/tls/secretName",
-        "minLength",
+        "because mode is secret",
         id="a given certificate needs the name of its Secret",
     ),
     pytest.param(
         {"webhook": {"tls": {"clientAllowedNames": ["kube-apiserver"]}}},
         "/webhook/tls/clientCASecret",
-        "minLength",
+        "because clientAllowedNames is set",
         id="names of callers without the authority of their certificates",
     ),
     pytest.param(
@@ -64,8 +68,10 @@ REFUSED = [
         "NotIn",
         id="unknown selector operator",
     ),
-    pytest.param({"image": {"digest": "sha256:1"}}, "/image/digest", "pattern", id="a digest is a whole digest"),
-    pytest.param({"image": {"repository": ""}}, "/image/repository", "pattern", id="an image has a name"),
+    pytest.param(
+        {"image": {"digest": "sha256:1"}}, "/image/digest", "64 hexadecimal", id="a digest is a whole digest"
+    ),
+    pytest.param({"image": {"repository": ""}}, "/image/repository", "team/bowline", id="an image has a name"),
     pytest.param({"image": {"pullSecrets": ["x"]}}, "/image/pullSecrets/0", "object", id="a pull secret has a name"),
     pytest.param({"log": {"level": "trace"}}, "/log/level", "debug", id="unknown log level"),
     pytest.param({"config": {"scheduler": "x"}}, "/config", "scheduler", id="an unknown configuration key"),
@@ -74,14 +80,17 @@ REFUSED = [
     pytest.param(
         {"config": {"schedulerNames": ["a'] || true"]}},
         "/config/schedulerNames/0",
-        "pattern",
+        "scheduler name of letters",
         id="a scheduler name that would end the CEL expression",
     ),
     pytest.param(
-        {"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "pattern", id="no duration"
+        {"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "2m30s", id="no duration"
     ),
     pytest.param(
-        {"config": {"binding": {"waitTimeout": "0s"}}}, "/config/binding/waitTimeout", "not", id="a wait of no time"
+        {"config": {"binding": {"waitTimeout": "0s"}}},
+        "/config/binding/waitTimeout",
+        "longer than zero",
+        id="a wait of no time",
     ),
     pytest.param(
         {"config": {"featureGates": {"Alpha": "on"}}},
@@ -104,13 +113,13 @@ REFUSED = [
     pytest.param(
         {"config": {"workloads": [{"kind": "A' || true"}]}},
         "/config/workloads/0/kind",
-        "pattern",
+        "a kind such as",
         id="a kind that would end the CEL expression",
     ),
     pytest.param(
         {"config": {"workloads": [{"kind": "A", "templates": ["spec.a[0].t"]}]}},
         "/config/workloads/0/templates/0",
-        "pattern",
+        "[*] for each item",
         id="no path to templates",
     ),
     pytest.param(
@@ -217,14 +226,21 @@ REFUSED = [
     pytest.param(
         {"global": {"imagePullSecrets": ["A b"]}}, "/global/imagePullSecrets/0", "lower-case", id="a parent's secret"
     ),
-    pytest.param({"global": {"imageRegistry": "a/"}}, "/global/imageRegistry", "pattern", id="a parent's registry"),
+    pytest.param(
+        {"global": {"imageRegistry": "a/"}},
+        "/global/imageRegistry",
+        "without a slash at the end",
+        id="a parent's registry",
+    ),
     pytest.param(
         {"monitoring": {"rules": {"enabled": "yes"}}},
         "/monitoring/rules/enabled",
         "boolean",
         id="alerts neither on nor off",
     ),
-    pytest.param({"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "pattern", id="an argument is a flag"),
+    pytest.param(
+        {"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "--drain=10s", id="an argument is a flag"
+    ),
     pytest.param({"webhook": {"extraEnv": [{"value": "x"}]}}, "/webhook/extraEnv/0", "name", id="env without a name"),
     pytest.param(
         {"webhook": {"podAnnotations": {"a": 1}}}, "/webhook/podAnnotations/a", "string", id="annotations are strings"
@@ -346,6 +362,12 @@ def test_all_errors_are_reported_together(chart: Chart) -> None:
     assert "/config" in str(refused.value)
 
 
+def test_no_message_of_the_schema_is_a_regular_expression() -> None:
+    """Helm prints the failed keyword: a pattern alone says what the value is not, a const says what it should be."""
+    bare = [path for path, node in _nodes(SCHEMA) if "pattern" in node or "not" in node]
+    assert [path for path in bare if not path.endswith(".if")] == []
+
+
 def test_every_open_object_of_the_schema_is_listed() -> None:
     """Only maps of others are open: labels, environment, values that Kubernetes and plugins define."""
     open_places = {
@@ -369,10 +391,11 @@ def test_every_open_object_of_the_schema_is_listed() -> None:
 
 
 def test_the_chart_gives_every_value_that_the_schema_knows_and_no_other() -> None:
-    """Processes have defaults for values below ``config``; names below resources and affinity are Kubernetes'."""
+    """Of ``config`` the chart sets three itself; names below resources and affinity are Kubernetes'."""
     kubernetes = ("resources", "affinity", "rollingUpdate")
-    processes = (f".{process}.{key}." for process in ("webhook", "reconciler") for key in kubernetes)
-    elsewhere = (".global", ".config.", ".podSecurityContext.", ".containerSecurityContext.", *processes)
+    processes = (f".{process}.{key}." for process in ("webhook", "reconciler", "reservation") for key in kubernetes)
+    own = (".config.apiVersion", ".config.kind", ".config.admission")
+    elsewhere = (".global", *own, ".podSecurityContext.", ".containerSecurityContext.", *processes)
     known = {path for path in _paths(SCHEMA, SCHEMA) if "[]" not in path and not path.startswith(elsewhere)}
     assert {path for path in _value_paths(VALUES) if not path.startswith(elsewhere)} == known
 
@@ -386,10 +409,10 @@ def test_the_configuration_in_the_schema_is_the_one_the_processes_read() -> None
 def test_the_patterns_of_workloads_are_those_of_the_processes() -> None:
     ours = SCHEMA["definitions"]["workload"]["properties"]
     theirs = WorkloadEntry.model_json_schema(by_alias=True)["properties"]
-    assert {key: ours[key]["pattern"] for key in ("kind", "group", "resource")} == {
+    assert {key: ours[key]["if"]["pattern"] for key in ("kind", "group", "resource")} == {
         key: theirs[key]["pattern"] for key in ("kind", "group", "resource")
     }
-    assert ours["templates"]["items"]["pattern"] == f"^{TEMPLATE_PATH.pattern}$"
+    assert ours["templates"]["items"]["if"]["pattern"] == f"^{TEMPLATE_PATH.pattern}$"
     assert ours["action"]["enum"] == theirs["action"]["enum"]
 
 
@@ -406,6 +429,16 @@ def test_the_default_configuration_passes_the_schema_and_round_trips(chart: Char
 
 
 # --- traversing the two kinds of schema ---
+
+
+def _nodes(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(node, list):
+        for item in node:
+            yield from _nodes(item, path)
+    if isinstance(node, dict):
+        yield path, node
+        for key, value in node.items():
+            yield from _nodes(value, f"{path}.{key}")
 
 
 def _objects(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

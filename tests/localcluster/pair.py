@@ -16,6 +16,8 @@ from tests.localcluster.ports import free_port
 from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 
 CHART = CHECKOUT / "charts" / "bowline"
+# For a cluster without kubelets: the chart's processes are started beside it.
+LOCAL_VALUES = Path(__file__).with_name("values.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class PairOptions:
     release: str = "bowline"
     namespace: str = "bowline-system"
     chart: Path = CHART
-    values_files: Sequence[Path] = (CHART / "values-local.yaml",)
+    values_files: Sequence[Path] = (LOCAL_VALUES,)
     set_values: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.localcluster.pair import CHART, PairOptions
+from tests.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
 from tests.localcluster.workload import CHECKOUT
 
 COMMIT = "c114129"
@@ -28,13 +28,12 @@ class Version:
     folder: Path
     chart: Path
     tag: str
+    values: Path
 
     @property
     def options(self) -> PairOptions:
         """The options of an install of this version's chart."""
-        return PairOptions(
-            chart=self.chart, values_files=(self.chart / "values-local.yaml",), set_values={"image.tag": self.tag}
-        )
+        return PairOptions(chart=self.chart, values_files=(self.values,), set_values={"image.tag": self.tag})
 
     @property
     def env(self) -> dict[str, str]:
@@ -44,7 +43,7 @@ class Version:
 
 def present_version(folder: Path) -> Version:
     """Return this checkout; its chart is copied into the folder."""
-    return _with_patient_chart(CHECKOUT, folder, "0.2.0")
+    return _with_patient_chart(CHECKOUT, folder, "0.2.0", LOCAL_VALUES)
 
 
 def previous_version(folder: Path) -> Version:
@@ -56,12 +55,13 @@ def previous_version(folder: Path) -> Version:
         pytest.skip(f"no history with {COMMIT}: {archive.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
         tar.extractall(folder / "code", filter="data")
-    return _with_patient_chart(folder / "code", folder, "0.1.0")
+    values = folder / "code" / CHART.relative_to(CHECKOUT) / "values-local.yaml"
+    return _with_patient_chart(folder / "code", folder, "0.1.0", values)
 
 
-def _with_patient_chart(code: Path, folder: Path, tag: str) -> Version:
+def _with_patient_chart(code: Path, folder: Path, tag: str, values: Path) -> Version:
     chart = folder / "chart"
     shutil.copytree(code / CHART.relative_to(CHECKOUT), chart)
     for template in (chart / "templates").iterdir():
         template.write_text(_TIMEOUT.sub("timeoutSeconds: 30", template.read_text()))
-    return Version(code, chart, tag)
+    return Version(code, chart, tag, values)

@@ -80,8 +80,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if ne (include "bowline.mode" .) "Enforce" }}
 {{- $_ := set $fixed "admission" (dict "mode" (include "bowline.mode" .)) }}
 {{- end }}
+{{- $_ := set $fixed "plugins" (include "bowline.plugins" . | fromJsonArray) }}
 {{- $filled := dict "gpuSharing" (dict "agentImage" (include "bowline.image" .)) }}
 {{- merge $fixed (deepCopy .Values.config) $filled | toYaml }}
+{{- end }}
+
+{{/* Not empty if the webhook denies repeated decisions. */}}
+{{- define "bowline.repeats" -}}
+{{- $longest := dig "admission" "repeatBackoff" "60s" .Values.config | toString }}
+{{- if and (ne (include "bowline.mode" .) "Off") (not (regexMatch "^([0.]+(ms|s|m|h))+$" $longest)) }}true{{ end }}
+{{- end }}
+
+{{/* config.plugins with the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}
+{{- define "bowline.plugins" -}}
+{{- $given := dict "reservationServiceAccount" .Values.reservation.serviceAccountName "reservationPriorityClassName" .Values.reservation.priorityClassName }}
+{{- $_ := set $given "reservationRequests" (dig "requests" dict (.Values.reservation.resources | default dict)) }}
+{{- $_ := set $given "reservationLimits" (dig "limits" dict (.Values.reservation.resources | default dict)) }}
+{{- $args := dict }}
+{{- range $name, $value := $given }}
+{{- if $value }}{{ $_ := set $args $name $value }}{{ end }}
+{{- end }}
+{{- $plugins := list }}
+{{- $own := dict }}
+{{- if $args }}{{ $own = dict "name" "gpu_sharing" "args" $args }}{{ end }}
+{{- range .Values.config.plugins }}
+{{- if eq .name "gpu_sharing" }}
+{{- $own = merge dict . $own }}
+{{- else }}
+{{- $plugins = append $plugins . }}
+{{- end }}
+{{- end }}
+{{- with $own }}{{ $plugins = append $plugins . }}{{ end }}
+{{- toJson $plugins }}
 {{- end }}
 
 {{/* The name of the configuration's ConfigMap, which follows from its content (decision 165). */}}
@@ -100,7 +130,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "bowline.sharingArgument" -}}
 {{- $value := .default }}
 {{- $name := .name }}
-{{- range .root.Values.config.plugins }}
+{{- range include "bowline.plugins" .root | fromJsonArray }}
 {{- if eq .name "gpu_sharing" }}{{ $value = dig "args" $name $value . }}{{ end }}
 {{- end }}
 {{- $value }}

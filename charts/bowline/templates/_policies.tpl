@@ -128,7 +128,7 @@ The agent's images: those of the configured repository, whatever the tag or dige
 before the reconciler; and what policy.agentImages lists. A JSON array, which is also CEL.
 */}}
 {{- define "bowline.policy.agentImages" -}}
-{{- $image := dig "gpuSharing" "agentImage" (include "bowline.image" .) .Values.config }}
+{{- $image := dig "gpuSharing" "agentImage" "" .Values.config | default (include "bowline.image" .) }}
 {{- prepend (.Values.policy.agentImages | default list) (regexReplaceAll ":[^:/]*$" ($image | splitList "@" | first) "") | uniq | toJson }}
 {{- end }}
 

@@ -110,8 +110,9 @@ class PluginLifecycle:
                 self._client,
                 Selection(
                     source.resource,
-                    label_selector=source.label_selector,
-                    field_selector=source.field_selector,
+                    source.namespace,
+                    source.label_selector,
+                    source.field_selector,
                     is_optional=source.optional,
                 ),
                 transform=source.transform,

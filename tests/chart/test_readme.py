@@ -1,0 +1,103 @@
+"""What users see before they install: the README with every value, the metadata, one version for all parts."""
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.generate.readme import value_rows
+from tests.chart.rendering import CHART
+from tests.localcluster.helm import HelmCli
+
+ROOT = CHART.parents[1]
+METADATA = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
+# Kubernetes' own fields, and those whose name and section say everything.
+KUBERNETES = {
+    *(
+        "pullPolicy",
+        "repository",
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "topologySpreadConstraints",
+        "requests",
+        "limits",
+    ),
+    *("priorityClassName", "minReadySeconds", "revisionHistoryLimit", "rollingUpdate", "podAnnotations", "podLabels"),
+    *(
+        "extraEnv",
+        "extraArgs",
+        "extraVolumes",
+        "extraVolumeMounts",
+        "labels",
+        "annotations",
+        "matchLabels",
+        "matchExpressions",
+    ),
+    *("enabled", "create", "name", "kind", "group", "metricsPort", "users", "groups"),
+    "preferredDuringSchedulingIgnoredDuringExecution",
+}
+
+
+def leaves(values: Any, path: str = "") -> set[str]:
+    """The paths of values that have no keys."""
+    if not isinstance(values, dict) or not values:
+        return {path}
+    return {leaf for key, value in values.items() for leaf in leaves(value, f"{path}.{key}".lstrip("."))}
+
+
+def test_the_readme_lists_every_value() -> None:
+    paths = {path for path, *_ in value_rows(VALUES)}
+    missing = {
+        leaf
+        for leaf in leaves(yaml.safe_load(VALUES))
+        if not any(leaf == p or leaf.startswith(f"{p}.") for p in paths)
+    }
+    assert missing == set()
+    text = (CHART / "README.md").read_text(encoding="utf-8")
+    assert [path for path in paths if f"`{path}`" not in text and f"### {path}" not in text] == []
+
+
+def test_every_value_of_bowline_has_a_description() -> None:
+    bare = {path for path, _, comment in value_rows(VALUES) if not comment and "SecurityContext." not in path}
+    assert {path for path in bare if path.rpartition(".")[2] not in KUBERNETES} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("# a: x\n# b: y\n# z\na: 1\n", [("a", "1", "a: x<br>b: y z")]),
+        ("a:\n  b: [] # c\n", [("a.b", "[]", "c")]),
+        ("# of another\n\na: ''\n", [("a", '""', "")]),
+        ("# s\na:\n  b: {c: d}\n", [("a", "", "s"), ("a.b", "{c: d}", "")]),
+    ],
+)
+def test_comments_belong_to_the_next_key(text: str, rows: list[tuple[str, str, str]]) -> None:
+    assert list(value_rows(text)) == rows
+
+
+def test_wheel_chart_and_changelog_have_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = re.search(r"^## (\S+)", changelog, re.MULTILINE)
+    assert heading
+    assert {METADATA["version"], METADATA["appVersion"], heading[1]} == {project}
+
+
+def test_the_metadata_names_the_crd_and_the_license() -> None:
+    annotations = METADATA["annotations"]
+    (crd,) = yaml.safe_load(annotations["artifacthub.io/crds"])
+    installed = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
+    assert (crd["name"], crd["kind"]) == (installed["metadata"]["name"], installed["spec"]["names"]["kind"])
+    assert crd["version"] in [version["name"] for version in installed["spec"]["versions"]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert annotations["artifacthub.io/license"] == project["license"]
+
+
+def test_helm_lint_has_nothing_to_recommend(helm_command: HelmCli) -> None:
+    text = helm_command.run(["lint", "--strict", str(CHART), "--set=image.registry=r.example"])
+    assert "[INFO]" not in text
+    assert "[WARNING]" not in text

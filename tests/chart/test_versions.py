@@ -1,0 +1,81 @@
+"""Every object of every preset is valid for every supported Kubernetes, by published schemas; no field is unknown.
+
+The kinds of other projects have no schema here: cert-manager's, and those of the Prometheus operator.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.chart.presets import EVERYTHING
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Rendered
+from tests.localcluster.chart import ChartRelease
+from tests.localcluster.helm import HelmCli
+
+VERSIONS = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+REGISTRY = {"image.registry": "registry.example"}
+FILES = sorted((CHART / "presets").glob("*.yaml"))
+PRESETS = [
+    pytest.param((), {}, id="defaults"),
+    pytest.param((), EVERYTHING, id="every value"),
+    *(pytest.param((file,), {}, id=file.stem) for file in FILES),
+]
+EXAMPLE = CHART.parents[1] / "examples" / "scheduler" / "rbac.yaml"
+
+
+@lru_cache
+def errors(document: str, version: str) -> tuple[str, ...]:
+    """Validate an object, in JSON: most objects are the same in all presets."""
+    obj = json.loads(document)
+    try:
+        kubernetes_validate.validate(obj, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        path = ".".join(str(part) for part in error.absolute_path)
+        return (f"{obj['kind']} {obj['metadata']['name']}: {path}: {error.message}",)
+    return ()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("files", "values"), PRESETS)
+def test_a_preset_is_valid(
+    helm_command: HelmCli, files: tuple[Path, ...], values: dict[str, Any], version: str
+) -> None:
+    release = ChartRelease(RELEASE, CHART, NAMESPACE, files, values or REGISTRY)
+    objects = helm_command.template(release, kube_version=f"{version}.0")
+    assert objects
+    assert [text for obj in objects for text in errors(json.dumps(obj, sort_keys=True), version)] == []
+
+
+def test_an_unknown_field_and_a_wrong_type_are_found() -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": "a"}]}}
+    for version in VERSIONS:
+        assert errors(json.dumps(service), version)
+        assert errors(json.dumps({**service, "spec": {"no": 1}}), version)
+        assert not errors(json.dumps({**service, "spec": {"ports": [{"port": 1}]}}), version)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_readme_describes_every_preset(file: Path) -> None:
+    assert f"`presets/{file.name}`" in (CHART / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_preset_of_the_example_scheduler_grants_what_the_example_grants() -> None:
+    def rules(objects: Iterator[Any]) -> Any:
+        return next(obj["rules"] for obj in objects if isinstance(obj, dict) and obj["kind"] == "ClusterRole")
+
+    preset = yaml.safe_load((CHART / "presets" / "scheduler.yaml").read_text(encoding="utf-8"))
+    assert rules(iter(preset["extraObjects"])) == rules(yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8")))
+
+
+def test_an_openshift_platform_chooses_every_user(helm_command: HelmCli) -> None:
+    files = (CHART / "presets" / "openshift.yaml",)
+    rendered = Rendered(helm_command.template(ChartRelease(RELEASE, CHART, NAMESPACE, files, REGISTRY)))
+    assert "runAsUser" not in yaml.safe_dump_all(rendered.of_kind("Deployment", "Job"))
+    (plugin,) = yaml.safe_load(rendered.config_text())["plugins"]
+    assert "runAsUser" not in plugin["args"]["reservationPodSecurityContext"]
