@@ -13,7 +13,7 @@ from pathlib import Path
 from bowline.conformance.binder import Binder, BinderCluster
 from bowline.conformance.cases import CASES
 from bowline.conformance.report import Result, run_case
-from tests.localcluster.errors import LocalClusterError
+from bowline.localcluster.errors import LocalClusterError
 
 
 def main(argv: Sequence[str]) -> int:

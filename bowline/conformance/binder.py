@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.pair import CHART
-from tests.localcluster.process import Launch, Process
-from tests.localcluster.spec import ClusterSpec
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.pair import CHART
+from bowline.localcluster.process import Launch, Process
+from bowline.localcluster.spec import ClusterSpec
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 
 T = TypeVar("T")
 NODE, OTHER_NODE = "gpu-node-0", "gpu-node-1"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bowline.conformance.binder import NODE, OTHER_NODE, SILENT, Situation
-from shared.api import names
+from bowline.shared.api import names
 
 # How long a program is observed that must not do something.
 OBSERVED_S = 5.0

@@ -13,7 +13,7 @@ from typing import Any
 from kubernetes import client, config, watch
 
 from bowline.conformance.binder import BinderCluster
-from shared.api import names
+from bowline.shared.api import names
 
 _WATCH_S = 1
 

@@ -41,7 +41,9 @@ def reconciler(folder: Path) -> Sequence[str]:
     """The command of Bowline's reconciler; a shell gives it the kubeconfig."""
     (folder / "config.yaml").write_text(CONFIG)
     listen = "--metrics-listen=127.0.0.1:0 --debug-listen=127.0.0.1:0 --namespace=default"
-    command = f"{sys.executable} -m reconciler --config={folder}/config.yaml --kubeconfig=$KUBECONFIG {listen}"
+    command = (
+        f"{sys.executable} -m bowline.reconciler --config={folder}/config.yaml --kubeconfig=$KUBECONFIG {listen}"
+    )
     return ("/bin/sh", "-c", f"exec {command}")
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.plugins.gpu_sharing.reservation import reservation_name
-from shared.testing.builders import pod
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.nodes import GPU_MEMORY_MIB
+from bowline.shared.api import names
+from bowline.shared.plugins.gpu_sharing.reservation import reservation_name
+from bowline.testing.builders import pod
 from tests.live import Live
-from tests.localcluster.errors import ApiError
-from tests.localcluster.nodes import GPU_MEMORY_MIB
 from tests.plugins.sharing import Shares
 from tests.plugins.test_gpu_sharing import FRESH
 

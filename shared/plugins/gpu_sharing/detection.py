@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey, identity_of, key_of
-from shared.framework.config import GpuSharing
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey, identity_of, key_of
+from bowline.shared.framework.config import GpuSharing
 
 # From this version of the GPU operator on, CDI is the default of its runtime wherever CDI is enabled.
 _CDI_IS_DEFAULT = (25, 10, 0)

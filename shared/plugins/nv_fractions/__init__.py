@@ -9,8 +9,8 @@ which writes its ConfigMaps as well. The rules are in ``rules``; off by default.
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from shared.api.gpu_share import SHARED_DEVICES
-from shared.plugin import (
+from bowline.shared.api.gpu_share import SHARED_DEVICES
+from bowline.shared.plugin import (
     RUN,
     SKIP_PARALLEL,
     AdmissionInfo,
@@ -25,8 +25,8 @@ from shared.plugin import (
     Status,
     Suggestion,
 )
-from shared.plugins.nv_fractions.config import NvFractionsConfig
-from shared.plugins.nv_fractions.rules import (
+from bowline.shared.plugins.nv_fractions.config import NvFractionsConfig
+from bowline.shared.plugins.nv_fractions.rules import (
     added_annotations,
     binding_annotations,
     change_errors,

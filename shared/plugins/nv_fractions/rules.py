@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 
-from shared.api import names
-from shared.api.bindrequest import ReceivedGPU
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.gpu_share import device_memory, share_memory, share_target
-from shared.api.meta import Object
-from shared.api.quantity import parse_quantity
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import ReceivedGPU
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.gpu_share import device_memory, share_memory, share_target
+from bowline.shared.api.meta import Object
+from bowline.shared.api.quantity import parse_quantity
 
 USER_SUFFIXES = (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT, names.NV_COMPUTE_MODE)
 MODES = (names.TIME_SLICING, names.SM_SHARING)

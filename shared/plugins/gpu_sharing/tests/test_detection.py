@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.framework.config import GpuSharing
-from shared.plugins.gpu_sharing.detection import (
+from bowline.shared.framework.config import GpuSharing
+from bowline.shared.plugins.gpu_sharing.detection import (
     Detection,
     cdi_of,
     is_at_least,

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.bindrequest import decode_bind_request
-from shared.api.gpu_share import SHARED_DEVICES
-from shared.framework.admission import AdmissionChain
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import SKIP_PARALLEL
-from shared.framework.config import PluginEntry, Settings
-from shared.framework.plugin import AdmissionInfo
-from shared.framework.registry import Registry
-from shared.framework.status import Code, Suggestion
-from shared.plugins.catalog import BUILTINS
-from shared.plugins.nv_fractions import NvFractions
-from shared.plugins.nv_fractions.config import NvFractionsConfig
-from shared.testing.builders import bind_request, stored
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.api.gpu_share import SHARED_DEVICES
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import SKIP_PARALLEL
+from bowline.shared.framework.config import PluginEntry, Settings
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.framework.registry import Registry
+from bowline.shared.framework.status import Code, Suggestion
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.shared.plugins.nv_fractions import NvFractions
+from bowline.shared.plugins.nv_fractions.config import NvFractionsConfig
+from bowline.testing.builders import bind_request, stored
 
 Json = dict[str, Any]
 BINDER = "system:serviceaccount:kai-scheduler:binder"

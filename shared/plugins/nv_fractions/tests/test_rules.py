@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.bindrequest import ReceivedGPU
-from shared.plugins.nv_fractions import rules
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import ReceivedGPU
+from bowline.shared.plugins.nv_fractions import rules
 
 Json = dict[str, Any]
 MAIN = f"{names.NV_CONTAINER}main"
