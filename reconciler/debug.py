@@ -1,7 +1,7 @@
 """The reconciler's debug pages: its current work, its history, its configuration.
 
-Only the content: serving is in ``bowline.shared.runtime.debugpages``. Every page is bounded: lists contain the first SHOWN
-entries and the total number. The pages contain no secrets: Bowline's configuration holds no credentials, and of
+Only the content: serving is in ``bowline.shared.runtime.debugpages``. Every page is bounded: lists contain the first
+SHOWN entries and the total number. The pages contain no secrets: Bowline's configuration holds no credentials, and of
 objects only names and Bowline's own messages are shown.
 """
 

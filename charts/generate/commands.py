@@ -16,8 +16,8 @@ _HEAD: Final = """\
 # Command line
 
 `bowline` is installed with the package; `kubectl bowline` is the same program. `bowline version` prints the
-versions, `--help` of each command its usage. The chart starts `python -m bowline.webhook` and `python -m bowline.reconciler`
-and sets their flags.
+versions, `--help` of each command its usage. The chart starts `python -m bowline.webhook` and
+`python -m bowline.reconciler` and sets their flags.
 """
 # Printed by argparse itself.
 _OWN: Final = (argparse._HelpAction, argparse._VersionAction)

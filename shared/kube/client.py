@@ -1,8 +1,8 @@
 """Client of the API server: one session, raw JSON in, raw JSON out.
 
-Every response that is not a success is raised as an error of ``bowline.shared.kube.errors``. Nothing is retried here, except
-later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials that have
-been rotated since. Callers have their own backoff and know what is safe to retry.
+Every response that is not a success is raised as an error of ``bowline.shared.kube.errors``. Nothing is retried here,
+except later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials
+that have been rotated since. Callers have their own backoff and know what is safe to retry.
 
 The hot path carries two writes per bind at hundreds of binds per second. Hence headers are built once, URLs are not
 parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp supports nothing newer; the pool bounds
