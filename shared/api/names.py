@@ -114,6 +114,7 @@ KAI_MEMORY_PORTION_LIMIT: Final = ".gpu-memory.portion.limit"
 
 # --- Results of a binding on the pod -----------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
+QUEUE_LABEL: Final = "kai.scheduler/queue"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 NUMA_MEMORY_GROUPS_PREDICTED: Final = "kai.scheduler/numa-memory-groups-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"
