@@ -112,7 +112,13 @@ class PluginLifecycle:
         members: dict[tuple[Selection, Transform | None], list[tuple[str, EventSource]]] = {}
         for plugin in self._plugins:
             for source in _sources(plugin):
-                selection = Selection(source.resource, source.namespace, source.label_selector, source.field_selector)
+                selection = Selection(
+                    source.resource,
+                    source.namespace,
+                    source.label_selector,
+                    source.field_selector,
+                    is_optional=source.optional,
+                )
                 members.setdefault((selection, source.transform), []).append((plugin.name, source))
         watches = {}
         for number, ((selection, transform), sharing) in enumerate(members.items()):
