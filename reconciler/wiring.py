@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from reconciler.binding.gangs import Gangs
 from reconciler.binding.hand_over import hand_over
 from reconciler.binding.requeue import Requeue
 from reconciler.binding.store import RequestStore
@@ -26,6 +27,7 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle, Watch
 from shared.framework.binding.runner import PluginCall, Runner
 from shared.framework.config import Binding, Settings
+from shared.framework.gates import GANG_BINDING
 from shared.framework.plugin import Plugin
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess
@@ -114,7 +116,8 @@ async def build(
     requeue = Requeue(
         wait_index, writer, client.availability, clock, random.random, lambda: queue.normal_depth > binding.workers
     )
-    reconciler = Reconciler.assemble(store, requeue, writer, observation)
+    gangs = Gangs(client, store.states, on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
+    reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
     controller = Controller(queue, reconciler, informers, observation, client.availability)
     return Components(
         client,
