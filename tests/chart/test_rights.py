@@ -15,7 +15,11 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     ("ClusterRole", "bowline-webhook"): {
         (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
         (ADMISSION, "validatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
-        ("", "nodes", ""): {"list", "watch"},
+        ("", "nodes", ""): {"get", "list", "watch"},
+        ("scheduling.run.ai", "bindrequests", ""): {"list", "watch"},
+        ("", "pods", ""): {"get"},
+        ("", "persistentvolumeclaims", ""): {"get"},
+        ("resource.k8s.io", "resourceclaims", ""): {"get"},
     },
     ("Role", "bowline-webhook"): {
         ("", "secrets", "bowline-ca"): {"get", "list", "watch", "update"},
