@@ -1,12 +1,41 @@
-"""PodGroups of KAI-Scheduler for tests that run without it: its group, kind and version, with any fields."""
+"""PodGroups for tests: Kubernetes' own, and those of KAI-Scheduler without it (its group, kind and version)."""
 
 from typing import Any
 
 from shared.api import names
-from shared.kube.resources import KAI_PODGROUPS
+from shared.kube.resources import KAI_PODGROUPS, PODGROUPS
+from tests.localcluster.assets.versions import Release
 from tests.localcluster.cluster import Cluster
+from tests.localcluster.spec import CONTROLLERS, ClusterSpec
 
 _ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+# Kubernetes' PodGroups and claims that they share: beta in 1.37, off by default.
+WITH_POD_GROUPS = ClusterSpec(
+    scheduler=True,
+    # Removes the finalizer of a PodGroup without pods.
+    controllers=(*CONTROLLERS, "podgroup-protection-controller"),
+    runtime_config=(f"{PODGROUPS.api_version}=true",),
+    feature_gates=("GenericWorkload=true", "DRAWorkloadResourceClaims=true"),
+)
+
+
+def serves_pod_groups(release: Release) -> bool:
+    """Return whether this Kubernetes can serve its PodGroups in Bowline's version."""
+    return int(release.minor.partition(".")[2]) >= 37
+
+
+def kubernetes_pod_group(name: str, min_count: int, *claims: dict[str, str]) -> dict[str, Any]:
+    """A PodGroup of Kubernetes that shares these claims."""
+    spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": min_count}}}
+    if claims:
+        spec["resourceClaims"] = [*claims]
+    return {
+        "apiVersion": PODGROUPS.api_version,
+        "kind": PODGROUPS.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def install_pod_groups(cluster: Cluster) -> None:

@@ -98,6 +98,8 @@ RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceCl
 # Kubernetes' own; KAI-Scheduler has another kind of the same name.
 PODGROUPS = Resource(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)
 KAI_PODGROUPS = Resource(names.GROUP, names.KAI_POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)
+RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+DEVICETAINTRULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)
 CSIDRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSISTORAGECAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 STORAGECLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
