@@ -13,7 +13,7 @@ from typing import Any
 
 from kubernetes.client import ApiClient, ApiException, VersionApi
 
-from cli.cluster import (
+from bowline.cli.cluster import (
     REQUEST_TIMEOUT_S,
     ClusterError,
     add_cluster_options,
@@ -22,14 +22,14 @@ from cli.cluster import (
     reported_errors,
     run_connected,
 )
-from cli.release import CRD, Finding, Release, Reply, Unread, findings
-from cli.terminal import printable
-from shared.api import names
-from shared.api.duration import parse_duration
-from shared.api.meta import Object
-from shared.api.selectors import selector_admits
-from shared.framework.config import ConfigurationError, Settings, parse_settings
-from shared.framework.options import argument_type
+from bowline.cli.release import CRD, Finding, Release, Reply, Unread, findings
+from bowline.cli.terminal import printable
+from bowline.shared.api import names
+from bowline.shared.api.duration import parse_duration
+from bowline.shared.api.meta import Object
+from bowline.shared.api.selectors import selector_admits
+from bowline.shared.framework.config import ConfigurationError, Settings, parse_settings
+from bowline.shared.framework.options import argument_type
 
 EXIT_WELL, EXIT_MISSING = 0, 1
 POLL_S = 2.0

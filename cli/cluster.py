@@ -18,8 +18,8 @@ from kubernetes import config
 from kubernetes.client import ApiClient, ApiException, Configuration, VersionApi
 from urllib3.exceptions import HTTPError
 
-from shared.kube.errors import CredentialsError, from_response
-from shared.kube.kubeconfig import REMEDY, check_files
+from bowline.shared.kube.errors import CredentialsError, from_response
+from bowline.shared.kube.kubeconfig import REMEDY, check_files
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_FILE = "~/.kube/config"

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
 
-from shared.api import names
-from shared.api.label_selector import parse_label_selector
-from shared.api.meta import Object, ObjectKey, is_deleting, parse_time, status_of
-from shared.framework.status import Reason, Suggestion
+from bowline.shared.api import names
+from bowline.shared.api.label_selector import parse_label_selector
+from bowline.shared.api.meta import Object, ObjectKey, is_deleting, parse_time, status_of
+from bowline.shared.framework.status import Reason, Suggestion
 
 _WAITING_FOR = re.compile(r" \(waiting for ([^()]*)\)")
 _DEADLINE = re.compile(r"; (fails with WaitTimeout at \S+)$")

@@ -20,22 +20,22 @@ from typing import Any
 import jsonpatch
 import yaml
 
-from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
-from cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
-from cli.rules import RULES, explain_rule, similar_rules
-from cli.terminal import printable
-from shared.api import names
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from shared.framework.config import ConfigurationError, Settings, WorkloadEntry, load_settings
-from shared.framework.gates import GATES
-from shared.framework.plugin import AdmissionInfo
-from shared.framework.registry import Registry
-from shared.framework.workloads import READY, resolve_workloads
-from shared.plugins.catalog import BUILTINS
-from webhook.review import display_name
-from webhook.workloads import review_workload
+from bowline.cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
+from bowline.cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
+from bowline.cli.rules import RULES, explain_rule, similar_rules
+from bowline.cli.terminal import printable
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.shared.framework.config import ConfigurationError, Settings, WorkloadEntry, load_settings
+from bowline.shared.framework.gates import GATES
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.framework.registry import Registry
+from bowline.shared.framework.workloads import READY, resolve_workloads
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.webhook.review import display_name
+from bowline.webhook.workloads import review_workload
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 _REPORTS = {"sarif": as_sarif, "junit": as_junit, "github": as_github}

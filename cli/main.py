@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from shared.runtime.version import version_text
+from bowline.shared.runtime.version import version_text
 
 # Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
 COMMANDS = {

@@ -1,6 +1,6 @@
 """The reconciler's debug pages: its current work, its history, its configuration.
 
-Only the content: serving is in ``shared.runtime.debugpages``. Every page is bounded: lists contain the first SHOWN
+Only the content: serving is in ``bowline.shared.runtime.debugpages``. Every page is bounded: lists contain the first SHOWN
 entries and the total number. The pages contain no secrets: Bowline's configuration holds no credentials, and of
 objects only names and Bowline's own messages are shown.
 """
@@ -12,17 +12,17 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from reconciler.options import Options
-from reconciler.wiring import Components
-from shared.api.meta import ObjectKey
-from shared.framework.binding.handle import Route
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.binding.runner import as_routes, order_by_point
-from shared.framework.config import Settings
-from shared.framework.plugin import Plugin
-from shared.kube.reflector import Reflector
-from shared.runtime.clock import Clock
-from shared.runtime.debugpages import DebugPage
+from bowline.reconciler.options import Options
+from bowline.reconciler.wiring import Components
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.handle import Route
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.binding.runner import as_routes, order_by_point
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.debugpages import DebugPage
 
 log = logging.getLogger(__name__)
 

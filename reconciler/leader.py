@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 
-from reconciler.controller import Term
-from reconciler.wiring import Components
-from shared.api.meta import ObjectKey
-from shared.kube.lease import LeaderElector, LeaseTimings, new_identity
-from shared.runtime.tasks import cancel_and_wait, wait_done, wait_first
-from shared.runtime.workers import wait_failed
+from bowline.reconciler.controller import Term
+from bowline.reconciler.wiring import Components
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.lease import LeaderElector, LeaseTimings, new_identity
+from bowline.shared.runtime.tasks import cancel_and_wait, wait_done, wait_first
+from bowline.shared.runtime.workers import wait_failed
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
+from bowline.localcluster.spec import ClusterSpec
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
-from tests.localcluster.spec import ClusterSpec
 from tests.pairs import bare_control_plane, own_namespace, running_pair
 
 # The configuration for the tests' plugins; everything else is the chart's default.

@@ -5,9 +5,9 @@ The API server treats objects of these CRDs as it does those of the projects' ow
 
 from typing import Any
 
-from shared.framework.workloads import READY, Workload
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.shared.framework.workloads import READY, Workload
 from tests.waiting import wait_until
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from shared.api import names
-from shared.kube.resources import KAI_PODGROUPS, PODGROUPS
-from tests.localcluster.assets.versions import Release
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.spec import CONTROLLERS, ClusterSpec
+from bowline.localcluster.assets.versions import Release
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.spec import CONTROLLERS, ClusterSpec
+from bowline.shared.api import names
+from bowline.shared.kube.resources import KAI_PODGROUPS, PODGROUPS
 
 _ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

@@ -2,7 +2,7 @@
 
 A bad template is reported at ``kubectl apply`` instead of later in an event of a ReplicaSet. It is reviewed by the
 same chain as a pod; the pod hook remains the gate, this only reports earlier. The kinds and the location of their
-templates are in ``shared.framework.workloads``.
+templates are in ``bowline.shared.framework.workloads``.
 
 Must never deny what a controller does on a user's behalf: objects owned by a controller whose own template is
 reviewed (the next ReplicaSet of an old Deployment), and updates that leave the templates unchanged (scaling, labels,
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import orjson
 
-from shared.api import names
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import Object
-from shared.framework import structure
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
-from shared.framework.plugin import AdmissionInfo
-from shared.framework.workloads import Workload, WorkloadKey
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.meta import Object
+from bowline.shared.framework import structure
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.framework.workloads import Workload, WorkloadKey
 
 # Each costs as much as a pod.
 MAX_TEMPLATES: Final = 128

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
-from reconciler.binding.state import RequestState, RequestStates
-from reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
-from shared.api.bindrequest import BindRequest
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
-from shared.framework.binding.post import denied_status
-from shared.framework.status import Status
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, NotFound, UnrecognizedReply
-from shared.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
-from shared.runtime.shared_read import SharedReads
+from bowline.reconciler.binding.state import RequestState, RequestStates
+from bowline.reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
+from bowline.shared.framework.binding.post import denied_status
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiError, NotFound, UnrecognizedReply
+from bowline.shared.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
+from bowline.shared.runtime.shared_read import SharedReads
 
 # A change of the PodGroup ends a wait at the next poll; the pods of the gang wake one another.
 POLL = timedelta(seconds=15)

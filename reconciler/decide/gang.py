@@ -7,8 +7,8 @@ follow one another, and one of them may still fail. Decision 206.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, has_ended, is_deleting, key_of
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, has_ended, is_deleting, key_of
 
 
 def gang_of(pod: Object) -> ObjectRef | None:

@@ -14,15 +14,15 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from shared.api import names
-from shared.api.bindrequest import SPEC_FIELDS, BindRequest, decode_bind_request, decode_spec, owner_pod_uid
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import Object
-from shared.framework import structure
-from shared.framework.config import SYSTEM_NAMESPACES, Settings
-from shared.framework.mutable import MutableObject, MutablePod, PatchOperation
-from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, overriding
-from shared.framework.workloads import resolve_workloads
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import SPEC_FIELDS, BindRequest, decode_bind_request, decode_spec, owner_pod_uid
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.meta import Object
+from bowline.shared.framework import structure
+from bowline.shared.framework.config import SYSTEM_NAMESPACES, Settings
+from bowline.shared.framework.mutable import MutableObject, MutablePod, PatchOperation
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, overriding
+from bowline.shared.framework.workloads import resolve_workloads
 
 DEFAULT_SCHEDULER = "default-scheduler"
 # How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.

@@ -14,12 +14,12 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
-from shared.api.duration import format_duration, parse_duration
-from shared.api.field_error import FieldError
-from shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
-from shared.api.schema import schema_errors
-from shared.framework.strict_yaml import StrictLoader
-from shared.framework.workloads import Action, resolve_workloads
+from bowline.shared.api.duration import format_duration, parse_duration
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
+from bowline.shared.api.schema import schema_errors
+from bowline.shared.framework.strict_yaml import StrictLoader
+from bowline.shared.framework.workloads import Action, resolve_workloads
 
 RULE = "config/schema"
 # Never in scope, whatever the configuration: a webhook in their path can lock a cluster out of itself.

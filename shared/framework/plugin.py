@@ -1,6 +1,6 @@
 """The plugin interface: what every plugin has, and the methods that admission calls.
 
-A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (``shared.framework.binding.plugin``), or from both.
+A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (``bowline.shared.framework.binding.plugin``), or from both.
 It implements one concern; retries, timeouts, status, events and metrics are the framework's. The admission methods
 are synchronous, pure and bounded, and do no I/O. Every method except the constructor is optional; one that is not
 overridden costs nothing, because extension points are lists of the plugins that override them. Decision 173.
@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Generic, Literal, get_args
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
-from shared.api.bindrequest import BindRequest
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework.access import Access
-from shared.framework.config import Settings
-from shared.framework.gates import Gate
-from shared.framework.mutable import MutableObject, MutablePod
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.access import Access
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import Gate
+from bowline.shared.framework.mutable import MutableObject, MutablePod
 
 
 class PluginConfig(BaseModel):

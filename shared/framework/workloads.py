@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from shared.api.field_error import FieldError, join_path
-from shared.api.meta import Object
+from bowline.shared.api.field_error import FieldError, join_path
+from bowline.shared.api.meta import Object
 
 RULE: Final = "config/workload"
 Action = Literal["Deny", "Warn"]

@@ -1,6 +1,6 @@
 """Client of the API server: one session, raw JSON in, raw JSON out.
 
-Every response that is not a success is raised as an error of ``shared.kube.errors``. Nothing is retried here, except
+Every response that is not a success is raised as an error of ``bowline.shared.kube.errors``. Nothing is retried here, except
 later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials that have
 been rotated since. Callers have their own backoff and know what is safe to retry.
 
@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 import orjson
 
-from shared.api.meta import ObjectKey
-from shared.kube.accounting import TimeAccount, current_account
-from shared.kube.availability import Availability
-from shared.kube.calls import Call, accept, object_path, query, selectors, warning_texts
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import (
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.accounting import TimeAccount, current_account
+from bowline.shared.kube.availability import Availability
+from bowline.shared.kube.calls import Call, accept, object_path, query, selectors, warning_texts
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import (
     ConnectionFailed,
     Expired,
     Forbidden,
@@ -36,11 +36,11 @@ from shared.kube.errors import (
     from_status,
     own_policy,
 )
-from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
-from shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
-from shared.runtime.backoff import full_jitter
-from shared.runtime.clock import Clock, SystemClock
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
+from bowline.shared.runtime.backoff import full_jitter
+from bowline.shared.runtime.clock import Clock, SystemClock
 
 Body = Mapping[str, Any]
 Objects = list[dict[str, Any]]

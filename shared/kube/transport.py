@@ -19,8 +19,8 @@ import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import (
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import (
     ConnectionFailed,
     CredentialsError,
     InfrastructureError,

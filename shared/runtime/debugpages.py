@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import PlainServer
+from bowline.shared.runtime.address import ListenAddress
+from bowline.shared.runtime.http_server import PlainServer
 
 log = logging.getLogger(__name__)
 

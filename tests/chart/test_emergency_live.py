@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
 from tests.chart.policies import RECONCILER
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.pair import Pair
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.sharing import Shares
 

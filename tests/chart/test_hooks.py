@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.framework.admission import DEFAULT_SCHEDULER
-from shared.framework.config import SYSTEM_NAMESPACES
-from shared.framework.workloads import BUILT_IN, READY, Workload
+from bowline.localcluster.errors import CommandError
+from bowline.shared.api import names
+from bowline.shared.framework.admission import DEFAULT_SCHEDULER
+from bowline.shared.framework.config import SYSTEM_NAMESPACES
+from bowline.shared.framework.workloads import BUILT_IN, READY, Workload
+from bowline.webhook.hooks import Hook
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
-from tests.localcluster.errors import CommandError
-from webhook.hooks import Hook
 
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
 BOTH = ("CREATE", "UPDATE")

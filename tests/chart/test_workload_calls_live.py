@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
 from tests.chart.objects import FRACTION, JOBS, job, owned_by, template
 from tests.chart.rendering import Chart
 from tests.chart.test_calls_live import NO_LISTENER, called
 from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
-from tests.localcluster.cluster import Cluster
 
 KINDS = ("JobSet", "RayCluster", "PyTorchJob")
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

@@ -17,16 +17,16 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.process import Launch
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT, LocalProcess
+from bowline.shared.api import names
+from bowline.shared.framework.binding.plugin import Budgets
+from bowline.testing.builders import bind_request
 from charts.generate import crd
-from shared.api import names
-from shared.framework.binding.plugin import Budgets
-from shared.testing.builders import bind_request
 from tests.live import LiveCluster
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.ports import free_port
-from tests.localcluster.process import Launch
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT, LocalProcess
 from tests.otlp import Receiver, receiving
 from tests.unit.reconciler.test_metrics import LABELS, documented
 
@@ -98,7 +98,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterat
         cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
         metrics, debug = (f"127.0.0.1:{free_port()}" for _ in range(2))
         argv = (
-            *(sys.executable, "-m", "reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+            *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}"),
             *(f"--metrics-listen={metrics}", f"--debug-listen={debug}", f"--config={config}", "--log-level=debug"),
         )
         environment = {

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from cli.lint import review_manifest, with_ready_kinds
-from cli.manifests import Manifest
-from shared.api import names
-from shared.framework.admission import AdmissionChain, Verdict
-from shared.framework.config import Settings
-from shared.framework.registry import Registry
-from shared.kube.client import KubeClient
-from shared.kube.config import load_access
-from shared.kube.errors import ApiError, ApiStatus, Invalid
-from shared.kube.resources import Resource
-from shared.plugins.catalog import BUILTINS
-from shared.testing.builders import bind_request, pod
+from bowline.cli.lint import review_manifest, with_ready_kinds
+from bowline.cli.manifests import Manifest
+from bowline.shared.api import names
+from bowline.shared.framework.admission import AdmissionChain, Verdict
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import ApiError, ApiStatus, Invalid
+from bowline.shared.kube.resources import Resource
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing.builders import bind_request, pod
 from tests.generated_pods import random_pods
 from tests.live import Live
 

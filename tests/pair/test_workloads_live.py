@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from cli.lint import review_manifest, with_ready_kinds
-from cli.manifests import read_manifests
-from shared.api import names
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
-from shared.testing.builders import pod
+from bowline.cli.lint import review_manifest, with_ready_kinds
+from bowline.cli.manifests import read_manifests
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing.builders import pod
 from tests.examples.manifests import examples
 from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 
 KINDS = ("JobSet", "PyTorchJob", "RayCluster")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
-from shared.framework.gates import GANG_BINDING
-from shared.framework.status import Reason, Status
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.resources import KAI_PODGROUPS, PODS
-from tests.fault_proxy.server import FaultProxy
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.gates import GANG_BINDING
+from bowline.shared.framework.status import Reason, Status
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.resources import KAI_PODGROUPS, PODS
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.pod_groups import in_group, install_pod_groups, pod_group
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working

@@ -8,14 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from shared.api.meta import Object
-from shared.framework.binding.handle import EventSource
-from shared.framework.status import Reason, Status, Suggestion
-from shared.kube.client import KubeClient
-from shared.kube.errors import NotFound
-from shared.kube.reflector import Reflector
-from shared.kube.resources import DEVICETAINTRULES, RESOURCESLICES
-from shared.plugins.dynamic_resources.taints import TaintedDevice, reduce_rule, reduce_slice, untolerated_taints
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.binding.handle import EventSource
+from bowline.shared.framework.status import Reason, Status, Suggestion
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import DEVICETAINTRULES, RESOURCESLICES
+from bowline.shared.plugins.dynamic_resources.taints import (
+    TaintedDevice,
+    reduce_rule,
+    reduce_slice,
+    untolerated_taints,
+)
 
 _REDUCE = {RESOURCESLICES.kind: reduce_slice, DEVICETAINTRULES.kind: reduce_rule}
 _RESOURCES = {resource.kind: resource for resource in (RESOURCESLICES, DEVICETAINTRULES)}

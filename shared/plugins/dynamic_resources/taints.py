@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api.meta import Object, ObjectKey, identity_of, key_of
-from shared.plugins.dynamic_resources.claim import device_of, results_of
+from bowline.shared.api.meta import Object, ObjectKey, identity_of, key_of
+from bowline.shared.plugins.dynamic_resources.claim import device_of, results_of
 
 _EFFECTS = ("NoSchedule", "NoExecute")
 _FIELDS = ("key", "value", "effect")

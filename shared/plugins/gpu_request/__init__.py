@@ -5,9 +5,9 @@ Admission only: it mutates nothing and serves no BindRequest. The rules are in `
 
 from collections.abc import Iterable
 
-from shared.api.names import OWNED_ANNOTATIONS
-from shared.plugin import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
-from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
+from bowline.shared.api.names import OWNED_ANNOTATIONS
+from bowline.shared.plugin import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
+from bowline.shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 
 
 class GpuRequest(AdmissionPlugin):

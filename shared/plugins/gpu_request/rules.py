@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from shared.api import names
-from shared.api.field_error import FieldError, annotation_path, format_value
-from shared.api.meta import Object
-from shared.framework.plugin import Inventory
-from shared.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
-from shared.plugins.gpu_request.spelling import spelling_warnings
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError, annotation_path, format_value
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.plugin import Inventory
+from bowline.shared.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
+from bowline.shared.plugins.gpu_request.spelling import spelling_warnings
 
 # --- texts and bounds, shared with the policy ---
 

@@ -8,14 +8,14 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from shared.api import names
-from shared.api.bindrequest import BindRequest
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import Object
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from shared.framework.config import Namespaces, Settings
-from shared.framework.mutable import MutableObject, MutablePod
-from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.shared.framework.config import Namespaces, Settings
+from bowline.shared.framework.mutable import MutableObject, MutablePod
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
 
 CREATE = AdmissionInfo(namespace="team")
 UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", is_validating_webhook=True)

@@ -4,9 +4,9 @@ import ast
 import inspect
 from pathlib import Path
 
-import shared.plugin
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.plugin import AdmissionPlugin
+import bowline.shared.plugin
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.plugin import AdmissionPlugin
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -19,8 +19,8 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_all_lists_exactly_the_imported_names() -> None:
-    names = {name for name in vars(shared.plugin) if not name.startswith("__")}
-    assert names == set(shared.plugin.__all__)
+    names = {name for name in vars(bowline.shared.plugin) if not name.startswith("__")}
+    assert names == set(bowline.shared.plugin.__all__)
 
 
 def test_every_type_in_a_signature_of_plugin_is_exported() -> None:
@@ -32,13 +32,13 @@ def test_every_type_in_a_signature_of_plugin_is_exported() -> None:
             words = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
             words |= {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
             types = {word for word in words if word[0].isupper()} - builtin_names
-            assert types <= set(shared.plugin.__all__), name
+            assert types <= set(bowline.shared.plugin.__all__), name
 
 
 def test_the_example_plugins_import_only_from_it() -> None:
     examples = list((ROOT / "examples" / "plugins").rglob("*.py"))
-    assert set().union(*map(imports_of, examples)) == {"shared.plugin"}
+    assert set().union(*map(imports_of, examples)) == {"bowline.shared.plugin"}
 
 
 def test_the_guide_names_it() -> None:
-    assert "from shared.plugin import" in (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    assert "from bowline.shared.plugin import" in (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")

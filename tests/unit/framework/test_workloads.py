@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.framework.config import ConfigurationError, Settings, WorkloadEntry, parse_settings
-from shared.framework.workloads import BUILT_IN, READY, Workload, resolve_workloads
+from bowline.shared.framework.config import ConfigurationError, Settings, WorkloadEntry, parse_settings
+from bowline.shared.framework.workloads import BUILT_IN, READY, Workload, resolve_workloads
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"

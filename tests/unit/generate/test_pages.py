@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.cli.main import COMMANDS, main
+from bowline.reconciler.options import parse_options as parse_reconciler
+from bowline.webhook.options import parse_options as parse_webhook
 from charts.generate import commands, configuration, fields
 from charts.generate.__main__ import CHART
-from cli.main import COMMANDS, main
-from reconciler.options import parse_options as parse_reconciler
-from webhook.options import parse_options as parse_webhook
 
 PROGRAMS: dict[str, Callable[[], object]] = {
     **{f"bowline {name}": partial(main, [name, "--help"]) for name in COMMANDS if name != "version"},
-    "python -m webhook": partial(parse_webhook, ["--help"], {}),
-    "python -m reconciler": partial(parse_reconciler, ["--help"], {}),
+    "python -m bowline.webhook": partial(parse_webhook, ["--help"], {}),
+    "python -m bowline.reconciler": partial(parse_reconciler, ["--help"], {}),
 }
 
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.field_error import annotation_path
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from shared.framework.config import Settings, WorkloadEntry
-from shared.framework.plugin import AdmissionInfo
-from shared.framework.workloads import BUILT_IN, READY
+from bowline.shared.api import names
+from bowline.shared.api.field_error import annotation_path
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.shared.framework.config import Settings, WorkloadEntry
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.framework.workloads import BUILT_IN, READY
+from bowline.webhook.workloads import review_workload
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import pod
-from webhook.workloads import review_workload
 
 GROUPS = {workload.kind: workload.group for workload in (*BUILT_IN, *READY)}
 ALL = Settings(workloads=tuple(WorkloadEntry(kind=workload.kind) for workload in READY))

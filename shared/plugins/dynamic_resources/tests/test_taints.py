@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.dynamic_resources.claim import pod_consumer
-from shared.plugins.dynamic_resources.rules import RequiredClaim, is_first_use
-from shared.plugins.dynamic_resources.taints import reduce_rule, reduce_slice, untolerated_taints
-from shared.plugins.dynamic_resources.tests.builders import (
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.dynamic_resources.claim import pod_consumer
+from bowline.shared.plugins.dynamic_resources.rules import RequiredClaim, is_first_use
+from bowline.shared.plugins.dynamic_resources.taints import reduce_rule, reduce_slice, untolerated_taints
+from bowline.shared.plugins.dynamic_resources.tests.builders import (
     GROUP_REFERENCE,
     POD_UID,
     allocation,

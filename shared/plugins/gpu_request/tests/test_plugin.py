@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from shared.framework.admission import AdmissionChain
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import GpuSharing, Settings
-from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig, overriding
-from shared.plugins.gpu_request import GpuRequest
-from shared.plugins.gpu_request.tests.builders import CLASS, GPU, INVENTORY, Json, container, pod
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import GpuSharing, Settings
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig, overriding
+from bowline.shared.plugins.gpu_request import GpuRequest
+from bowline.shared.plugins.gpu_request.tests.builders import CLASS, GPU, INVENTORY, Json, container, pod
 
 
 def chain(settings: Settings | None = None) -> AdmissionChain:
