@@ -37,7 +37,7 @@ test: setup ## Run all tests, against a real control plane
 	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
-	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
+	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit bowline/shared
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m bowline.localcluster assets

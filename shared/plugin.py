@@ -1,8 +1,6 @@
-"""Everything that a plugin imports, in one place: the interface, its values and what its calls are given.
+"""What the author of a plugin imports from ``bowline``: the interface, its values and what its calls are given.
 
-Names in ``__all__`` change only with an entry in the changelog; other modules of ``shared`` may change at any time.
-Errors and resources of the API server are in ``bowline.shared.kube.errors`` and ``bowline.shared.kube.resources``, tools for tests in
-``bowline.testing``.
+The promise of stability is in the docstring of ``bowline``; the names are in a test's snapshot.
 """
 
 from bowline.shared.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
@@ -28,6 +26,8 @@ from bowline.shared.framework.mutable import MutableObject, MutablePod
 from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
 from bowline.shared.framework.status import Code, Reason, Status, Suggestion
 from bowline.shared.framework.waiting import PREREQUISITE, BindTimeoutConfig
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.resources import Resource
 
 __all__ = [
     "PREREQUISITE",
@@ -52,6 +52,7 @@ __all__ = [
     "Gate",
     "Handle",
     "Inventory",
+    "KubeClient",
     "MutableObject",
     "MutablePod",
     "Object",
@@ -63,6 +64,7 @@ __all__ = [
     "Preflight",
     "Reason",
     "Reconcile",
+    "Resource",
     "ResourceType",
     "Route",
     "Rule",

@@ -1,9 +1,10 @@
 """The listener: AdmissionReviews over HTTPS.
 
-aiohttp reads and writes HTTP; ``bowline.shared.runtime.http_server`` bounds the connections, ``bowline.webhook.bodies`` the bodies,
-and ``bowline.webhook.review`` reviews. This module maps requests to reviews and verdicts to responses. A request that is not
-an AdmissionReview gets a 4xx status and a message. A review always gets a response with its UID; if Bowline itself
-fails, the traceback is logged once, counted, and the object is denied.
+aiohttp reads and writes HTTP; ``bowline.shared.runtime.http_server`` bounds the connections,
+``bowline.webhook.bodies`` the bodies, and ``bowline.webhook.review`` reviews. This module maps requests to reviews
+and verdicts to responses. A request that is not an AdmissionReview gets a 4xx status and a message. A review always
+gets a response with its UID; if Bowline itself fails, the traceback is logged once, counted, and the object is
+denied.
 
 API servers keep connections open, also to a replica that is stopping. So ``close_after_response`` makes the replica
 not ready and closes each connection after its next response; ``stop`` later closes the listener and lets requests in

@@ -43,7 +43,7 @@ def test_the_user_is_the_charts(rendered: Rendered) -> None:
         assert of("USER") == [f"{context['runAsUser']}:{context['runAsGroup']}"]
 
 
-@pytest.mark.parametrize("folder", ["cli", "reconciler", "shared", "webhook"])
+@pytest.mark.parametrize("folder", ["bowline", "cli", "reconciler", "shared", "webhook"])
 def test_sources_of_the_wheel_are_in_the_build_context(folder: str) -> None:
     ignore = (Path(__file__).parents[2] / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in ignore

@@ -1,7 +1,7 @@
 """Sharing pods on a live cluster: create them, request their binding, count their leftovers.
 
-kwok acts as the kubelets, and as the agents in reservation pods (``bowline/localcluster/kwok_stages.yaml``); a pod that
-tolerates ``SILENT`` gets a reservation whose agent reports nothing.
+kwok acts as the kubelets, and as the agents in reservation pods (``bowline/localcluster/kwok_stages.yaml``); a pod
+that tolerates ``SILENT`` gets a reservation whose agent reports nothing.
 """
 
 from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from bowline.localcluster.cluster import Cluster
-from bowline.reconciler.leader import run_while_leader
+from bowline.reconciler.leader import Leadership, run_while_leader
 from bowline.reconciler.observe.metrics import ReconcilerMetrics
 from bowline.reconciler.observe.tracker import Observation
 from bowline.reconciler.wiring import Components, build
@@ -206,7 +206,7 @@ class Stage:
             parts = await build(client, chain, settings, observation, shard, apart)
             working = Working(parts, asyncio.Event(), client)
             key = ObjectKey(self.namespace, lease)
-            leading = run_while_leader(key, timings or SLOW_LEASE, parts, working.stop)
+            leading = run_while_leader(Leadership(key), timings or SLOW_LEASE, parts, working.stop)
             working.tasks = [asyncio.create_task(leading), asyncio.create_task(parts.recorder.run())]
             working.watching = {
                 name: asyncio.create_task(reflector.run()) for name, reflector in parts.reflectors.items()

@@ -31,7 +31,7 @@ from bowline.localcluster.controlplane import ADMIN, ControlPlane
 from bowline.localcluster.errors import ApiError, LocalClusterError, StartError
 from bowline.localcluster.flags import Layout, apiserver_args, controller_manager_args, etcd_args, scheduler_args
 from bowline.localcluster.helm import find_helm
-from bowline.localcluster.node.host import cni_folder, missing_part
+from bowline.localcluster.node.host import CNI_PLUGINS, cni_folder, missing_part
 from bowline.localcluster.node.images import CHECKOUT, Images
 from bowline.localcluster.node.programs import Programs, build_programs
 from bowline.localcluster.node.settings import (
@@ -162,7 +162,8 @@ def _prepare(plane: ControlPlane, assets: Assets, programs: Programs, archives: 
     (node.folder / "cni").mkdir(parents=True)
     (node.folder / "cni" / "10-pods.conflist").write_text(cni_text(node))
     plugins = cni_folder()
-    assert plugins is not None
+    if plugins is None:
+        raise StartError(f"not installed: {', '.join(CNI_PLUGINS)}; install the package containernetworking-plugins")
     (node.folder / "containerd.toml").write_text(containerd_text(node, plugins))
     (node.folder / "kubelet.json").write_text(kubelet_text(node, layout))
     (node.folder / "kube-proxy.json").write_text(proxy_text(layout))

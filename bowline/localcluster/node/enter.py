@@ -1,7 +1,7 @@
 """Enters its own cgroups, then replaces itself by `unshare` around the first process.
 
-Run as `python -m bowline.localcluster.node.enter DATA_FOLDER PORT`. The socket on which the API server is reached from
-outside is opened here, in the host's network namespace; `boot` accepts on it from inside.
+Run as `python -m bowline.localcluster.node.enter DATA_FOLDER PORT`. The socket on which the API server is reached
+from outside is opened here, in the host's network namespace; `boot` accepts on it from inside.
 """
 
 import os

@@ -4,8 +4,8 @@ Every binding method may be called again after a crash, with only the API object
 whether its effect already exists.
 
 Exceptions are counted and logged with the plugin's name. An exception is a RETRY, an ``InfrastructureError`` of
-bowline.shared.kube a TRANSIENT, a result of the wrong type a FATAL; a call that exceeds its budget is a RETRY, or a TRANSIENT
-if the API server took the time.
+``bowline.errors`` a TRANSIENT, a result of the wrong type a FATAL; a call that exceeds its budget is a RETRY, or a
+TRANSIENT if the API server took the time.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -472,7 +472,7 @@ def _invalid(result: Any, expected: str) -> InvalidResult:
     return InvalidResult(f"returned {text} instead of {expected}")
 
 
-# All extension points of the reconciler, in the order of an attempt. ``bowline.reconciler.debug`` asks for the routes.
+# All extension points of the reconciler, in the order of an attempt. The debug pages ask for the routes.
 POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.supported_allocations,
     Plugin.has_side_effects,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.cli.lint import review_manifest
 from bowline.cli.main import main
 from bowline.cli.manifests import Manifest
 from bowline.cli.rules import RULES, Rule
+from bowline.cli.verdicts import review_manifest
 from bowline.shared.framework.admission import AdmissionChain
 from bowline.shared.framework.config import Settings
 from bowline.shared.framework.registry import Registry

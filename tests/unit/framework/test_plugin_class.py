@@ -271,7 +271,7 @@ def distribution(folder: Path, distribution_name: str, plugin_name: str, body: s
     """Put a distribution with one plugin into a folder, as an installation would."""
     module = f"bowline_test_{distribution_name}"
     (folder / f"{module}.py").write_text(
-        "from bowline.shared.plugin import BindingPlugin, Status\n\n\n"
+        "from bowline import BindingPlugin, Status\n\n\n"
         f"class Licence(BindingPlugin):\n    name = {plugin_name!r}\n{body}\n"
     )
     info = folder / f"{module}-1.0.dist-info"
