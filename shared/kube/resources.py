@@ -65,12 +65,16 @@ def quote_part(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a resource to list and watch; empty selectors select all."""
+    """Which objects of a resource to list and watch; empty selectors select all.
+
+    ``is_optional``: the resource is another project's, which may not be served, readable or answered.
+    """
 
     resource: Resource
     namespace: str = ""
     label_selector: str = ""
     field_selector: str = ""
+    is_optional: bool = False
 
     def __str__(self) -> str:
         where = [f"in {self.namespace}"] if self.namespace else []
@@ -100,6 +104,8 @@ PODGROUPS = Resource(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, names.POD_G
 KAI_PODGROUPS = Resource(names.GROUP, names.KAI_POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)
 RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 DEVICETAINTRULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)
+# NVIDIA's GPU operator.
+CLUSTERPOLICIES = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 CSIDRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSISTORAGECAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 STORAGECLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)

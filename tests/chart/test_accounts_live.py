@@ -51,7 +51,9 @@ def configmap(name: str, *, labelled: bool = True, owned: bool = True) -> dict[s
 def reservation(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     """The manifest of a reservation pod, with these fields of its container and its spec."""
     request = DeviceRequest(ObjectKey("default", "r"), ObjectUID("u"), ObjectKey("default", "share"), "node", "g")
-    body = reservation_object(request, ReservationSpec("kai-resource-reservation", IMAGE, fake=True), name="new")
+    body = reservation_object(
+        request, ReservationSpec("kai-resource-reservation", IMAGE, is_fake=lambda _: True), name="new"
+    )
     body["spec"]["containers"][0].update(container or {})
     body["spec"].update(spec)
     return body

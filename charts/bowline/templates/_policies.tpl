@@ -95,6 +95,11 @@ maps have no change, and others have the one change '*'.
 (k == 'runai-gpu-group' || k.startsWith('runai-gpu-group/') || k == 'bowline.dev/gpu-sharing')
 {{- end }}
 
+{{/* Whether the annotation k gives a container devices, or limits their use. Held equal to shared/api/names.py by a test. */}}
+{{- define "bowline.cel.deviceAnnotation" -}}
+k.startsWith('nvidia.com/container.') && (k.endsWith('.gpus.devices') || k.endsWith('.gpu-compute.portion'))
+{{- end }}
+
 {{/* Whether finalizers and owner references are as they were. */}}
 {{- define "bowline.cel.sameOwnersAndFinalizers" -}}
 (has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : [])

@@ -31,6 +31,8 @@ class EventSource:
     - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache.
     - ``on_change``: called with an object's old and new state, None where it is outside of the selection. Like every
       event handler it must only record and enqueue.
+    - ``optional``: the resource is another project's, and the plugin works without it: the process does not wait for
+      it, and no metric reports the loss of contact.
     - ``queueing_hint``: whether an object in this state may end the wait of a request whose ``wake_on`` names it
       (kube-scheduler's QueueingHint, level-triggered). Without it every change may; a deletion always may.
 
@@ -47,6 +49,7 @@ class EventSource:
     on_change: Callable[[Object | None, Object | None], None] | None = None
     queueing_hint: Callable[[ObjectKey, Object], bool] | None = None
     namespace: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,13 @@ class PluginLifecycle:
         for number, (name, source) in enumerate(sources):
             reflector = Reflector(
                 self._client,
-                Selection(source.resource, source.namespace, source.label_selector, source.field_selector),
+                Selection(
+                    source.resource,
+                    source.namespace,
+                    source.label_selector,
+                    source.field_selector,
+                    is_optional=source.optional,
+                ),
                 transform=source.transform,
                 owner=name,
             )
