@@ -162,6 +162,7 @@ class Completer:
         result = await self.runner.run_rollback(ctx, why)
         if result.code is Code.OK:
             state.rollback.complete()
+            state.gang.leave()
             return
         if is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})

@@ -64,6 +64,8 @@ class Fail:
 # Causes of waits before an attempt. Waiting for something else is a new wait, with its own duration.
 PRECEDING = "preceding request"
 GATES = "scheduling gates"
+# The cause of a wait of an attempt, after pre_bind.
+GANG = "gang"
 
 
 @dataclass(frozen=True, slots=True)

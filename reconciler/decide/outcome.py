@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from bowline.reconciler.decide.actions import (
+    GANG,
     Complete,
     Event,
     Fail,
@@ -101,7 +102,8 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
 
 
 def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
-    cause = f"plugin {status.plugin}"
+    # A wait without a plugin is the one between pre_bind and bind.
+    cause = f"plugin {status.plugin}" if status.plugin else GANG
     times = times.of(cause)
     on = ", ".join(str(ref) for ref in status.wake_on)
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)

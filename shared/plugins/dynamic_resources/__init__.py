@@ -43,6 +43,7 @@ from bowline.shared.plugins.dynamic_resources.claim_client import ClaimsNotServe
 from bowline.shared.plugins.dynamic_resources.extended import claims_of
 from bowline.shared.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.shared.plugins.dynamic_resources.rules import request_errors, request_warnings
+from bowline.shared.plugins.dynamic_resources.taint_watch import TaintWatch
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
@@ -58,6 +59,9 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
             Rule("resourceclaims/status", ("update",), "resource.k8s.io"),
             # Kubernetes 1.36 and newer check this one too when the allocation or reservedFor changes.
             Rule("resourceclaims/binding", ("update",), "resource.k8s.io"),
+            # Which devices are tainted.
+            Rule("resourceslices", ("get", "list", "watch"), "resource.k8s.io"),
+            Rule("devicetaintrules", ("get", "list", "watch"), "resource.k8s.io"),
             # Which of a pod's claims its PodGroup shares.
             Rule("podgroups", ("get",), "scheduling.k8s.io"),
         )
@@ -67,6 +71,7 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._awaited_claims = AwaitedClaims()
+        self._taints = TaintWatch()
         self._watch: Reflector | None = None
 
     # --- admission ---
@@ -87,7 +92,9 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     # --- binding ---
 
     async def setup(self, handle: Handle) -> None:
-        self._reserver = ClaimReserver(handle.client, handle.metrics, handle.clock, self.args.bind_timeout)
+        self._reserver = ClaimReserver(
+            handle.client, handle.metrics, handle.clock, self.args.bind_timeout, self._taints
+        )
 
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""
@@ -135,9 +142,10 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
         self._discard(self._awaited_claims.expect(key, ()))
 
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch the metadata of claims; only claims that a request awaits are cached."""
+        """Watch the metadata of claims, of which those are cached that a request awaits; and tainted devices."""
         return (
             EventSource(RESOURCECLAIMS.as_metadata(), transform=self._transform_claim, attach=self._attach_watch),
+            *self._taints.sources(),
         )
 
     def _transform_claim(self, claim: dict[str, Any]) -> Object | None:

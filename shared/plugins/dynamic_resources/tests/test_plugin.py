@@ -141,7 +141,7 @@ def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -
 
 def test_only_the_identity_of_awaited_claims_is_cached() -> None:
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
-    (source,) = plugin.event_sources()
+    source, *_ = plugin.event_sources()
     assert source.resource == RESOURCECLAIMS.as_metadata()
     assert source.transform is not None
     metadata = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
