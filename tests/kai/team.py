@@ -1,8 +1,8 @@
 """KAI-Scheduler with the pair in place of its own binder and admission; and a team that submits pods to it.
 
 Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
-`scheduler` and `podgrouper` of another version, and its `crds` where the folder has them. It runs with an administrator's rights,
-because its own chart defines its rights.
+`scheduler` and `podgrouper` of another version, and its `crds` where the folder has them. It runs with the rights of
+an administrator, because its own chart defines its rights.
 """
 
 import json
