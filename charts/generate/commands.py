@@ -39,11 +39,25 @@ def parsers() -> Mapping[str, tuple[str, argparse.ArgumentParser]]:
         if name == "version":
             continue
         parser = argparse.ArgumentParser(prog=f"bowline {name}")
-        import_module(f"cli.{name}").add_arguments(parser)
-        commands[f"bowline {name}"] = (f"{summary[0].upper()}{summary[1:]}.", parser)
+        import_module(f"bowline.cli.{name}").add_arguments(parser)
+        for title, (text, leaf) in _leaves(parser, summary):
+            commands[title] = (f"{text[0].upper()}{text[1:]}.", leaf)
     for process in (bowline.webhook.options.option_parser({}), bowline.reconciler.options.option_parser({})):
         commands[process.prog] = (process.description or "", process)
     return commands
+
+
+def _leaves(
+    parser: argparse.ArgumentParser, summary: str
+) -> Iterator[tuple[str, tuple[str, argparse.ArgumentParser]]]:
+    """Yield name, summary and parser of the command, or of each of its sub-commands."""
+    tables = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for commands in tables:
+        summaries = {action.dest: action.help or "" for action in commands._choices_actions}
+        for name, command in commands.choices.items():
+            yield f"{parser.prog} {name}", (summaries[name], command)
+    if not tables:
+        yield parser.prog, (summary, parser)
 
 
 def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
