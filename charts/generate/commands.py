@@ -40,24 +40,25 @@ def parsers() -> Mapping[str, tuple[str, argparse.ArgumentParser]]:
             continue
         parser = argparse.ArgumentParser(prog=f"bowline {name}")
         import_module(f"bowline.cli.{name}").add_arguments(parser)
-        for title, (text, leaf) in _leaves(parser, summary):
-            commands[title] = (f"{text[0].upper()}{text[1:]}.", leaf)
+        commands |= _with_subcommands(parser, summary)
     for process in (bowline.webhook.options.option_parser({}), bowline.reconciler.options.option_parser({})):
         commands[process.prog] = (process.description or "", process)
     return commands
 
 
-def _leaves(
+def _with_subcommands(
     parser: argparse.ArgumentParser, summary: str
-) -> Iterator[tuple[str, tuple[str, argparse.ArgumentParser]]]:
-    """Yield name, summary and parser of the command, or of each of its sub-commands."""
-    tables = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    for commands in tables:
-        summaries = {action.dest: action.help or "" for action in commands._choices_actions}
-        for name, command in commands.choices.items():
-            yield f"{parser.prog} {name}", (summaries[name], command)
-    if not tables:
-        yield parser.prog, (summary, parser)
+) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """Return the parser by its name, or in its place those of its sub-commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            return {sub.prog: (_sentence(helps.get(name, "")), sub) for name, sub in action.choices.items()}
+    return {parser.prog: (_sentence(summary), parser)}
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[:1].upper()}{summary[1:]}."
 
 
 def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
