@@ -27,6 +27,7 @@ _KAI: Final = "kai-scheduler"
 # What helps after a failure, for reasons whose sentence does not say it.
 _REMEDIES: Final[Mapping[str, str]] = {
     Reason.NODE_GONE.value: "kubectl get nodes",
+    Reason.NODE_UNSCHEDULABLE.value: "kubectl get nodes -o custom-columns=NAME:.metadata.name,TAINTS:.spec.taints",
     Reason.NOT_OURS.value: "kubectl -n {system} get configmaps -l app.kubernetes.io/name=bowline -o yaml",
     Reason.INVALID.value: "kubectl -n {namespace} get resourceclaims; kubectl get resourceslices",
     Reason.RBAC_MISSING.value: "kubectl -n {system} get rolebindings; kubectl get clusterrolebindings",

@@ -240,6 +240,11 @@ RULES: Final[Mapping[str, Rule]] = {
         "{podName: p, selectedNode: n, backoffLimit: 3}",
     ),
     "bindrequest/pod-uid": Rule("D", "`spec.podUID` of a BindRequest is not the UID of the pod that owns it"),
+    "bindrequest/repeated": Rule(
+        "D",
+        "a BindRequest repeats a decision that has just failed, and nothing that it depends on has changed: "
+        "`admission.repeatBackoff`, [decision 200](decisions/0200-a-repeated-failure-is-denied-at-creation.md)",
+    ),
     "bindrequest/field-name": Rule(
         "W",
         "an unknown field of a BindRequest's spec resembles a known one",

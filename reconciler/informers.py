@@ -1,4 +1,4 @@
-"""The watches of the reconciler: unfinished BindRequests, unbound pods, and the nodes' metadata.
+"""The watches of the reconciler: unfinished BindRequests, unbound pods, and of the nodes metadata and taints.
 
 Memory follows the pending work, not the size of the cluster: bound pods and Succeeded requests leave these watches.
 Event handlers here only maintain indexes and pass keys on; reading, deciding and writing is the reconciler's task.
@@ -36,6 +36,7 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
+from shared.api.taints import untolerated
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.reflector import EventType, Reflector
@@ -48,6 +49,8 @@ UNBOUND = "spec.nodeName="
 _MAX_METADATA = 8192
 # Of a node's labels, only those that describe its GPUs are cached.
 GPU_LABELS = "nvidia.com/gpu."
+# Nodes of a page of a list: one has up to 50 KB, most of it the names of its images.
+NODE_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,13 @@ def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def transform_node(node: dict[str, Any]) -> Object:
-    """Transform: keep a node's identity, its deletion timestamp and its GPU labels."""
+    """Transform: keep a node's identity, deletion timestamp and GPU labels, its taints and whether it is cordoned."""
     metadata, identity = node["metadata"], identity_of(node)
     if metadata.get("deletionTimestamp"):
         identity["deletionTimestamp"] = metadata["deletionTimestamp"]
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}
-    return {"metadata": identity | ({"labels": labels} if labels else {})}
+    spec = {field: value for field in ("taints", "unschedulable") if (value := (node.get("spec") or {}).get(field))}
+    return {"metadata": identity | ({"labels": labels} if labels else {})} | ({"spec": spec} if spec else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,7 @@ class Informers:
             store=self._pod_cache,
         )
         self.nodes = Reflector(
-            client, Selection(NODES.as_metadata()), on_event=self._node_event, transform=transform_node
+            client, Selection(NODES), on_event=self._node_event, transform=transform_node, page_size=NODE_PAGE
         )
 
     @property
@@ -248,7 +252,7 @@ class Informers:
             request,
             current if current is not None else Absent.NOT_IN_CACHE,
             pod if pod is not None else Absent.NOT_IN_CACHE,
-            node_is_gone=node_uid is not None and not is_same,
+            node_is_lost=(node_uid is not None and not is_same) or _repels(node, pod),
         )
 
     def pending_keys(self) -> Iterable[ObjectKey]:
@@ -291,11 +295,12 @@ class Informers:
             self._handlers.on_change(request)
         self._handlers.on_object(PODS, key)
 
-    def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+    def _node_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
         self._handlers.on_object(NODES, key)
-        if new is None or is_deleting(new):
-            # Another wait of these requests would last until its timeout. Nodes are deleted too rarely to need an
-            # index.
+        is_tainted = new is not None and "spec" in new and (old is None or new["spec"] != old.get("spec"))
+        if new is None or is_deleting(new) or is_tainted:
+            # Another wait of these requests would last until its timeout. Nodes are deleted, cordoned and tainted too
+            # rarely to need an index.
             for request in self._by_key.values():
                 if request.selected_node == key.name:
                     self._handlers.on_change(request.key)
@@ -306,3 +311,10 @@ class Informers:
             rivals.pop(request.key, None)
             if not rivals:
                 del self._by_pod[request.pod_key]
+
+
+def _repels(node: Object | None, pod: PodView | None) -> bool:
+    """Return whether the node has a taint that the pod does not tolerate. Absence from a cache proves nothing."""
+    if node is None or pod is None or "spec" not in node:
+        return False
+    return untolerated(node_view(node).taints, pod.tolerations) is not None

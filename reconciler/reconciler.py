@@ -206,7 +206,7 @@ class Reconciler:
                 await self.writer.set_owner(request, action.pod_uid)
                 return REQUEUE
             case Wait():
-                return await self.requeue.wait(request, state, action)
+                return await self.requeue.wait(request, state, action, snapshot.named_pod)
             case RequeueAfter():
                 is_pause = request.failed_attempts and not action.why and state.attempt.retry_at is None
                 return self.requeue.retry(state, action.after) if is_pause else Result(action.after)
@@ -269,7 +269,7 @@ class Reconciler:
                 # If the wait had expired but its failure could not be written, and the plugin waits again, nothing
                 # has failed.
                 state.attempt.confirm()
-                return await self.requeue.wait(request, state, action)
+                return await self.requeue.wait(request, state, action, snapshot.named_pod)
             case TransientFailure():
                 raise self._failure(request.key, state, action.why, action.after)
             case RequeueNow():

@@ -8,6 +8,7 @@ Errors and resources of the API server are in ``shared.kube.errors`` and ``share
 from shared.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
+from shared.framework.access import Access, Rule
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource, Handle, Reconcile, Route
 from shared.framework.binding.metrics import PluginMetrics
@@ -26,6 +27,7 @@ __all__ = [
     "RUN_PARALLEL",
     "SKIP",
     "SKIP_PARALLEL",
+    "Access",
     "AdmissionInfo",
     "AdmissionPlugin",
     "AllocationKind",
@@ -55,6 +57,7 @@ __all__ = [
     "Reconcile",
     "ResourceType",
     "Route",
+    "Rule",
     "Settings",
     "Stage",
     "Status",

@@ -30,7 +30,8 @@ from shared.runtime.tracing import configured_tracing
 from webhook.inventory import InventoryWatcher
 from webhook.metrics import WebhookMetrics
 from webhook.options import Options, parse_options
-from webhook.server import AdmissionServer
+from webhook.repeats import RepeatGuard
+from webhook.server import AdmissionServer, ClusterReads
 from webhook.tls.ca import service_names
 from webhook.tls.ca_controller import SelfSignedConfig
 from webhook.tls.files import CertificateFiles
@@ -69,6 +70,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     tracing = configured_tracing("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
     inventory = InventoryWatcher(options.common.kubeconfig, kube_metrics) if options.inventory else None
+    guard = RepeatGuard(options.common.kubeconfig, kube_metrics, settings.admission.repeat_backoff)
     server = AdmissionServer(
         options.listen,
         files.serving.context,
@@ -76,7 +78,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         metrics,
         tracer=tracing.tracer,
         mode=settings.admission.mode,
-        inventory=inventory.current if inventory is not None else lambda: None,
+        reads=ClusterReads(inventory.current if inventory is not None else lambda: None, guard.errors),
         allowed_names=options.client_names,
     )
     certificate_manager = _certificate_manager(options, files, server, certificates, kube_metrics)
@@ -91,6 +93,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 tasks.start("trust", certificate_manager.run(stop))
             if inventory is not None:
                 tasks.start("inventory", inventory.run(stop))
+            if settings.admission.repeat_backoff and settings.admission.mode != "Off":
+                tasks.start("repeated decisions", guard.run(stop))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason, "drain": str(options.drain)})
             await shut_down(_stop_steps(options.drain, server))

@@ -13,7 +13,8 @@ flight finish. Until the first of them a stopping replica serves and is ready. D
 import logging
 import ssl
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -57,10 +58,25 @@ _LOGGED_DENIALS: Final = 50
 _LONGEST: Final[Mapping[str, int]] = {"uid": 64, "kind": 64, "namespace": 63, "object": 253}
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterReads:
+    """What reviews use of the cluster's state; without it they use none.
+
+    - ``inventory``: returns the GPU inventory of the nodes, or None; called for every review.
+    - ``live_errors``: returns errors that depend on what is stored; called for every review, raises nothing.
+    """
+
+    inventory: Callable[[], Inventory | None] = lambda: None
+    live_errors: Callable[[Hook, Review], Awaitable[tuple[FieldError, ...]]] | None = None
+
+
+NO_READS: Final = ClusterReads()
+
+
 class AdmissionServer:
     """Answers reviews with the verdicts of one chain.
 
-    - ``inventory``: returns the GPU inventory of the nodes, or None; called for every review.
+    - ``reads``: what reviews use of the cluster's state.
     - ``allowed_names``: client certificates must have one of these names; empty: no check.
     - ``mode``: Enforce denies, Warn turns denials into warnings, Off allows everything.
     """
@@ -74,7 +90,7 @@ class AdmissionServer:
         *,
         tracer: Tracer = OFF,
         mode: AdmissionMode = "Enforce",
-        inventory: Callable[[], Inventory | None] = lambda: None,
+        reads: ClusterReads = NO_READS,
         allowed_names: Collection[str] = (),
     ) -> None:
         self._listen = listen
@@ -83,7 +99,8 @@ class AdmissionServer:
         self._metrics = metrics
         self._tracer = tracer
         self._mode = mode
-        self._inventory = inventory
+        self._inventory = reads.inventory
+        self._live_errors = reads.live_errors if mode != "Off" else None
         self._allowed_names = frozenset(allowed_names)
         self._bodies = Bodies()
         self._server: HttpServer | None = None
@@ -126,7 +143,9 @@ class AdmissionServer:
             connection = connection_of(request)
             await connection.send_continue(request)
             body = await self._bodies.read(request, connection)
-            answer = self._review(hook, body, request.headers.get("traceparent", ""), connection.peer)
+            review = decode_review(body)
+            errors = await self._live_errors(hook, review) if self._live_errors is not None else ()
+            answer = self._review(hook, review, errors, request.headers.get("traceparent", ""), connection.peer)
             response = web.Response(body=answer, content_type=_JSON)
         except (BadRequestError, MalformedReviewError) as error:
             self._metrics.bad_requests.labels(code=str(error.code)).inc()
@@ -147,15 +166,17 @@ class AdmissionServer:
         if status >= 500:
             log.error("a request failed", exc_info=error)
 
-    def _review(self, hook: Hook, body: bytes, traceparent: str, peer: str) -> bytes:
-        """Return the response to a review. Raises MalformedReviewError."""
+    def _review(
+        self, hook: Hook, review: Review, live_errors: tuple[FieldError, ...], traceparent: str, peer: str
+    ) -> bytes:
+        """Return the response to a review; an object without other errors has ``live_errors``."""
         started_at = time.perf_counter()
-        review = decode_review(body)
         span = start_span(self._tracer, review, traceparent) if self._tracer is not OFF else INVALID_SPAN
         try:
             verdict = ALLOWED
             if self._mode != "Off":
                 verdict = review_object(hook, review, self._chain, self._inventory(), traceparent_of(span))
+                verdict = replace(verdict, errors=verdict.errors or live_errors)
             verdict = self._apply_mode(hook, review, verdict, peer)
             answer = encode_answer(review, verdict)
         except Exception:

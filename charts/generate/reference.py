@@ -54,13 +54,18 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     names.CONDITION_POD_BOUND: (
         ("True", "Bound", "replaces an earlier False; a bind without a failure writes none"),
         ("False", names.EVENT_RETRY, "an attempt failed; it is retried"),
-        ("False", "a reason of a failure", "the request has failed"),
+        (
+            "False",
+            "a reason of a failure",
+            "the request has failed; the message ends with what ends the backoff of a repetition",
+        ),
     ),
 }
 
 REASONS: Final[Mapping[Reason, str]] = {
     Reason.POD_GONE: "the pod is deleted, ended, or replaced by another one of its name",
     Reason.NODE_GONE: "the node does not exist or is being deleted",
+    Reason.NODE_UNSCHEDULABLE: "the node is cordoned or tainted, and the pod does not tolerate it",
     Reason.BOUND_ELSEWHERE: "the pod runs on another node",
     Reason.NOT_OURS: "the pod's schedulerName is not in `schedulerNames`",
     Reason.NO_PLUGIN: "no enabled plugin serves what the request demands",

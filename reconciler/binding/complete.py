@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from reconciler.binding.state import RequestState
 from reconciler.binding.store import RequestStore
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Event, Fail
-from reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete
+from reconciler.decide.actions import Event, Fail, Nomination
+from reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete, pod_view
 from reconciler.decide.status import (
     blocked_status,
     failure_report,
@@ -29,7 +29,7 @@ from reconciler.decide.status import (
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
-from shared.api.meta import ObjectKey
+from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.runner import Runner
 from shared.framework.status import Code, Reason, Status
@@ -101,6 +101,7 @@ class Completer:
             return pending
         await self._roll_back(snapshot, state, why)
         request, now = snapshot.request, self.clock.now()
+        self._withdraw_nomination(request, snapshot.named_pod)
         if request.phase is Phase.FAILED:
             # Failed by an older release or another controller: this release drops the finalizer before it writes
             # Failed.
@@ -122,6 +123,10 @@ class Completer:
                     return pending
                 why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
                 await self._roll_back(snapshot, state, why, is_orphan=True)
+        if state.wait.nominated is not None:
+            self._withdraw_nomination(
+                state.wait.nominated, self.store.from_cache(key, state.wait.nominated).named_pod
+            )
         await self.runner.forget(key, state.uid)
         return None
 
@@ -165,6 +170,11 @@ class Completer:
         pause = max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE)
         raise ReconcileError(result.message, at_least=pause)
 
+    def _withdraw_nomination(self, request: BindRequest, pod: Object | None) -> None:
+        """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
+        if pod is not None and not is_bound_as_asked(request, pod_view(pod)):
+            self.writer.conditions.report(pod, None, Nomination(request.selected_node, is_withdrawn=True))
+
     async def _report_incomplete(
         self, snapshot: Snapshot, state: RequestState, rollback: Status, fail: Fail | None
     ) -> None:
@@ -178,7 +188,7 @@ class Completer:
 
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
-        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now())
+        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now(), snapshot.node)
         await self.writer.report(request, report, pod)
         self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})

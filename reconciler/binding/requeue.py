@@ -5,7 +5,8 @@ watch event that may change the result always comes first, except before the API
 
 **Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
 longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
-request waits for, without a flood of events. Objects that no watch shows are polled. Decision 11.
+pod waits for, without a flood of events; while an attempt waits, the pod is nominated to its node. Objects that no
+watch shows are polled. Decisions 11 and 201.
 
 **Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
 and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
@@ -20,11 +21,11 @@ from datetime import datetime, timedelta
 from reconciler.binding.state import RequestState
 from reconciler.binding.wait_index import Registration, WaitIndex
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Wait
+from reconciler.decide.actions import Nomination, Wait
 from reconciler.decide.observed import PREPARED, condition_of, stored_wait
 from reconciler.decide.status import waiting_event, waiting_status
 from shared.api.bindrequest import BindRequest
-from shared.api.meta import ObjectKey
+from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.kube.availability import Availability
 from shared.runtime.clock import Clock
@@ -126,8 +127,11 @@ class Requeue:
 
     # --- waits ---
 
-    async def wait(self, request: BindRequest, state: RequestState, wait: Wait) -> Result:
-        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
+    async def wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
+        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again.
+
+        ``pod``: the pod that the request names, as last read; None if there is none.
+        """
         wait_state, now = state.wait, self._clock.monotonic()
         wait_state.begin(wait.cause, now, stored_wait(request, self._clock.now()))
         quiet_until = wait_state.report_at
@@ -141,7 +145,7 @@ class Requeue:
                 quiet_until = now + self._report_slots.reserve()
                 wait_state.schedule_report(quiet_until, has_slot=True)
             if now >= quiet_until:
-                await self._report(request, state, wait)
+                await self._report(request, state, wait, pod)
         # Last, with no await after it: a change from here on finds the request in the index.
         registration = self.index.register(request.key, wait.on, wait_state.versions)
         if registration is Registration.STALE:
@@ -156,11 +160,14 @@ class Requeue:
         state.failures.reset()
         return Result(latest, Priority.LOW)
 
-    async def _report(self, request: BindRequest, state: RequestState, wait: Wait) -> None:
+    async def _report(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> None:
         began = self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - state.wait.began))
         # Otherwise reported by the previous process, with its event.
         is_new = condition_of(request, PREPARED).get("message") != wait.why
         await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
         state.wait.report(wait.why)
         if is_new:
-            self._writer.record_event(request, waiting_event(wait, self._clock.now()))
+            self._writer.record_event(request, waiting_event(wait, self._clock.now()), on_pod=pod is not None)
+        if pod is not None and wait.is_of_attempt:
+            self._writer.conditions.report(pod, None, Nomination(request.selected_node))
+            state.wait.nominate(request)

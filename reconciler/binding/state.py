@@ -153,6 +153,7 @@ class WaitState:
     last_report: str = ""  # the message that was last reported in status and event
     report_at: float | None = None
     has_slot: bool = False  # ``report_at`` is a slot reserved with the rate limiter
+    nominated: BindRequest | None = None  # the request with whose node the pod was last nominated
     versions: MutableMapping[ObjectID, ResourceVersion] = field(default_factory=dict)  # at the last registration
 
     def begin(self, cause: str, now: float, stored_wait: timedelta | None) -> None:
@@ -174,6 +175,10 @@ class WaitState:
     def report(self, why: str) -> None:
         """Record the message that was reported."""
         self.last_report = why
+
+    def nominate(self, request: BindRequest) -> None:
+        """Record that the pod is nominated to the request's node."""
+        self.nominated = request
 
     def end(self) -> None:
         """End the wait by a failed attempt: a wait in the next attempt is a new one."""

@@ -1,8 +1,8 @@
 """All of the reconciler's own writes: minimal patches with preconditions; each returns the stored object. And events.
 
 The API server ignores a UID in a custom resource's patch, so writes to BindRequests carry the resourceVersion; for
-pods it enforces the UID. On a Conflict the caller reads and decides again. Pods' conditions are written in the
-background (``pod_conditions``).
+pods it enforces the UID. On a Conflict the caller reads and decides again. Pods' conditions and nominations are
+written in the background (``pod_conditions``).
 """
 
 import logging
@@ -22,6 +22,8 @@ from shared.kube.resources import BINDREQUESTS
 
 log = logging.getLogger(__name__)
 
+# Their events are not repeated about the request: its status says the same.
+_OF_THE_POD = (names.EVENT_BOUND, names.EVENT_WAITING)
 _REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
@@ -63,12 +65,12 @@ class Writer:
         return stored_request
 
     async def report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
-        """Set the status, then queue the event and the pod's condition; without a pod the event is the request's."""
+        """Set the status, then queue the event and the pod's report; without a pod the event is the request's."""
         await self.patch_status(request, report.status)
         if report.event is not None:
             self.record_event(request, report.event, on_pod=pod is not None)
-        if pod is not None and report.condition is not None:
-            self.conditions.report(pod, report.condition)
+        if pod is not None:
+            self.conditions.report(pod, report.condition, report.nomination)
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""
@@ -101,12 +103,12 @@ class Writer:
         return stored_request
 
     def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
-        """Queue an event about the request, and about the pod if ``on_pod``. A bind is an event of the pod only."""
+        """Queue an event about the request, and about the pod if ``on_pod``. Binds and waits are the pod's only."""
         about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
         pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
         if on_pod:
             self._record(EventNote(pod, event.reason, event.note, event.type, about))
-        if not on_pod or event.reason != names.EVENT_BOUND:
+        if not on_pod or event.reason not in _OF_THE_POD:
             self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
 
     async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:

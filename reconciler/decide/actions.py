@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from shared.api.failed_decision import Decision
 from shared.api.meta import ObjectRef, ObjectUID
 from shared.framework.status import Reason, Suggestion
 
@@ -96,20 +97,40 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PodBound:
-    """The PodBound condition: False after a failure, True after the bind that follows it."""
+    """The PodBound condition: False after a failure, True after the bind that follows it.
+
+    - ``decision``: the one that has failed.
+    - ``prints``: if the decision has ended, those of the objects that a repetition depends on
+      (``shared.api.failed_decision``).
+    """
 
     status: Literal["True", "False"]
     reason: str
     message: str
+    decision: Decision | None = None
+    prints: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """The pod's ``status.nominatedNodeName``: ``node`` while its decision is carried out; withdrawn, it is no more.
+
+    Autoscalers keep a node on which a pod is nominated. That of another node is another component's: it is replaced
+    by a nomination, and never removed by a withdrawal.
+    """
+
+    node: str
+    is_withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is written of a request: its complete status, the event and the pod's condition, if there are any."""
+    """What is written of a request: its complete status; event, condition and nomination of the pod, if any."""
 
     status: Mapping[str, Any]
     event: Event | None = None
     condition: PodBound | None = None
+    nomination: Nomination | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from reconciler.decide.observed import (
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectRef
+from shared.api.taints import CORDONED, describe, untolerated
 from shared.framework.config import Settings
 from shared.framework.status import Reason, Suggestion
 
@@ -58,6 +59,7 @@ _READ_BEFORE_FAILURE = {
     Reason.BOUND_ELSEWHERE: Target.POD,
     Reason.WAIT_TIMEOUT: Target.POD,
     Reason.NODE_GONE: Target.NODE,
+    Reason.NODE_UNSCHEDULABLE: Target.NODE,
 }
 
 
@@ -198,6 +200,11 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         what = "does not exist" if isinstance(observed.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    taint = untolerated(observed.node.taints, pod.tolerations)
+    if taint is not None:
+        state = "is cordoned" if taint is CORDONED else f"has the taint {describe(taint)}"
+        why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
+        return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
     if observed.times.retry_in > timedelta():
         return RequeueAfter(observed.times.retry_in)
     return Attempt(observed.has_side_effects)

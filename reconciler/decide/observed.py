@@ -27,6 +27,7 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
+from shared.api.taints import hard_taints
 from shared.framework.status import Status
 
 # Types of a BindRequest's conditions.
@@ -69,6 +70,7 @@ class PodView:
     has_ended: bool
     gates: tuple[str, ...]
     scheduler: str
+    tolerations: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class NodeView:
     """The fields of a node that decisions use."""
 
     deleting: bool
+    taints: tuple[Object, ...] = ()  # those that keep pods without a toleration away; a cordon is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +144,13 @@ def pod_view(pod: Object) -> PodView:
         has_ended=has_ended(pod),
         gates=tuple(str(gate.get("name")) for gate in spec.get("schedulingGates") or ()),
         scheduler=spec.get("schedulerName") or "default-scheduler",
+        tolerations=tuple(spec.get("tolerations") or ()),
     )
 
 
 def node_view(node: Object) -> NodeView:
     """Reduce a raw node to the fields that decisions use."""
-    return NodeView(deleting=is_deleting(node))
+    return NodeView(is_deleting(node), hard_taints(node.get("spec") or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +206,12 @@ def is_rollback_incomplete(request: BindRequest) -> bool:
 
 
 def is_withdrawn(
-    request: BindRequest, current: BindRequest | Absent, pod: PodView | Absent, node_is_gone: bool = False
+    request: BindRequest, current: BindRequest | Absent, pod: PodView | Absent, node_is_lost: bool = False
 ) -> bool:
     """Return whether an attempt for the request must stop: the request, its pod or its node has ended or changed.
 
-    ``current`` and ``pod`` are the present ones; ``node_is_gone``: the node that the attempt began with is deleting,
-    deleted or replaced.
+    ``current`` and ``pod`` are the present ones; ``node_is_lost``: the node that the attempt began with is deleting,
+    deleted or replaced, or has a taint that the pod does not tolerate.
     """
     if current is Absent.NOT_FOUND:
         return True
@@ -215,7 +219,7 @@ def is_withdrawn(
         current.uid != request.uid or current.deleting or current.phase is not Phase.PENDING
     ):
         return True
-    return node_is_gone or (
+    return node_is_lost or (
         isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.has_ended)
     )
 

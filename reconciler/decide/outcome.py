@@ -12,6 +12,7 @@ from reconciler.decide.actions import (
     Complete,
     Event,
     Fail,
+    Nomination,
     OutcomeAction,
     PodBound,
     Report,
@@ -24,6 +25,7 @@ from reconciler.decide.observed import Outcome, Times
 from reconciler.decide.status import retrying_status, rollback_incomplete_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
+from shared.api.failed_decision import decision_of
 from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.runtime.backoff import full_jitter
@@ -91,7 +93,8 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
     report = Report(
         retrying_status(request, failed_count, why, outcome.started_at, now, now + pause),
         Event("Warning", names.EVENT_RETRY, f"{why}; retry in {pause.total_seconds():.1f} s"),
-        PodBound("False", names.EVENT_RETRY, why),
+        PodBound("False", names.EVENT_RETRY, why, decision_of(request.raw.get("spec"))),
+        Nomination(request.selected_node),
     )
     return RetryAt(pause, report)
 

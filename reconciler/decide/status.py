@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.actions import Event, Fail, PodBound, Report, Wait
-from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of, is_rollback_incomplete
+from reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
+from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, Absent, condition_of, is_rollback_incomplete
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest, Phase
+from shared.api.failed_decision import NODE, POD, decision_of, node_print, pod_print
 from shared.api.meta import Object, format_time, parse_time
 from shared.framework.status import Reason, Status
 
@@ -159,13 +160,32 @@ def success_report(
     return Report(succeeded_status(request, preparation_status, started_at, now), event, condition)
 
 
-def failure_report(request: BindRequest, fail: Fail, rolled_back: bool, pod: Object | None, now: datetime) -> Report:
+def failure_report(
+    request: BindRequest,
+    fail: Fail,
+    rolled_back: bool,
+    pod: Object | None,
+    now: datetime,
+    node: Object | Absent = Absent.NOT_IN_CACHE,
+) -> Report:
     """Return what is written of a terminal failure. ``rolled_back``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
     event = Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
-    condition = None if fail.reason in _NO_CONDITION else PodBound("False", fail.reason.value, fail.message)
-    return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition)
+    condition = None
+    if fail.reason not in _NO_CONDITION:
+        decision, prints = decision_of(request.raw.get("spec")), _prints(pod, node)
+        condition = PodBound("False", fail.reason.value, fail.message, decision, prints)
+    nomination = Nomination(request.selected_node, is_withdrawn=True) if condition is not None else None
+    return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
+
+
+def _prints(pod: Object | None, node: Object | Absent) -> dict[str, str]:
+    """Return the prints of the pod and the selected node, as far as these are known."""
+    prints = {POD: pod_print(pod)} if pod is not None else {}
+    if node is not Absent.NOT_IN_CACHE:
+        prints[NODE] = node_print(None if isinstance(node, Absent) else node)
+    return prints
 
 
 def failed_status(

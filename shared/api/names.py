@@ -15,6 +15,14 @@ PLURAL: Final = "bindrequests"
 SINGULAR: Final = "bindrequest"
 SHORT_NAME: Final = "br"
 
+# --- Groups of pods ---------------------------------------------------------------------------------------
+# Kubernetes' own PodGroup; KAI-Scheduler has another kind of the same name.
+POD_GROUP_GROUP: Final = "scheduling.k8s.io"
+POD_GROUP_VERSION: Final = "v1beta1"
+POD_GROUP_API: Final = f"{POD_GROUP_GROUP}/{POD_GROUP_VERSION}"
+POD_GROUP_PLURAL: Final = "podgroups"
+POD_GROUP_KIND: Final = "PodGroup"
+
 # --- Bowline's own ---------------------------------------------------------------------------------------
 DOMAIN: Final = "bowline.dev"
 FINALIZER: Final = "bowline.dev/rollback"

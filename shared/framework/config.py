@@ -71,6 +71,8 @@ class Admission(_Model):
     mode: Annotated[AdmissionMode, BeforeValidator(_mode)] = "Enforce"
     """Enforce denies what breaks a rule. Warn reviews, counts and warns, but never denies. Off neither reviews nor
     mutates."""
+    repeat_backoff: Duration = timedelta(seconds=60)
+    """The longest time for which a BindRequest that repeats a failed decision is denied; 0s never denies one."""
 
 
 class GpuSharing(_Model):

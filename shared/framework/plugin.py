@@ -19,6 +19,7 @@ from typing_extensions import TypeVar
 from shared.api.bindrequest import BindRequest
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
+from shared.framework.access import Access
 from shared.framework.config import Settings
 from shared.framework.gates import Gate
 from shared.framework.mutable import MutableObject, MutablePod
@@ -80,6 +81,8 @@ class Plugin(Generic[Args_co]):
     before: ClassVar[tuple[str, ...]] = ()
     # Feature gates that this plugin declares; their values are in ``handle.gates``.
     gates: ClassVar[tuple[Gate, ...]] = ()
+    # What it needs of the cluster; the chart renders rights, conditions of hooks and policies from it.
+    access: ClassVar[Access] = Access()
     # The feature gate, if any, without which the plugin as a whole is not available.
     gate: ClassVar[str | None] = None
 

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from shared.api.field_error import FieldError
+from shared.framework.access import Access, access_errors
 from shared.framework.binding.plugin import BindingPlugin, Budgets
 from shared.framework.gates import Gate
 from shared.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
@@ -32,6 +33,7 @@ _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
     ("gates", "a tuple of Gate", _is_tuple_of(Gate)),
     ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
+    ("access", "an Access", lambda value: isinstance(value, Access)),
     ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
     (
         "config_model",
@@ -58,6 +60,10 @@ def class_errors(candidate: Any, name: str, path: str) -> list[FieldError]:
         if hasattr(candidate, attribute) and not is_right(value):
             message = f"its class attribute `{attribute}` must be {expected}, not {value!r}"
             errors.append(FieldError("config/plugin", path, name, message))
+    if not errors:
+        arguments = candidate.config_model.model_fields
+        for message in access_errors(candidate.access, arguments):
+            errors.append(FieldError("plugin/access", path, f"{name}.access", message))
     for method in dir(candidate):
         if not method.startswith("_"):
             errors += [

@@ -40,6 +40,7 @@ class Reason(StrEnum):
 
     POD_GONE = "PodGone"
     NODE_GONE = "NodeGone"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
     BOUND_ELSEWHERE = "BoundElsewhere"
     NOT_OURS = "NotOurs"
     NO_PLUGIN = "NoPlugin"

@@ -95,6 +95,8 @@ SELF_SUBJECT_REVIEWS = Resource(
 )
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+# Kubernetes' own; KAI-Scheduler has another kind of the same name.
+PODGROUPS = Resource(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)
 CSIDRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSISTORAGECAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 STORAGECLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)

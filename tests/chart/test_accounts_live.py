@@ -30,7 +30,8 @@ LISTED = ["mirror.example:5000/registry.example/bowline", "rewritten.example/"]
 VALUES = {
     "image": {"registry": "registry.example"},
     "config": CONFIG,
-    "policy": {"agentImages": LISTED, "bindingAnnotations": ["own.example/x"]},
+    "policy": {"agentImages": LISTED},
+    "pluginAccess": [{"plugin": "own", "bindingAnnotations": ["own.example/x"]}],
 }
 DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 EXTENDED = {names.EXTENDED_RESOURCE_CLAIM: "true"}
@@ -200,6 +201,7 @@ STATUS_FIELDS: dict[str, Any] = {
 RECONCILER_MAY = [
     pytest.param("PATCH", POD, LABELLED, id="label a sharing pod"),
     pytest.param("PATCH", STATUS, {"status": {"conditions": [CONDITION]}}, id="write the condition PodBound"),
+    pytest.param("PATCH", STATUS, {"status": {"nominatedNodeName": "n"}}, id="nominate a pod to a node"),
     pytest.param("POST", f"{CORE}/configmaps", configmap("new-0"), id="create a share's ConfigMap"),
     pytest.param(
         "POST", f"{CORE}/configmaps", configmap("any"), id="create one of any name, of a pod that is not there"
@@ -218,7 +220,12 @@ RECONCILER_MAY = [
         ]
     ),
     pytest.param("POST", f"{CORE}/pods/share/binding", binding(OF_PLUGINS), id="bind with the plugins' annotations"),
-    pytest.param("POST", f"{CORE}/pods/share/binding", binding({"own.example/x": "y"}), id="bind with a listed one"),
+    pytest.param(
+        "POST",
+        f"{CORE}/pods/share/binding",
+        binding({"own.example/x": "y"}),
+        id="bind with one that a plugin declares",
+    ),
     pytest.param("DELETE", f"{RESERVATIONS}/own", None, id="delete a reservation pod"),
     pytest.param("POST", CLAIMS, claim("new"), id="create the claim of extended resources"),
     pytest.param("DELETE", f"{CLAIMS}/extended", None, id="delete the claim of extended resources"),

@@ -129,7 +129,7 @@ def lists_in(expression: str) -> list[list[str]]:
     "condition",
     [
         pytest.param(("mutating", "pods", "ours-or-annotated"), id="pods in the mutating hook"),
-        pytest.param(("validating", "pods", "created-or-reannotated"), id="pods in the validating hook"),
+        pytest.param(("validating", "pods", "created-or-changed"), id="pods in the validating hook"),
         pytest.param(("validating", "workloads", "ours-or-annotated"), id="pod templates"),
     ],
 )

@@ -16,7 +16,11 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     ("ClusterRole", "bowline-webhook"): {
         (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
         (ADMISSION, "validatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
-        ("", "nodes", ""): {"list", "watch"},
+        ("", "nodes", ""): {"get", "list", "watch"},
+        ("scheduling.run.ai", "bindrequests", ""): {"list", "watch"},
+        ("", "pods", ""): {"get"},
+        ("", "persistentvolumeclaims", ""): {"get"},
+        ("resource.k8s.io", "resourceclaims", ""): {"get"},
     },
     ("Role", "bowline-webhook"): {
         ("", "secrets", "bowline-ca"): {"get", "list", "watch", "update"},
@@ -39,6 +43,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("resource.k8s.io", "resourceclaims", ""): {"get", "list", "watch", "create", "patch", "delete"},
         ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
         ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},
+        ("scheduling.k8s.io", "podgroups", ""): {"get"},
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},

@@ -68,16 +68,16 @@ async def test_the_condition_of_a_pod_that_was_not_bound(
 ) -> None:
     pod = await seen(stage)
     await meanwhile(stage)
-    await PodConditions(stage.client).patch(pod, WHY, NOW)
+    await PodConditions(stage.client).patch(pod, WHY, None, NOW)
     assert await pod_bound(stage) == condition
 
 
 async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> None:
     pod = await seen(stage)
     await stage.client.delete(PODS, stage.namespace, "pod", grace_period_s=0)
-    await PodConditions(stage.client).patch(pod, WHY, NOW)
+    await PodConditions(stage.client).patch(pod, WHY, None, NOW)
     await stage.create_pod()
-    await PodConditions(stage.client).patch(pod, WHY, NOW)
+    await PodConditions(stage.client).patch(pod, WHY, None, NOW)
     assert await pod_bound(stage) == []
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from prometheus_client import Gauge
@@ -82,6 +83,37 @@ async def test_a_deleted_node_ends_the_waits_of_its_pods(stage: Stage) -> None:
         await until(lambda: exported(oldest) == 0)
         assert working.seen(stage.namespace), "a Failed request stays cached and is finished"
     assert status["reason"].startswith("NodeGone: ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"unschedulable": True}, id="cordoned"),
+        pytest.param({"taints": [{"key": "gpu", "value": "broken", "effect": "NoSchedule"}]}, id="tainted"),
+    ],
+)
+async def test_a_node_that_is_cordoned_or_tainted_ends_the_waits_of_its_pods(
+    stage: Stage, change: dict[str, Any]
+) -> None:
+    """A pod that tolerates it, as a DaemonSet's does, continues to wait for the same object."""
+    node = f"{stage.namespace}-node"
+    plugin = needs("data")
+    plugin.effects = True
+    async with stage.working(plugin) as working:
+        await stage.client.create(NODES, "", {"metadata": {"name": node}})
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        for name, tolerations in (("pod", []), ("tolerant", [{"operator": "Exists", "effect": "NoSchedule"}])):
+            await stage.create_pod(name, tolerations=tolerations)
+            await stage.request_bind(name, node=node)
+        await stage.past_the_silent_period(working, "pod", "tolerant")
+        await stage.client.patch(NODES, "", node, {"spec": change})
+        status = await stage.phase("pod", "Failed")
+        assert "rollback" in plugin.points("pod")
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        await stage.phase("tolerant", "Succeeded")
+        await stage.client.delete(NODES, "", node)
+    assert status["reason"].startswith("NodeUnschedulable: ")
+    assert status["suggestion"] == "RescheduleElsewhere"
 
 
 async def test_a_created_object_ends_the_waits_for_it(stage: Stage) -> None:

@@ -109,6 +109,26 @@ async def test_an_attempt_ends_when_its_node_is_deleted(stage: Stage) -> None:
     assert "nodeName" not in (await stage.pod())["spec"]
 
 
+async def test_no_pod_is_bound_to_a_node_that_is_cordoned_during_its_attempt(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    node = f"node-{stage.namespace}"
+    await stage.client.create(NODES, "", {"metadata": {"name": node}})
+    async with stage.working(plugin) as working:
+        await stage.create_pod(tolerations=[])
+        await stage.request_bind(node=node)
+        await hold.reached.wait()
+        await working.hang("bindrequests")
+        await stage.client.patch(NODES, "", node, {"spec": {"unschedulable": True}})
+        await until(lambda: "spec" in (working.parts.informers.node(node) or {}))
+        hold.go.set()
+        status = await stage.phase("pod", "Failed", "Succeeded")
+    assert status["reason"].startswith("NodeUnschedulable: ")
+    assert "nodeName" not in (await stage.pod())["spec"]
+    assert plugin.points("pod")[-1] == "rollback"
+    await stage.client.delete(NODES, "", node)
+
+
 async def test_a_node_replaced_during_an_attempt_gets_no_pod_of_that_attempt(stage: Stage) -> None:
     hold = Hold()
     plugin = Scripted(pre_bind=hold)

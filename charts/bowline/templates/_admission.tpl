@@ -3,10 +3,6 @@ Conditions that the API server evaluates before it calls a webhook: each saves a
 a denial while no replica is available. Plain CEL without optionals, total by has(), so that no object makes one fail.
 */}}
 
-{{/* Fixed at creation, because the container's environment is. Held equal to shared/api/names.py by a test. */}}
-{{- define "bowline.ownedAnnotations" -}}
-['gpu-fraction', 'gpu-memory', 'gpu-fraction-num-devices', 'gpu-fraction-container-name', 'mps', 'runai/shared-gpu-configmap']
-{{- end }}
 
 {{/* Whether the pod (or pod template) at the path . is of a listed scheduler. Takes dict "path" and "root". */}}
 {{- define "bowline.cel.ours" -}}
@@ -18,18 +14,31 @@ true
 {{- end -}}
 {{- end }}
 
-{{/* Whether an owned annotation is on the pod (or pod template) at the path. */}}
+{{/* Whether the pod (or pod template) at the path has an annotation that a plugin reviews. Takes dict "path" and "root". */}}
 {{- define "bowline.cel.annotated" -}}
-has({{ . }}.metadata.annotations) && {{ include "bowline.ownedAnnotations" . }}.exists(k, k in {{ . }}.metadata.annotations)
+has({{ .path }}.metadata.annotations) && {{ include "bowline.access.list" (dict "root" .root "field" "reviewedAnnotations") }}.exists(k, k in {{ .path }}.metadata.annotations)
 {{- end }}
 
-{{/* Whether an owned annotation was added, removed or changed. */}}
-{{- define "bowline.cel.reannotated" -}}
-{{ include "bowline.ownedAnnotations" . }}.exists(k,
-  (has(object.metadata.annotations) && k in object.metadata.annotations)
-  != (has(oldObject.metadata.annotations) && k in oldObject.metadata.annotations)
-  || (has(object.metadata.annotations) && k in object.metadata.annotations
-      && object.metadata.annotations[k] != oldObject.metadata.annotations[k]))
+{{/* Whether an annotation, a label or a field was added, removed or changed that a plugin reviews. Takes the root. */}}
+{{- define "bowline.cel.reviewedChange" -}}
+{{- $each := list -}}
+{{- range $field, $name := dict "annotations" "reviewedAnnotations" "labels" "reviewedLabels" -}}
+{{- $keys := include "bowline.access.list" (dict "root" $ "field" $name) -}}
+{{- if ne $keys "[]" -}}
+{{- $each = append $each (include "bowline.cel.entryChanged" (dict "at" (printf "metadata.%s" $field) "keys" $keys)) -}}
+{{- end -}}
+{{- end -}}
+{{- range include "bowline.access.list" (dict "root" . "field" "reviewedFields") | fromJsonArray -}}
+{{- $each = append $each (printf "!(%s)" (include "bowline.cel.unchanged" .)) -}}
+{{- end -}}
+{{- join " || " $each | default "false" -}}
+{{- end }}
+
+{{/* Whether an entry of a map was added, removed or changed. Takes dict "at" and "keys". */}}
+{{- define "bowline.cel.entryChanged" -}}
+{{ .keys }}.exists(k,
+  (has(object.{{ .at }}) && k in object.{{ .at }}) != (has(oldObject.{{ .at }}) && k in oldObject.{{ .at }})
+  || (has(object.{{ .at }}) && k in object.{{ .at }} && object.{{ .at }}[k] != oldObject.{{ .at }}[k]))
 {{- end }}
 
 {{/* The pod template of a workload as a list of one; empty if it has none. */}}
@@ -96,7 +105,7 @@ does not have the shape of the paths, the expression fails, and the API server c
 {{- define "bowline.cel.ofOursBelow" -}}
 {{- if not .steps -}}
 ((has({{ .at }}.spec) && {{ include "bowline.cel.ours" (dict "path" .at "root" .root) }})
-|| (has({{ .at }}.metadata) && {{ include "bowline.cel.annotated" .at }}))
+|| (has({{ .at }}.metadata) && {{ include "bowline.cel.annotated" (dict "path" .at "root" .root) }}))
 {{- else -}}
 {{- $step := first .steps -}}
 {{- $below := dict "steps" (rest .steps) "root" .root -}}

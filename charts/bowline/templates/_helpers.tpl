@@ -85,6 +85,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- merge $fixed (deepCopy .Values.config) $filled | toYaml }}
 {{- end }}
 
+{{/* Not empty if the webhook denies repeated decisions. */}}
+{{- define "bowline.repeats" -}}
+{{- $longest := dig "admission" "repeatBackoff" "60s" .Values.config | toString }}
+{{- if and (ne (include "bowline.mode" .) "Off") (not (regexMatch "^([0.]+(ms|s|m|h))+$" $longest)) }}true{{ end }}
+{{- end }}
+
 {{/* config.plugins with the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}
 {{- define "bowline.plugins" -}}
 {{- $given := dict "reservationServiceAccount" .Values.reservation.serviceAccountName "reservationPriorityClassName" .Values.reservation.priorityClassName }}

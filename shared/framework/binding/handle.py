@@ -24,6 +24,7 @@ from shared.runtime.clock import Clock
 class EventSource:
     """A watch of a plugin. A changed object wakes the requests that wait for it, and those that ``keys`` returns.
 
+    - ``namespace``: the only one that is watched; empty for all. A role in it is enough then.
     - ``keys``: the requests that an object concerns. Not needed for requests in WAIT whose ``wake_on`` names the
       object.
     - ``transform``: trims each object before caching; returning None does not cache it (see ``Reflector``).
@@ -45,6 +46,7 @@ class EventSource:
     attach: Callable[[Reflector], None] | None = None
     on_change: Callable[[Object | None, Object | None], None] | None = None
     queueing_hint: Callable[[ObjectKey, Object], bool] | None = None
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

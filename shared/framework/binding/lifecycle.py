@@ -108,9 +108,7 @@ class PluginLifecycle:
         for number, (name, source) in enumerate(sources):
             reflector = Reflector(
                 self._client,
-                Selection(
-                    source.resource, label_selector=source.label_selector, field_selector=source.field_selector
-                ),
+                Selection(source.resource, source.namespace, source.label_selector, source.field_selector),
                 transform=source.transform,
                 owner=name,
             )

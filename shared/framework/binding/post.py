@@ -86,7 +86,10 @@ def denied_status(message: str) -> Status:
     policy of Bowline itself are not. Decision 163.
     """
     if own_policy(message):
-        why = f"a policy of Bowline itself denies a write; use one version of the chart and the reconciler: {message}"
+        why = (
+            "a policy of Bowline itself denies a write; use one version of the chart and the reconciler, and for "
+            f"objects of plugins the chart's values that `bowline plugin access` prints: {message}"
+        )
         return Status.wait(why, retry_after=_POLICY_POLL, timeout=UNLIMITED)
     if _QUOTA in message:
         return Status.retry(message)

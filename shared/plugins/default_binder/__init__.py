@@ -7,7 +7,16 @@ plugin assigns. It never skips, so it runs last.
 from collections.abc import Collection, Mapping
 
 from shared.api.names import RECEIVED_RESOURCE_TYPE
-from shared.plugin import AllocationKind, BindContext, BindingPlugin, BindRequest, ResourceType, Status, bind_by_post
+from shared.plugin import (
+    Access,
+    AllocationKind,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    ResourceType,
+    Status,
+    bind_by_post,
+)
 
 SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
 
@@ -16,6 +25,7 @@ class DefaultBinder(BindingPlugin):
     """Posts the Binding."""
 
     name = "default_binder"
+    access = Access(binding_annotations=(RECEIVED_RESOURCE_TYPE,))
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         """Return the allocation types that need only the Binding."""

@@ -17,6 +17,7 @@ from shared.kube.resources import RESOURCECLAIMS
 from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
+    Access,
     AdmissionInfo,
     AdmissionPlugin,
     AllocationKind,
@@ -32,6 +33,7 @@ from shared.plugin import (
     ObjectKey,
     Preflight,
     Reason,
+    Rule,
     Settings,
     Status,
     denied_status,
@@ -49,6 +51,17 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     """Allocates, reserves and releases resource claims."""
 
     name = "dynamic_resources"
+    access = Access(
+        rules=(
+            # patch: the finalizer; create and delete: the claim for a pod's extended resources.
+            Rule("resourceclaims", ("get", "list", "watch", "create", "patch", "delete"), "resource.k8s.io"),
+            Rule("resourceclaims/status", ("update",), "resource.k8s.io"),
+            # Kubernetes 1.36 and newer check this one too when the allocation or reservedFor changes.
+            Rule("resourceclaims/binding", ("update",), "resource.k8s.io"),
+            # Which of a pod's claims its PodGroup shares.
+            Rule("podgroups", ("get",), "scheduling.k8s.io"),
+        )
+    )
     _reserver: ClaimReserver
 
     def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:

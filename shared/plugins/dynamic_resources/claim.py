@@ -4,12 +4,31 @@ Absent and null fields read as empty, as in the API.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, status_of, uid_of, version_of
 from shared.api.quantity import parse_quantity
 
 _CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """What a claim is reserved for: the pod, or the PodGroup that shares the claim among its pods.
+
+    ``reference`` is its entry of ``status.reservedFor``.
+    """
+
+    uid: ObjectUID
+    reference: Mapping[str, Any]
+
+
+def pod_consumer(pod: Object) -> Consumer:
+    """Return the pod as a consumer."""
+    # Without apiGroup: pods belong to the core group.
+    uid = uid_of(pod)
+    return Consumer(uid, {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
 
 
 def claim_ref(key: ObjectKey, claim: Object | None = None) -> ObjectRef:
@@ -24,10 +43,15 @@ def pod_ref(pod: Object) -> ObjectRef:
     return ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod))
 
 
-def is_controlled_by(claim: Object, pod_uid: ObjectUID) -> bool:
-    """Return whether the pod is the claim's controller owner."""
+def controller_of(claim: Object) -> Mapping[str, Any]:
+    """Return the claim's controller owner; empty if there is none."""
     owners = claim["metadata"].get("ownerReferences") or ()
-    return any(owner.get("controller") and owner.get("uid") == pod_uid for owner in owners)
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def is_controlled_by(claim: Object, uid: ObjectUID) -> bool:
+    """Return whether the object of that UID is the claim's controller owner."""
+    return controller_of(claim).get("uid") == uid
 
 
 def same_devices(allocation: Mapping[str, Any], decision: Mapping[str, Any]) -> bool:
@@ -82,12 +106,6 @@ def requests_devices(claim: Object) -> bool:
 def uids_of(consumers: Sequence[Mapping[str, Any]]) -> Collection[str]:
     """Return the UIDs of the consumers."""
     return {str(entry.get("uid")) for entry in consumers}
-
-
-def consumer_reference(pod: Object) -> dict[str, Any]:
-    """Return the pod's consumer reference for ``status.reservedFor``."""
-    # Without apiGroup: pods belong to the core group.
-    return {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid_of(pod)}
 
 
 def true_conditions(claim: Object, result: Mapping[str, Any]) -> set[str]:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
-from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of, version_of
+from shared.api.meta import Object, ObjectKey, uid_of, version_of
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.status import Code, Status
 from shared.kube.client import KubeClient
@@ -61,8 +61,8 @@ class ClaimClient:
                 raise ClaimsNotServedError from error
             raise
 
-    async def reserve(self, claim: Object, requirement: RequiredClaim, pod: Object) -> Status:
-        """Reserve the claim for the pod; returns the status of its devices."""
+    async def reserve(self, claim: Object, requirement: RequiredClaim) -> Status:
+        """Reserve the claim for its consumer; returns the status of its devices."""
         lock = self._lock(requirement.key)
         was_locked = lock.locked()
         async with lock:
@@ -71,20 +71,18 @@ class ClaimClient:
             answer = await self._execute(
                 requirement,
                 current,
-                lambda latest: next_reservation(
-                    latest, requirement, pod, self._client.clock.now(), self._bind_timeout
-                ),
+                lambda latest: next_reservation(latest, requirement, self._client.clock.now(), self._bind_timeout),
             )
         return missing_claim(requirement) if answer is None else answer
 
-    async def release(self, requirement: RequiredClaim, pod_uid: ObjectUID) -> Status:
+    async def release(self, requirement: RequiredClaim) -> Status:
         """Undo ``reserve`` for a pod that is not bound."""
         async with self._lock(requirement.key):
             current = await self.get(requirement.key)
             answer = await self._execute(
                 requirement,
                 current,
-                lambda latest: next_release(latest, requirement, pod_uid) or Status.ok(),
+                lambda latest: next_release(latest, requirement) or Status.ok(),
             )
         return Status.ok() if answer is None else answer
 
@@ -96,12 +94,12 @@ class ClaimClient:
         except AlreadyExists:
             return await self.get(ObjectKey(namespace, name))
 
-    async def remove(self, requirement: RequiredClaim, pod_uid: ObjectUID) -> Status:
+    async def remove(self, requirement: RequiredClaim) -> Status:
         """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
         async with self._lock(requirement.key):
             current = await self.get(requirement.key)
             answer = await self._execute(
-                requirement, current, lambda latest: next_removal(latest, pod_uid) or Status.ok()
+                requirement, current, lambda latest: next_removal(latest, requirement.pod_uid) or Status.ok()
             )
         return Status.ok() if answer is None else answer
 

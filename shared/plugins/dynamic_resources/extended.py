@@ -13,7 +13,7 @@ from shared.api.bindrequest import BindRequestSpec, ExtendedResourceClaimAllocat
 from shared.api.meta import Object, ObjectKey, uid_of
 from shared.api.quantity import parse_quantity
 from shared.framework.status import Reason, Status
-from shared.plugins.dynamic_resources.claim import results_of
+from shared.plugins.dynamic_resources.claim import pod_consumer, results_of
 from shared.plugins.dynamic_resources.rules import RequiredClaim, required_claims
 
 # The API server truncates the base of a generated name so that the whole has 63 characters; this does the same.
@@ -113,7 +113,8 @@ def pod_status(name: str, decision: ExtendedResourceClaimAllocation) -> dict[str
 
 def _requirement(pod: Object, name: str, decision: ExtendedResourceClaimAllocation) -> RequiredClaim:
     key = ObjectKey(pod["metadata"]["namespace"], name)
-    return RequiredClaim(f"the claim of the pod's extended resources ({name})", key, decision.allocation, of_pod=True)
+    label = f"the claim of the pod's extended resources ({name})"
+    return RequiredClaim(label, key, decision.allocation, pod_consumer(pod), uid_of(pod), is_generated=True)
 
 
 def _base(pod: Object) -> str:

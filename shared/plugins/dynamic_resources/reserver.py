@@ -2,7 +2,7 @@
 
 All are read before the first is written, so that a pod which cannot have one of them reserves none. The release reads
 the pod live first: claims of a pod that is bound, to any node, are in use, and those of a deleted pod are
-kube-controller-manager's to release. Decision 31.
+kube-controller-manager's to release. Decisions 31 and 204.
 """
 
 import asyncio
@@ -12,16 +12,16 @@ from typing import Any
 
 from shared.api import names
 from shared.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
-from shared.api.meta import Object, ObjectKey, ObjectUID, is_deleting, key_of, parse_time, uid_of
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, key_of, parse_time, uid_of
 from shared.api.selectors import Node, reads_labels
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.binding.node_labels import NodeLabels
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import PREREQUISITE
 from shared.kube.client import KubeClient
-from shared.kube.errors import Invalid, NotFound
-from shared.kube.resources import NODES, PODS, RESOURCECLAIMS, Selection
-from shared.plugins.dynamic_resources.claim import allocation_of, claim_ref
+from shared.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
+from shared.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
+from shared.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer
 from shared.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
 from shared.plugins.dynamic_resources.extended import (
     claim_name,
@@ -33,6 +33,7 @@ from shared.plugins.dynamic_resources.extended import (
     resources_not_offered,
     undecided_allocation,
 )
+from shared.plugins.dynamic_resources.pod_group import pod_group_name
 from shared.plugins.dynamic_resources.rules import (
     RequiredClaim,
     claim_conflict,
@@ -75,7 +76,10 @@ class ClaimReserver:
         ``node`` is the selected node from the reconciler's cache, None if it does not exist. ``state`` is kept
         between the request's attempts.
         """
-        claims = await self._read(required_claims(pod, spec), pod, node)
+        pod_group = await self._pod_group(pod)
+        if isinstance(pod_group, Status):
+            return pod_group
+        claims = await self._read(required_claims(pod, spec, pod_group), node)
         decision = spec.extended_resource_claim_allocation
         conflict = await self._extended_conflict(pod, node, decision) if decision is not None else None
         obstacles = [answer for answer in (*claims, conflict) if isinstance(answer, Status)]
@@ -83,7 +87,7 @@ class ClaimReserver:
             return merge_statuses(obstacles)
         answers = []
         for requirement, claim in (entry for entry in claims if not isinstance(entry, Status)):
-            answers.append(await self._claims.reserve(claim, requirement, pod))
+            answers.append(await self._claims.reserve(claim, requirement))
             if answers[-1].code not in (Code.OK, Code.WAIT):
                 return answers[-1]
         if decision is not None and decision.allocation:
@@ -101,8 +105,27 @@ class ClaimReserver:
         elif "waiting_since" in state:
             self._device_wait.observe(now - state.pop("waiting_since"))
 
+    async def _pod_group(self, pod: Object) -> Object | Status | None:
+        """Return the PodGroup that may share claims with the pod; a Status while it does not exist.
+
+        None if the pod has no PodGroup or the API server does not serve PodGroups: then every claim is the pod's own.
+        """
+        name = pod_group_name(pod)
+        if not name or not pod["spec"].get("resourceClaims"):
+            return None
+        key = ObjectKey(key_of(pod).namespace, name)
+        try:
+            return await self._client.get(PODGROUPS, key.namespace, name)
+        except NotFound:
+            ref = ObjectRef(PODGROUPS.api_version, PODGROUPS.kind, key)
+            return Status.wait(f"the pod's PodGroup {key} does not exist yet", ref, timeout=PREREQUISITE)
+        except (ApiError, UnrecognizedReply) as error:
+            if error.code == 404 and not await self._client.serves(PODGROUPS.group, PODGROUPS.version):
+                return None
+            raise
+
     async def _read(
-        self, requirements: Sequence[RequiredClaim | Status], pod: Object, node: Object | None
+        self, requirements: Sequence[RequiredClaim | Status], node: Object | None
     ) -> list[tuple[RequiredClaim, Object] | Status]:
         """Return each claim as stored, or the status that prevents its use."""
         gate = asyncio.Semaphore(CONCURRENT_READS)
@@ -111,17 +134,15 @@ class ClaimReserver:
             if isinstance(requirement, Status):
                 return requirement
             async with gate:
-                return await self._check(requirement, pod, node)
+                return await self._check(requirement, node)
 
         return list(await asyncio.gather(*map(read, requirements)))
 
-    async def _check(
-        self, requirement: RequiredClaim, pod: Object, node: Object | None
-    ) -> tuple[RequiredClaim, Object] | Status:
+    async def _check(self, requirement: RequiredClaim, node: Object | None) -> tuple[RequiredClaim, Object] | Status:
         claim = await self._claims.get(requirement.key)
         if claim is None:
             return missing_claim(requirement)
-        conflict = claim_conflict(claim, requirement, pod)
+        conflict = claim_conflict(claim, requirement)
         if conflict is None:
             # The stored allocation is what the pod gets; the request may have none for a claim that is reserved
             # already.
@@ -166,7 +187,7 @@ class ClaimReserver:
         claim = await self._claims.get(requirement.key)
         if claim is not None and is_deleting(claim):
             # Complete the deletion of an interrupted rollback: no other component would.
-            removal = await self._claims.remove(requirement, uid_of(pod))
+            removal = await self._claims.remove(requirement)
             if removal.code is not Code.OK:
                 return removal
             claim = await self._claims.get(requirement.key)
@@ -179,7 +200,7 @@ class ClaimReserver:
         if is_deleting(claim):
             why = f"{requirement.label} is still being removed"
             return Status.wait(why, claim_ref(requirement.key, claim), timeout=PREREQUISITE)
-        answer = await self._claims.reserve(claim, requirement, pod)
+        answer = await self._claims.reserve(claim, requirement)
         if answer.code not in (Code.OK, Code.WAIT):
             return answer
         status = pod_status(requirement.key.name, decision)
@@ -202,12 +223,12 @@ class ClaimReserver:
             answers.append(await self._remove_extended(pod, decision))
         for requirement in required_claims(pod, spec):
             if isinstance(requirement, RequiredClaim):
-                answers.append(await self._claims.release(requirement, uid_of(pod)))
+                answers.append(await self._claims.release(requirement))
         return merge_statuses(answers)
 
     async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
         requirement = required_extended(pod, decision)
-        answer = await self._claims.remove(requirement, uid_of(pod))
+        answer = await self._claims.remove(requirement)
         # The claim first: without the pod's status its name could be lost.
         if answer.code is Code.OK and extended_claim_status(pod):
             await self._patch_pod_status(pod, None)
@@ -265,7 +286,8 @@ class LeftoverClaims:
         for key in claims_by_controller.get(uid_of(pod), ()):
             if key.name != claim_name(pod):
                 label = f"the claim of the pod's extended resources ({key.name})"
-                await self._claims.remove(RequiredClaim(label, key, None, of_pod=True), uid_of(pod))
+                leftover = RequiredClaim(label, key, None, pod_consumer(pod), uid_of(pod), is_generated=True)
+                await self._claims.remove(leftover)
 
     async def _list(self, namespace: str) -> _ByController:
         claims_by_controller: _ByController = {}

@@ -22,10 +22,11 @@ from shared.api.selectors import Node, node_selector_admits
 from shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
 from shared.framework.waiting import PREREQUISITE
 from shared.plugins.dynamic_resources.claim import (
+    Consumer,
     allocation_of,
     claim_ref,
-    consumer_reference,
     consumers_of,
+    controller_of,
     device_of,
     finalizers_of,
     is_controlled_by,
@@ -37,6 +38,7 @@ from shared.plugins.dynamic_resources.claim import (
     true_conditions,
     uids_of,
 )
+from shared.plugins.dynamic_resources.pod_group import claim_consumer, is_pod_group
 
 # The API server's limit on status.reservedFor.
 MAX_CONSUMERS = 256
@@ -49,12 +51,17 @@ class RequiredClaim:
     ``allocation`` is the request's decision. Without devices it decides nothing: the request names the claim and
     leaves its allocation open, as KAI-Scheduler does when its allocator fails. None: the request has no entry for the
     claim, which is then read and never written.
+
+    ``consumer`` is the pod, or its PodGroup if that shares the claim. ``is_generated``: the claim was created for the
+    pod or for its PodGroup, from a template or for extended resources.
     """
 
     label: str  # its name in messages
     key: ObjectKey
     allocation: Mapping[str, Any] | None
-    of_pod: bool  # created for this pod alone, from a template or for its extended resources
+    consumer: Consumer
+    pod_uid: ObjectUID
+    is_generated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +121,13 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
     ]
 
 
-def required_claims(pod: Object, spec: BindRequestSpec) -> tuple[RequiredClaim | Status, ...]:
-    """Return the pod's claims with their actual names; a Status (WAIT or FATAL) for one without a name yet."""
+def required_claims(
+    pod: Object, spec: BindRequestSpec, pod_group: Object | None = None
+) -> tuple[RequiredClaim | Status, ...]:
+    """Return the pod's claims with their actual names; a Status (WAIT or FATAL) for one without a name yet.
+
+    ``pod_group``: the pod's PodGroup, if it has one; the claims that it shares are reserved for it.
+    """
     errors = request_errors(spec)
     if errors:
         return (Status.fatal("; ".join(map(str, errors)), Reason.INVALID),)
@@ -129,24 +141,35 @@ def required_claims(pod: Object, spec: BindRequestSpec) -> tuple[RequiredClaim |
     statuses_by_name = {
         entry["name"]: entry for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
-    requirements = [_requirement(pod, entry, statuses_by_name, allocations.get(entry["name"])) for entry in entries]
+    requirements = [
+        _requirement(
+            pod, entry, statuses_by_name, allocations.get(entry["name"]), claim_consumer(pod, entry, pod_group)
+        )
+        for entry in entries
+    ]
     return tuple(requirement for requirement in requirements if requirement is not None)
 
 
 def _requirement(
-    pod: Object, entry: Mapping[str, Any], statuses_by_name: Mapping[str, Any], allocation: Mapping[str, Any] | None
+    pod: Object,
+    entry: Mapping[str, Any],
+    statuses_by_name: Mapping[str, Any],
+    allocation: Mapping[str, Any] | None,
+    consumer: Consumer,
 ) -> RequiredClaim | Status | None:
     """Return one claim of the pod; None if the pod's status records that it needs none."""
-    namespace, name = pod["metadata"]["namespace"], entry["name"]
+    namespace, name, pod_uid = pod["metadata"]["namespace"], entry["name"], uid_of(pod)
     label = f"claim {name} of the pod"
     direct = entry.get("resourceClaimName")
     if direct:
-        return RequiredClaim(f"{label} ({direct})", ObjectKey(namespace, direct), allocation, of_pod=False)
+        key = ObjectKey(namespace, direct)
+        return RequiredClaim(f"{label} ({direct})", key, allocation, consumer, pod_uid, is_generated=False)
     if name not in statuses_by_name:
         return Status.wait(f"{label} is not created from its template yet", pod_ref(pod), timeout=PREREQUISITE)
     claim_name = statuses_by_name[name].get("resourceClaimName")
     if claim_name:
-        return RequiredClaim(f"{label} ({claim_name})", ObjectKey(namespace, claim_name), allocation, of_pod=True)
+        key = ObjectKey(namespace, claim_name)
+        return RequiredClaim(f"{label} ({claim_name})", key, allocation, consumer, pod_uid, is_generated=True)
     if not results_of(allocation):
         return None
     why = f"spec.resourceClaimAllocations: {name}: by the pod's status it needs no such claim"
@@ -157,16 +180,16 @@ def _requirement(
 
 
 def next_reservation(
-    claim: Object, requirement: RequiredClaim, pod: Object, now: datetime, bind_timeout: timedelta | None = None
+    claim: Object, requirement: RequiredClaim, now: datetime, bind_timeout: timedelta | None = None
 ) -> Write | Status:
-    """Return the next write that reserves the claim for the pod; if there is none, the resulting Status.
+    """Return the next write that reserves the claim for its consumer; if there is none, the resulting Status.
 
     ``bind_timeout``: how long devices may take to become ready; None: the setting ``binding.waitTimeout``.
     """
-    conflict = claim_conflict(claim, requirement, pod)
+    conflict = claim_conflict(claim, requirement)
     if conflict is not None:
         return conflict
-    return next_write(claim, requirement, pod, now) or readiness(claim, requirement, bind_timeout)
+    return next_write(claim, requirement, now) or readiness(claim, requirement, bind_timeout)
 
 
 def missing_claim(requirement: RequiredClaim) -> Status:
@@ -174,18 +197,43 @@ def missing_claim(requirement: RequiredClaim) -> Status:
     return Status.wait(f"{requirement.label} does not exist yet", claim_ref(requirement.key), timeout=PREREQUISITE)
 
 
-def claim_conflict(claim: Object, requirement: RequiredClaim, pod: Object) -> Status | None:
+def claim_conflict(claim: Object, requirement: RequiredClaim) -> Status | None:
     """Return why the pod can never be bound with this claim; None if it can."""
-    if requirement.of_pod and not is_controlled_by(claim, uid_of(pod)):
-        return _conflict(f"{requirement.label} belongs to another owner; delete it, so that it is created again")
+    if requirement.is_generated and not _is_own(claim, requirement):
+        return _conflict(_foreign(claim, requirement))
     if is_deleting(claim):
         return _conflict(f"{requirement.label} is being deleted")
     consumers = consumers_of(claim)
-    is_reserved = uid_of(pod) in uids_of(consumers)
+    is_reserved = requirement.consumer.uid in uids_of(consumers)
     conflict = _against_allocation(claim, requirement, is_reserved=is_reserved)
     if conflict is None and not is_reserved and len(consumers) >= MAX_CONSUMERS:
         return _conflict(f"{requirement.label} has {len(consumers)} consumers, and Kubernetes allows {MAX_CONSUMERS}")
     return conflict
+
+
+def _is_own(claim: Object, requirement: RequiredClaim) -> bool:
+    """Return whether a generated claim was created for the pod or for the PodGroup that shares it."""
+    return any(is_controlled_by(claim, uid) for uid in (requirement.consumer.uid, requirement.pod_uid))
+
+
+def _foreign(claim: Object, requirement: RequiredClaim) -> str:
+    """Return the failure of a generated claim that has another owner.
+
+    It never suggests to delete the claim: its owner may use it.
+    """
+    owner = controller_of(claim)
+    if not owner:
+        return (
+            f"{requirement.label} has no owner, so it was not created for the pod; delete the pod and create it again"
+        )
+    label = f"{owner.get('kind')} {owner.get('name')} (UID {owner.get('uid')})"
+    remedy = "delete the pod and create it again, so that it gets a claim of its own"
+    if is_pod_group(owner):
+        remedy = (
+            "a pod shares it only if its spec.schedulingGroup names that PodGroup, its entry equals one of the "
+            f"PodGroup's spec.resourceClaims, and the cluster serves {names.POD_GROUP_API}; correct the pod"
+        )
+    return f"{requirement.label} belongs to {label}; {remedy}"
 
 
 def _against_allocation(claim: Object, requirement: RequiredClaim, *, is_reserved: bool) -> Status | None:
@@ -229,7 +277,7 @@ def _no_decision(claim: Object, requirement: RequiredClaim) -> Status:
     return Status.fatal(why, Reason.INVALID)
 
 
-def next_write(claim: Object, requirement: RequiredClaim, pod: Object, now: datetime) -> Write | None:
+def next_write(claim: Object, requirement: RequiredClaim, now: datetime) -> Write | None:
     """Return the next write that reserves the claim; None if it is reserved. Only without a conflict."""
     if requirement.allocation is None:
         return None
@@ -237,14 +285,17 @@ def next_write(claim: Object, requirement: RequiredClaim, pod: Object, now: date
     if names.RESOURCE_CLAIM_PROTECTION not in finalizers:
         return Finalizers((*finalizers, names.RESOURCE_CLAIM_PROTECTION))
     allocation, consumers = allocation_of(claim), consumers_of(claim)
-    if allocation is not None and uid_of(pod) in uids_of(consumers):
+    consumer = requirement.consumer
+    if allocation is not None and consumer.uid in uids_of(consumers):
         return None
     # The timestamp is when the preparation of devices begins; a stored allocation is immutable.
     if allocation is None:
         allocation = {**requirement.allocation, "allocationTimestamp": format_time(now)}
-    remaining_consumers = [entry for entry in consumers if entry.get("uid") != uid_of(pod)]
+    # The pod's own entry beside that of its PodGroup is one of an older release.
+    own = (consumer.uid, requirement.pod_uid)
+    remaining_consumers = [entry for entry in consumers if entry.get("uid") not in own]
     return ClaimStatus(
-        {**status_of(claim), "allocation": allocation, "reservedFor": [*remaining_consumers, consumer_reference(pod)]}
+        {**status_of(claim), "allocation": allocation, "reservedFor": [*remaining_consumers, consumer.reference]}
     )
 
 
@@ -287,13 +338,14 @@ def merge_statuses(answers: Iterable[Status]) -> Status:
 # --- release ---
 
 
-def next_release(claim: Object, requirement: RequiredClaim, pod_uid: ObjectUID) -> Write | None:
+def next_release(claim: Object, requirement: RequiredClaim) -> Write | None:
     """Return the next write that releases the claim of an unbound pod; None if nothing is left to release.
 
     A claim with other devices than the request decided is not touched: it belongs to another decision. With the last
-    consumer the allocation is removed and then the finalizer, as Kubernetes does when the last pod ends.
+    consumer the allocation is removed and then the finalizer, as Kubernetes does when the last pod ends. Neither is
+    removed while the claim is reserved for a PodGroup: its other pods may run with these devices already.
     """
-    allocation, consumers = allocation_of(claim), consumers_of(claim)
+    allocation, consumers, pod_uid = allocation_of(claim), consumers_of(claim), requirement.pod_uid
     if requirement.allocation is None:
         return None
     if allocation is None:

@@ -5,7 +5,8 @@ Admission only: it mutates nothing and serves no BindRequest. The rules are in `
 
 from collections.abc import Iterable
 
-from shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
+from shared.api.names import OWNED_ANNOTATIONS
+from shared.plugin import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
 from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 
 
@@ -13,6 +14,7 @@ class GpuRequest(AdmissionPlugin):
     """Denies GPU requests that can never be satisfied, and reports all errors together."""
 
     name = "gpu_request"
+    access = Access(reviewed_annotations=OWNED_ANNOTATIONS)
 
     def __init__(self, args: PluginConfig, settings: Settings) -> None:
         super().__init__(args, settings)

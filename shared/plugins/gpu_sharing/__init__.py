@@ -21,6 +21,7 @@ from shared.kube.resources import PODS
 from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
+    Access,
     AdmissionInfo,
     AdmissionPlugin,
     AllocationKind,
@@ -38,6 +39,7 @@ from shared.plugin import (
     ObjectUID,
     Preflight,
     Reason,
+    Rule,
     Settings,
     Status,
     Suggestion,
@@ -93,6 +95,11 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
 
     name = "gpu_sharing"
     after = ("gpu_request",)
+    # The rights on reservation pods end at their namespace, which has its own part of the chart.
+    access = Access(
+        rules=(Rule("configmaps", ("get", "create", "delete")),),  # those of a share are in its pod's namespace
+        pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
+    )
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.api.names import NUMA_MEMORY_GROUPS_PREDICTED, NUMA_PLACEMENT_PREDICTED
-from shared.plugin import BindContext, BindingPlugin
+from shared.plugin import Access, BindContext, BindingPlugin
 
 
 class NumaPlacement(BindingPlugin):
     """Copies ``spec.predictedNUMAZones`` and ``spec.predictedNUMAMemoryGroups`` to the pod."""
 
     name = "numa_placement"
+    access = Access(binding_annotations=(NUMA_PLACEMENT_PREDICTED, NUMA_MEMORY_GROUPS_PREDICTED))
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """Return the annotations; empty for a request without predictions."""

@@ -12,6 +12,7 @@ from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STO
 from shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
+    Access,
     BindContext,
     BindingPlugin,
     BindTimeoutConfig,
@@ -19,6 +20,7 @@ from shared.plugin import (
     Handle,
     ObjectKey,
     Preflight,
+    Rule,
     Status,
 )
 from shared.plugins.volume_binding.binder import BindState, VolumeBinder
@@ -30,6 +32,17 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
     """Reserves volumes, requests provisioning and waits for bound PVCs."""
 
     name = "volume_binding"
+    access = Access(
+        rules=(
+            # patch: a volume's claimRef, a claim's selected node.
+            Rule("persistentvolumes", ("get", "list", "watch", "patch")),
+            Rule("persistentvolumeclaims", ("get", "list", "watch", "patch")),
+            Rule("storageclasses", ("get", "list", "watch"), "storage.k8s.io"),
+            # The capacities that drivers report, to explain why no volume is provisioned.
+            Rule("csidrivers", ("get",), "storage.k8s.io"),
+            Rule("csistoragecapacities", ("list",), "storage.k8s.io"),
+        )
+    )
 
     async def setup(self, handle: Handle) -> None:
         self._storage = Storage(handle.client, handle.clock)

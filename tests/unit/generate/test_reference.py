@@ -35,7 +35,7 @@ def reports(node: ast.Tuple | ast.Call) -> Iterator[tuple[str, ast.expr]]:
         yield "event", values[1]
     elif name == "reason_text":
         yield "progress", values[0]
-    elif name in ("", "PodBound") and len(values) == 3 and getattr(values[0], "value", None) in STATUSES:
+    elif (name == "PodBound" or (name == "" and len(values) == 3)) and getattr(values[0], "value", None) in STATUSES:
         yield "condition", values[1]
 
 

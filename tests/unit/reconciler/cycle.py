@@ -13,7 +13,7 @@ from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.store import RequestStore
 from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Event, PodBound
+from reconciler.decide.actions import Event, Nomination, PodBound
 from reconciler.decide.observed import FRESH_CONTACT
 from reconciler.informers import Informers
 from reconciler.observe.metrics import ReconcilerMetrics
@@ -85,8 +85,9 @@ class RecordingConditions(PodConditions):
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
-    def report(self, pod: Object, condition: PodBound) -> None:
-        self.log.append(f"condition {condition.reason}")
+    def report(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
+        if condition is not None:
+            self.log.append(f"condition {condition.reason}")
 
 
 class RecordingWriter(Writer):

@@ -19,7 +19,17 @@ from reconciler.decide.actions import (
     Wait,
 )
 from reconciler.decide.decide import ReadLive, decide
-from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Target, Times, is_withdrawn
+from reconciler.decide.observed import (
+    FRESH_CONTACT,
+    Absent,
+    NodeView,
+    Observed,
+    PodView,
+    Target,
+    Times,
+    is_withdrawn,
+    node_view,
+)
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
@@ -34,6 +44,7 @@ POD = PodView(
     ObjectUID("pod-uid"), ResourceVersion("7"), "", deleting=False, has_ended=False, gates=(), scheduler="bowline"
 )
 NODE = NodeView(deleting=False)
+TAINTED = NodeView(deleting=False, taints=({"key": "gpu", "value": "broken", "effect": "NoSchedule"},))
 SERVED = frozenset({AllocationKind.REGULAR})
 
 
@@ -164,6 +175,12 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
         pytest.param(seen(pod=replace(POD, scheduler="default-scheduler")), Reason.NOT_OURS, id="not ours"),
         pytest.param(seen(node=Absent.NOT_FOUND), Reason.NODE_GONE, id="node deleted"),
         pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
+        pytest.param(seen(node=TAINTED), Reason.NODE_UNSCHEDULABLE, id="a taint that is not tolerated"),
+        pytest.param(
+            seen(node=TAINTED, times=Times(retry_in=timedelta(seconds=5))),
+            Reason.NODE_UNSCHEDULABLE,
+            id="a taint during a backoff",
+        ),
     ],
 )
 def test_terminal_failures(observed: Observed, reason: Reason) -> None:
@@ -286,6 +303,7 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
         pytest.param(seen(pod=replace(POD, deleting=True)), Target.POD, id="a pod's end is read live"),
         pytest.param(seen(pod=replace(POD, node="node-9")), Target.POD, id="a pod on another node is read live"),
         pytest.param(seen(node=NodeView(deleting=True)), Target.NODE, id="a node's end is read live"),
+        pytest.param(seen(node=TAINTED), Target.NODE, id="a node's taints are read live"),
         pytest.param(
             seen(request({"failedAttempts": 1})),
             Target.REQUEST,
@@ -316,6 +334,22 @@ def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
 def test_every_scheduler_is_ours_with_a_star() -> None:
     settings = Settings(scheduler_names=("*",))
     assert decide(seen(pod=replace(POD, scheduler="anyone")), settings) == Attempt()
+
+
+def test_a_taint_is_named_and_a_toleration_ends_its_effect() -> None:
+    decision = decide(seen(node=TAINTED), SETTINGS)
+    assert isinstance(decision, Fail)
+    why = "node node-0 has the taint gpu=broken:NoSchedule, which pod default/pod does not tolerate"
+    assert (decision.message, decision.suggestion) == (why, Suggestion.RESCHEDULE_ELSEWHERE)
+    tolerant_pod = replace(POD, tolerations=({"key": "gpu", "operator": "Exists"},))
+    assert decide(seen(node=TAINTED, pod=tolerant_pod), SETTINGS) == Attempt()
+
+
+def test_a_cordoned_node_is_named_so() -> None:
+    cordoned = node_view({"metadata": {"name": "node-0"}, "spec": {"unschedulable": True}})
+    decision = decide(seen(node=cordoned), SETTINGS)
+    assert isinstance(decision, Fail)
+    assert decision.message == "node node-0 is cordoned, which pod default/pod does not tolerate"
 
 
 def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
@@ -381,4 +415,4 @@ def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> Non
 
 
 def test_an_attempt_is_cancelled_when_its_node_is_deleted() -> None:
-    assert is_withdrawn(request(), request(), POD, node_is_gone=True)
+    assert is_withdrawn(request(), request(), POD, node_is_lost=True)

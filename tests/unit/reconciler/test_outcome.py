@@ -36,6 +36,7 @@ from reconciler.decide.status import (
     waiting_status,
 )
 from shared.api.bindrequest import BindRequest
+from shared.api.failed_decision import decision_of
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status, Suggestion
@@ -78,7 +79,7 @@ def test_a_retry_is_counted_and_dated() -> None:
     assert condition(status, "Prepared")["status"] == "False"
     why = "attempt 1 of 7 failed: p: no luck"
     assert end.report.event == Event("Warning", "BindingRetry", f"{why}; retry in {end.pause.total_seconds():.1f} s")
-    assert end.report.condition == PodBound("False", "BindingRetry", why)
+    assert end.report.condition == PodBound("False", "BindingRetry", why, decision_of(request().raw["spec"]))
 
 
 @pytest.mark.parametrize("failed", [1, 2, 5])

@@ -4,10 +4,14 @@ from typing import Any
 
 from shared.api import names
 from shared.api.bindrequest import BindRequestSpec
-from shared.api.meta import ObjectKey
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.plugins.dynamic_resources.claim import Consumer, pod_consumer
 from shared.plugins.dynamic_resources.rules import RequiredClaim
 
 POD_UID = "pod-uid"
+GROUP_UID = ObjectUID("group-uid")
+IN_GROUP: dict[str, Any] = {"schedulingGroup": {"podGroupName": "gang"}}
+GROUP_REFERENCE = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "gang", "uid": GROUP_UID}
 
 
 def pod(status: dict[str, Any] | None = None, name: str = "pod", **spec: Any) -> dict[str, Any]:
@@ -58,15 +62,31 @@ def without_requests(stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored, "spec": {"devices": {}}}
 
 
+def pod_group(*entries: dict[str, str]) -> dict[str, Any]:
+    """The pod's PodGroup, with these shared claims."""
+    return {"metadata": {"namespace": "ns", "name": "gang", "uid": GROUP_UID}, "spec": {"resourceClaims": [*entries]}}
+
+
+def group_owner(name: str = "gang", uid: str = GROUP_UID, version: str = "v1beta1") -> dict[str, Any]:
+    """Metadata of a claim that was created for a PodGroup."""
+    api_version = f"scheduling.k8s.io/{version}"
+    owner = {"apiVersion": api_version, "kind": "PodGroup", "name": name, "uid": uid, "controller": True}
+    return {"ownerReferences": [owner]}
+
+
 def owner_meta(by: str = POD_UID, controller: bool = True) -> dict[str, Any]:
     """Metadata of a claim that was created for a pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": by, "controller": controller}
     return {"ownerReferences": [owner]}
 
 
-def required_claim(of: dict[str, Any] | None, *, of_pod: bool = False) -> RequiredClaim:
-    """The request's entry for the claim."""
-    return RequiredClaim("claim dev of the pod (one)", ObjectKey("ns", "one"), of, of_pod)
+def required_claim(
+    of: dict[str, Any] | None, *, is_generated: bool = False, shared_by: dict[str, Any] | None = None
+) -> RequiredClaim:
+    """The request's entry for the claim; ``shared_by``: the reference of the PodGroup that shares it."""
+    consumer = pod_consumer(pod()) if shared_by is None else Consumer(GROUP_UID, shared_by)
+    key = ObjectKey("ns", "one")
+    return RequiredClaim("claim dev of the pod (one)", key, of, consumer, ObjectUID(POD_UID), is_generated)
 
 
 def spec(*decisions: tuple[str, dict[str, Any] | None]) -> BindRequestSpec:

@@ -113,7 +113,7 @@ def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, is_u
 
 @pytest.mark.parametrize(("stored", "expected"), TAKE)
 def test_the_next_write_of_a_reservation(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, required_claim(allocation()), pod(), NOW) == expected
+    assert next_reservation(stored, required_claim(allocation()), NOW) == expected
 
 
 CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
@@ -182,16 +182,16 @@ AGAINST = [
     ),
     pytest.param(
         protected_claim(**owner_meta("another")),
-        required_claim(allocation(), of_pod=True),
+        required_claim(allocation(), is_generated=True),
         CONFLICT,
-        "belongs to another owner",
+        "belongs to Pod pod (UID another); delete the pod and create it again, so that it gets a claim of its own",
         id="a claim made for another pod",
     ),
     pytest.param(
         protected_claim(**owner_meta(controller=False)),
-        required_claim(allocation(), of_pod=True),
+        required_claim(allocation(), is_generated=True),
         CONFLICT,
-        "belongs to another owner",
+        "has no owner, so it was not created for the pod; delete the pod and create it again",
         id="a claim the pod owns without having it made",
     ),
     pytest.param(claim(), required_claim(None), UNDECIDED, "is not allocated, and spec.resource", id="no decision"),
@@ -209,7 +209,7 @@ AGAINST = [
 def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
     stored: dict[str, Any], requirement: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
 ) -> None:
-    answer = next_reservation(stored, requirement, pod(), NOW)
+    answer = next_reservation(stored, requirement, NOW)
     assert isinstance(answer, Status)
     assert (answer.code, answer.reason, answer.suggestion) == verdict
     assert words in answer.message
@@ -242,7 +242,7 @@ UNDECIDED_TAKE = [
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
 def test_an_entry_without_devices_reserves_an_allocated_claim(stored: dict[str, Any], expected: Any) -> None:
-    assert next_reservation(stored, required_claim({}), pod(), NOW) == expected
+    assert next_reservation(stored, required_claim({}), NOW) == expected
 
 
 UNDECIDED_RELEASE = [
@@ -264,7 +264,7 @@ UNDECIDED_RELEASE = [
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_RELEASE)
 def test_the_release_of_an_entry_without_devices(stored: dict[str, Any], expected: Any) -> None:
-    assert next_release(stored, required_claim({}), ObjectUID(POD_UID)) == expected
+    assert next_release(stored, required_claim({})) == expected
 
 
 def test_entries_are_distinguished_from_claims_without_one() -> None:
@@ -280,8 +280,8 @@ def test_an_entry_without_devices_is_valid_for_a_claim_not_needed() -> None:
 
 def test_a_claim_that_the_request_does_not_name_is_only_read() -> None:
     stored_claim = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
-    assert next_reservation(stored_claim, required_claim(None), pod(), NOW) == Status.ok()
-    assert next_release(stored_claim, required_claim(None), ObjectUID(POD_UID)) is None
+    assert next_reservation(stored_claim, required_claim(None), NOW) == Status.ok()
+    assert next_release(stored_claim, required_claim(None)) is None
 
 
 SAME = [
@@ -305,13 +305,13 @@ DIFFERENT = [
 @pytest.mark.parametrize(("stored", "decision"), SAME)
 def test_equal_devices_in_another_form_are_equal(stored: list[Any], decision: list[Any]) -> None:
     stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
-    assert next_reservation(stored_claim, required_claim(allocation(*decision)), pod(), NOW) == Status.ok()
+    assert next_reservation(stored_claim, required_claim(allocation(*decision)), NOW) == Status.ok()
 
 
 @pytest.mark.parametrize(("stored", "decision"), DIFFERENT)
 def test_other_devices_are_not_equal(stored: list[Any], decision: list[Any]) -> None:
     stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
-    answer = next_reservation(stored_claim, required_claim(allocation(*decision)), pod(), NOW)
+    answer = next_reservation(stored_claim, required_claim(allocation(*decision)), NOW)
     assert isinstance(answer, Status)
     assert answer.reason is Reason.DEVICE_CONFLICT
 
@@ -344,7 +344,7 @@ READINESS = [
 @pytest.mark.parametrize(("devices", "expected"), READINESS)
 def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[Code, str]) -> None:
     stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
-    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), pod(), NOW)
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW)
     assert isinstance(answer, Status)
     assert answer.code is expected[0]
     assert expected[1] in answer.message
@@ -359,7 +359,7 @@ def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
 def test_a_device_that_never_gets_ready_suggests_another_node(timeout: timedelta | None) -> None:
     stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()]})
-    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), pod(), NOW, timeout)
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, timeout)
     assert isinstance(answer, Status)
     assert (answer.code, answer.timeout, answer.suggestion) == (
         Code.WAIT,
@@ -403,7 +403,7 @@ RELEASE = [
 
 @pytest.mark.parametrize(("stored", "expected"), RELEASE)
 def test_the_next_write_of_a_release(stored: dict[str, Any], expected: Any) -> None:
-    assert next_release(stored, required_claim(allocation()), ObjectUID(POD_UID)) == expected
+    assert next_release(stored, required_claim(allocation())) == expected
 
 
 EXTENDED: dict[str, Any] = {"annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"}}
@@ -443,7 +443,7 @@ def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
         ],
     )
     claims = required_claims(asking, spec(("b", allocation())))
-    assert [(w.key.name, w.allocation, w.of_pod) for w in claims if isinstance(w, RequiredClaim)] == [
+    assert [(w.key.name, w.allocation, w.is_generated) for w in claims if isinstance(w, RequiredClaim)] == [
         ("shared", None, False),
         ("pod-b-x7", allocation(), True),
     ]

@@ -1,0 +1,90 @@
+"""What plugins declare, rendered: rights, the conditions of hooks, and the policies on the reconciler's account."""
+
+from typing import Any
+
+import pytest
+
+from tests.chart.rendering import NAMESPACE, Chart, Rendered
+from tests.chart.test_hooks import expressions
+from tests.chart.test_rights import accounts, rights
+from tests.localcluster.errors import CommandError
+
+SEATS = {
+    "plugin": "seats",
+    "hooks": ["pods", "ephemeralcontainers"],
+    "rules": [
+        {"resource": "configmaps", "verbs": ["get", "create"], "namespace": "seats", "namePrefix": "seat-"},
+        {"resource": "networks", "group": "net.example.com", "verbs": ["get", "list"]},
+        {"resource": "networks", "group": "net.example.com", "verbs": ["create"], "label": "seats.example/pod"},
+    ],
+    "reviewedAnnotations": ["seats.example/count"],
+    "reviewedLabels": ["seats.example/team"],
+    "reviewedFields": ["spec.tolerations"],
+    "podAnnotations": ["seats.example/granted"],
+}
+
+
+@pytest.fixture(scope="module")
+def with_seats(chart: Chart) -> Rendered:
+    return chart.render({"pluginAccess": [SEATS]})
+
+
+def test_a_plugins_rights_are_granted_where_they_end(with_seats: Rendered) -> None:
+    cluster_wide = rights(with_seats.get("ClusterRole", "bowline-reconciler"))
+    assert cluster_wide["net.example.com", "networks", ""] == {"create"}  # the last of its rules
+    assert cluster_wide["", "configmaps", ""] == {"get", "create", "delete"}  # those of shares
+    role = with_seats.get("Role", "bowline-reconciler-plugins")
+    assert role["metadata"]["namespace"] == "seats"
+    assert rights(role) == {("", "configmaps", ""): {"get", "create"}}
+    binding = with_seats.get("RoleBinding", "bowline-reconciler-plugins")
+    assert binding["metadata"]["namespace"] == "seats"
+    assert binding["subjects"] == accounts([("bowline-reconciler", NAMESPACE)])
+
+
+def test_a_change_of_what_a_plugin_reviews_calls_the_webhook(with_seats: Rendered, rendered: Rendered) -> None:
+    condition = "validating", "pods", "created-or-changed"
+    changed, before = expressions(with_seats)[condition], expressions(rendered)[condition]
+    assert '"seats.example/count"' in changed
+    assert '["seats.example/team"].exists(k,' in changed
+    assert "object.spec.tolerations == oldObject.spec.tolerations" in changed
+    assert "labels" not in before
+    assert "tolerations" not in before
+
+
+def test_a_hook_exists_if_a_plugin_reviews_its_objects(with_seats: Rendered, rendered: Rendered) -> None:
+    def hooks(made: Rendered) -> set[tuple[str, str]]:
+        return {(word, hook["name"]) for word, hook in made.hooks()}
+
+    added = {(word, "ephemeralcontainers.bowline.dev") for word in ("mutating", "validating")}
+    assert hooks(with_seats) - hooks(rendered) == added
+
+
+def test_without_shares_pods_are_still_limited_to_what_a_plugin_patches(chart: Chart) -> None:
+    off = {"config": {"gpuSharing": {"enabled": False}}}
+    policy = ("ValidatingAdmissionPolicy", "bowline-reconciler-pods")
+    assert policy not in chart.render(off).by_kind
+    made = chart.render({**off, "pluginAccess": [SEATS]})
+    texts = [validation["expression"] for validation in made.get(*policy)["spec"]["validations"]]
+    assert any('annotationsChanged.all(k, k in ["seats.example/granted"])' in text for text in texts)
+    assert "patch" in rights(made.get("ClusterRole", "bowline-reconciler"))["", "pods", ""]
+
+
+@pytest.mark.parametrize(
+    ("entry", "path"),
+    [
+        pytest.param({"bindingAnnotations": ["a'] || true"]}, "bindingAnnotations/0", id="an end of the expression"),
+        pytest.param({"rules": [{"resource": "*", "verbs": ["get"]}]}, "rules/0/resource", id="every resource"),
+        pytest.param({"rules": [{"resource": "pods", "verbs": ["*"]}]}, "rules/0/verbs/0", id="every verb"),
+        pytest.param(
+            {"rules": [{"resource": "pods", "verbs": ["create"], "namePrefix": "a'"}]},
+            "rules/0/namePrefix",
+            id="a prefix that ends the expression",
+        ),
+        pytest.param({"reviewedFields": ["status.phase"]}, "reviewedFields/0", id="a field outside of the spec"),
+        pytest.param({"annotations": []}, "pluginAccess/0", id="an unknown key"),
+    ],
+)
+def test_what_no_plugin_prints_is_rejected(chart: Chart, entry: dict[str, Any], path: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        chart.render({"pluginAccess": [{"plugin": "seats", **entry}]})
+    assert path.replace("/", "") in str(caught.value).replace("/", "").replace(".", "")

@@ -1,0 +1,45 @@
+"""A pod whose bind always fails does not keep its neighbours from the node."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tests.kai.team import Team, needs_kai
+
+pytestmark = needs_kai
+
+FLAKY = "example.bowline.dev/fail-attempts"
+WHOLE_NODE: dict[str, Any] = {"gpus": 8, "nodeSelector": {"kubernetes.io/hostname": "gpu-node-1"}}
+
+
+def decisions(team: Team) -> Iterator[tuple[str, int]]:
+    """Pod and HTTP status of each BindRequest that the scheduler has tried to create in the namespace, in order."""
+    for line in team.live.cluster.audit_log.read_text().splitlines():
+        entry = json.loads(line)
+        reference = entry.get("objectRef") or {}
+        is_decision = entry["verb"] == "create" and reference.get("resource") == "bindrequests"
+        if is_decision and reference.get("namespace") == team.live.namespace:
+            yield reference["name"], entry["responseStatus"]["code"]
+
+
+def test_a_bind_that_always_fails_starves_no_neighbour(team: Team) -> None:
+    team.submit("doomed", annotations={FLAKY: "99"}, **WHOLE_NODE)
+    team.request_of("doomed")
+    team.submit("neighbour", **WHOLE_NODE)
+    team.runs("neighbour")
+    tried = list(decisions(team))
+    before = tried[: tried.index(("neighbour", 201))]
+    # The scheduler decides for a pod once in a cycle. The first decision fails; of the two cycles that follow, one
+    # denies its repetition, and in that cycle the neighbour gets the node.
+    assert before[0] == ("doomed", 201)
+    assert 1 <= len(before) - 1 <= 2, before
+    assert before[-1] == ("doomed", 422), before
+
+
+def test_a_denied_decision_is_accepted_when_its_pod_changes(team: Team) -> None:
+    team.submit("doomed", annotations={FLAKY: "99"}, **WHOLE_NODE)
+    team.live.until("a repetition is denied", lambda: ("doomed", 422) in decisions(team) or None)
+    events = team.live.kubectl("get", "events", "-o=json").stdout
+    assert "BackoffLimitExceeded" in events, "the scheduler reports the reason of the denial on the pod"
+    team.live.kubectl("annotate", "pod", "doomed", f"{FLAKY}=0", "--overwrite")
+    team.runs("doomed")

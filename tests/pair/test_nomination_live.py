@@ -1,0 +1,44 @@
+"""A reported wait in the audit log: the nomination replaces a write, and a withdrawal costs one."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from shared.testing.builders import pod
+from tests.live import Live
+
+MISSING = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
+
+
+def writes(pair: Live) -> Counter[str]:
+    """The reconciler's executed writes in the namespace, as ``verb resource``, from the audit log."""
+
+    def entries() -> Iterator[str]:
+        for line in pair.cluster.audit_log.read_text().splitlines():
+            entry = json.loads(line)
+            reference, verb = entry.get("objectRef") or {}, entry["verb"]
+            is_ours = (
+                entry["user"]["username"].endswith("reconciler") and reference.get("namespace") == pair.namespace
+            )
+            if is_ours and verb not in ("get", "list", "watch"):
+                resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
+                yield f"{verb} {resource} {entry['responseStatus']['code']}"
+
+    return Counter(entries())
+
+
+def nominated(pair: Live) -> str | None:
+    node: str | None = pair.pod()["status"].get("nominatedNodeName")
+    return node
+
+
+def test_a_wait_nominates_without_an_additional_write_and_a_withdrawal_ends_it(pair: Live) -> None:
+    pair.create(pod("pod", volumes=MISSING))
+    pair.request_bind()
+    pair.event("pod", "BindingWaiting")
+    pair.until("the pod is nominated", lambda: nominated(pair) == "gpu-node-0")
+    expected = {"patch bindrequests/status 200": 1, "create events 201": 1, "patch pods/status 200": 1}
+    assert writes(pair) == expected
+    pair.kubectl("delete", "bindrequest", "pod", "--wait=false")
+    pair.until("the nomination ends", lambda: nominated(pair) is None)
+    assert writes(pair)["patch pods/status 200"] == 2

@@ -1,0 +1,108 @@
+"""A decision that has failed is denied at creation while nothing that it depends on has changed."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from shared.api import names
+from shared.api.failed_decision import failed_decision_of
+from shared.api.meta import format_time
+from shared.testing.builders import bind_request
+from tests.live import Live
+
+NODES = "/api/v1/nodes"
+
+
+def fail(pair: Live, node: str) -> None:
+    """Create a pod, and a decision for it that fails; wait for its condition, and delete the request."""
+    pair.create_pod()
+    pair.request_bind(node=node)
+    pair.phase("pod", "Failed")
+    pair.until("the pod has the failed decision", lambda: failed_decision_of(pair.pod()))
+    pair.kubectl("delete", "bindrequest", "pod")
+
+
+def repeat(pair: Live, node: str) -> str:
+    """Create the request again; returns the denial, empty if it is accepted."""
+    body = bind_request("pod", node, pair.namespace, pair.pod()["metadata"]["uid"])
+    return pair.kubectl("create", "-f", "-", objects=body, check=False).stderr
+
+
+@pytest.fixture
+def node(pair: Live) -> str:
+    """The name of a node that does not exist."""
+    return f"node-{pair.namespace}"
+
+
+def test_a_repeated_failure_is_denied_with_its_reason_until_its_node_changes(pair: Live, node: str) -> None:
+    fail(pair, node)
+    for _ in range(2):
+        denial = repeat(pair, node)
+        assert "spec.selectedNode" in denial
+        assert f"NodeGone: node {node} does not exist" in denial
+        assert "bindrequest/repeated" in denial
+    pair.cluster.api.post(NODES, {"metadata": {"name": node}})
+    try:
+        assert repeat(pair, node) == ""
+        pair.phase("pod", "Succeeded")
+    finally:
+        pair.cluster.api.delete(f"{NODES}/{node}")
+
+
+def test_another_node_a_changed_pod_and_another_pod_of_the_name_are_no_repetition(pair: Live, node: str) -> None:
+    fail(pair, node)
+    assert repeat(pair, f"{node}-2") == ""
+    pair.kubectl("delete", "bindrequest", "pod")
+    pair.kubectl("label", "pod", "pod", "touched=yes")
+    assert repeat(pair, node) == ""
+    pair.phase("pod", "Failed")
+    pair.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    pair.create_pod()
+    assert repeat(pair, node) == ""
+
+
+def test_the_backoff_grows_with_the_time_of_failures_and_ends(pair: Live, node: str) -> None:
+    fail(pair, node)
+    first = failed_decision_of(pair.pod())
+    assert first is not None
+    pair.until("the decision is accepted again", lambda: repeat(pair, node) == "")
+    pair.phase("pod", "Failed")
+
+    def second_failure() -> object:
+        failed = failed_decision_of(pair.pod())
+        return failed if failed is not None and failed.last > first.last else None
+
+    pair.until("the second failure is stored", second_failure)
+    second = failed_decision_of(pair.pod())
+    assert second is not None
+    assert second.first == first.first
+    assert second.last - second.first >= first.denied_until(second.last - second.first) - first.last
+
+
+def test_a_restarted_webhook_denies_what_has_failed_before(pair: Live, node: str) -> None:
+    fail(pair, node)
+    assert pair.pair.webhook is not None
+    assert pair.pair.webhook.stop()
+    pair.pair.launch_webhook().wait_ready()
+    # As if it had just failed: the start may have taken longer than the backoff.
+    (condition,) = (c for c in pair.pod()["status"]["conditions"] if c["type"] == names.CONDITION_POD_BOUND)
+    touch = {"status": {"conditions": [{**condition, "lastProbeTime": format_time(datetime.now(UTC))}]}}
+    pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps(touch)}")
+    assert "bindrequest/repeated" in repeat(pair, node)
+
+
+def test_what_the_webhook_may_not_read_is_allowed(pair: Live, node: str) -> None:
+    role = "clusterrole/bowline-webhook"
+    rules = json.loads(pair.cluster.kubectl("get", role, "-o=json").stdout)["rules"]
+    fail(pair, node)
+    withheld = [rule for rule in rules if "pods" not in rule["resources"]]
+    patch_rules(pair, role, withheld)
+    try:
+        pair.until("the right is withdrawn", lambda: repeat(pair, node) == "" or None)
+    finally:
+        patch_rules(pair, role, rules)
+
+
+def patch_rules(pair: Live, role: str, rules: list[dict[str, object]]) -> None:
+    pair.cluster.kubectl("patch", role, "--type=merge", f"--patch={json.dumps({'rules': rules})}")

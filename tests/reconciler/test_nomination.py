@@ -1,0 +1,142 @@
+"""``status.nominatedNodeName`` of a pod whose attempt waits: set with the report, removed with the decision."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.binding.pod_conditions import PodConditions
+from reconciler.decide.actions import Nomination, PodBound
+from shared.api import names
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
+from shared.framework.status import Reason, Status
+from shared.kube.resources import CONFIGMAPS, PODS
+from tests.builders import configmap
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.reconciler.test_waits import needs
+from tests.waiting import until_awaited
+
+NODE = "gpu-node-0"
+
+
+async def nominated(stage: Stage) -> str:
+    node: str = (await stage.pod())["status"].get("nominatedNodeName", "")
+    return node
+
+
+async def becomes(stage: Stage, node: str) -> None:
+    await until_awaited(lambda: nominated(stage), lambda value: value == node)
+
+
+async def waits(stage: Stage, plugin: Scripted, working: Any) -> None:
+    """Create a pod and its request, and let its attempt wait until the wait is reported."""
+    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+    await stage.create_pod()
+    await stage.request_bind()
+    await stage.past_the_silent_period(working, "pod")
+    await becomes(stage, NODE)
+
+
+async def test_a_pod_is_nominated_while_its_attempt_waits_and_then_bound(stage: Stage) -> None:
+    plugin = needs("data")
+    async with stage.working(plugin) as working:
+        await waits(stage, plugin, working)
+        assert not (await stage.pod())["status"].get("conditions"), "a wait is no failure"
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        await stage.phase("pod", "Succeeded")
+    assert (await stage.pod())["spec"]["nodeName"] == NODE
+
+
+async def test_a_short_wait_nominates_nothing(stage: Stage) -> None:
+    async with stage.working(needs("data")):
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="yes"))
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    pod = await stage.pod()
+    assert all(entry.get("subresource") != "status" for entry in pod["metadata"]["managedFields"]), (
+        "no write of status"
+    )
+
+
+async def test_a_gated_pod_is_not_nominated(stage: Stage) -> None:
+    async with stage.working(needs("data")) as working:
+        await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
+        await stage.request_bind()
+        await stage.past_the_silent_period(working, "pod")
+        await stage.event("pod", "BindingWaiting")
+        await stage.withdraw()
+        await stage.request_deleted()
+    assert await nominated(stage) == ""
+
+
+async def test_a_failure_ends_the_nomination_in_the_patch_of_its_condition(stage: Stage) -> None:
+    plugin = needs("data")
+    async with stage.working(plugin) as working:
+        await waits(stage, plugin, working)
+
+        async def fail(ctx: BindContext) -> Status:
+            return Status.fatal("no luck", Reason.REJECTED)
+
+        plugin.on_pre_bind = fail
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "never"}})
+        await stage.phase("pod", "Failed")
+        await becomes(stage, "")
+    conditions = {entry["type"]: entry["reason"] for entry in (await stage.pod())["status"]["conditions"]}
+    assert conditions[names.CONDITION_POD_BOUND] == "Rejected"
+
+
+@pytest.mark.parametrize("effects", [True, False])
+async def test_a_withdrawal_ends_the_nomination(stage: Stage, effects: bool) -> None:
+    plugin = needs("data")
+    plugin.effects = effects
+    async with stage.working(plugin) as working:
+        await waits(stage, plugin, working)
+        await stage.withdraw()
+        await becomes(stage, "")
+
+
+async def test_a_withdrawal_after_a_restart_ends_the_nomination(stage: Stage) -> None:
+    plugin = needs("data")
+    plugin.effects = True
+    async with stage.working(plugin) as working:
+        await waits(stage, plugin, working)
+        await working.crash()
+    await stage.withdraw()
+    async with stage.working(plugin):
+        await becomes(stage, "")
+
+
+async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> None:
+    async def fail(ctx: BindContext) -> Status:
+        return Status.retry("not yet", after=timedelta(hours=1))
+
+    async with stage.working(Scripted(pre_bind=fail), binding=Binding(in_flight_timeout=NO_FLIGHT)):
+        await stage.create_pod()
+        await stage.request_bind()
+        await becomes(stage, NODE)
+    (condition,) = (await stage.pod())["status"]["conditions"]
+    assert condition["reason"] == "BindingRetry"
+
+
+@pytest.mark.parametrize(
+    ("stored", "nomination", "expected"),
+    [
+        pytest.param("other", Nomination(NODE, is_withdrawn=True), "other", id="another component's is not removed"),
+        pytest.param("other", Nomination(NODE), NODE, id="another component's is replaced"),
+        pytest.param(NODE, Nomination(NODE, is_withdrawn=True), "", id="removed"),
+    ],
+)
+async def test_the_nomination_of_a_pod_that_has_changed_since(
+    stage: Stage, stored: str, nomination: Nomination, expected: str
+) -> None:
+    await stage.create_pod()
+    pod = await stage.pod()
+    await stage.client.patch(
+        PODS, stage.namespace, "pod", {"status": {"nominatedNodeName": stored}}, subresource="status"
+    )
+    await PodConditions(stage.client).patch(
+        pod, PodBound("False", "Rejected", "no luck"), nomination, stage.clock.now()
+    )
+    assert await nominated(stage) == expected

@@ -1,0 +1,53 @@
+"""Which taints keep which pods away, as kube-scheduler decides."""
+
+from typing import Any
+
+import pytest
+
+from shared.api.taints import CORDONED, describe, hard_taints, untolerated
+
+DEDICATED = {"key": "dedicated", "value": "a", "effect": "NoSchedule"}
+GONE = {"key": "gone", "effect": "NoExecute"}
+SLOW = {"key": "speed", "value": "-5", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("taint", "toleration", "is_tolerated"),
+    [
+        pytest.param(DEDICATED, {"key": "dedicated", "value": "a"}, True, id="Equal is the default"),
+        pytest.param(DEDICATED, {"key": "dedicated", "operator": "Equal", "value": "b"}, False, id="another value"),
+        pytest.param(DEDICATED, {"key": "dedicated", "operator": "Exists"}, True, id="Exists"),
+        pytest.param(DEDICATED, {"key": "other", "operator": "Exists"}, False, id="another key"),
+        pytest.param(DEDICATED, {"operator": "Exists"}, True, id="every key"),
+        pytest.param(DEDICATED, {"operator": "Exists", "effect": "NoExecute"}, False, id="another effect"),
+        pytest.param(DEDICATED, {"operator": "Exists", "effect": "NoSchedule"}, True, id="the same effect"),
+        pytest.param(GONE, {"key": "gone", "operator": "Exists", "tolerationSeconds": 300}, True, id="for a time"),
+        pytest.param(GONE, {"key": "gone"}, True, id="no value on both sides"),
+        pytest.param(
+            CORDONED, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, True, id="DaemonSet"
+        ),
+        pytest.param(SLOW, {"key": "speed", "operator": "Lt", "value": "0"}, True, id="Lt"),
+        pytest.param(SLOW, {"key": "speed", "operator": "Gt", "value": "0"}, False, id="Gt"),
+        pytest.param(DEDICATED, {"key": "dedicated", "operator": "Gt", "value": "0"}, False, id="not an integer"),
+        pytest.param(SLOW, {"key": "speed", "operator": "New", "value": "-5"}, False, id="an unknown operator"),
+    ],
+)
+def test_a_toleration(taint: dict[str, str], toleration: dict[str, Any], is_tolerated: bool) -> None:
+    assert untolerated([taint], [toleration]) == (None if is_tolerated else taint)
+
+
+def test_a_pod_needs_a_toleration_for_each_taint() -> None:
+    assert untolerated([DEDICATED, GONE], [{"key": "dedicated", "operator": "Exists"}]) == GONE
+    assert untolerated([DEDICATED], []) == DEDICATED
+    assert untolerated([], []) is None
+
+
+def test_hard_taints_include_a_cordon_and_no_preference() -> None:
+    assert hard_taints({}) == ()
+    assert hard_taints({"taints": None, "unschedulable": False}) == ()
+    preference = {"key": "x", "effect": "PreferNoSchedule"}
+    assert hard_taints({"taints": [preference, GONE], "unschedulable": True}) == (CORDONED, GONE)
+
+
+def test_the_notation_of_kubectl() -> None:
+    assert [describe(DEDICATED), describe(GONE)] == ["dedicated=a:NoSchedule", "gone:NoExecute"]

@@ -1,0 +1,58 @@
+"""``bowline plugin access`` prints the chart's values for the plugins of a configuration."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.main import main
+from cli.plugin_access import values_of
+from shared.framework.access import Access, Rule
+from shared.framework.binding.plugin import BindingPlugin
+from shared.framework.config import Settings
+from shared.framework.plugin import AdmissionPlugin, PluginConfig
+from shared.framework.registry import Registry
+from shared.plugins.catalog import BUILTINS
+
+
+class SeatsConfig(PluginConfig):
+    namespace: str
+
+
+class Seats(AdmissionPlugin[SeatsConfig], BindingPlugin[SeatsConfig]):
+    name = "seats"
+    access = Access(rules=(Rule("configmaps", ("get", "create"), namespace="{namespace}"),))
+
+
+def test_only_plugins_that_are_not_built_in_are_printed_with_their_arguments() -> None:
+    plugins = [*Registry(BUILTINS).build(Settings()), Seats(SeatsConfig(namespace="theirs"), Settings())]
+    assert yaml.safe_load(values_of(plugins)) == {
+        "pluginAccess": [
+            {
+                "plugin": "seats",
+                "rules": [{"resource": "configmaps", "verbs": ["get", "create"], "namespace": "theirs"}],
+            }
+        ]
+    }
+
+
+def test_an_invalid_configuration_is_reported_with_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\nplugins: [{name: licenze}]\n"
+    )
+    assert main(["plugin", "access", "--config", str(config)]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert 'plugins[0].name: "licenze": is no plugin' in err
+
+
+def test_a_configuration_without_other_plugins_needs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n")
+    assert main(["plugin", "access", "--config", str(config)]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {"pluginAccess": []}

@@ -1,0 +1,108 @@
+"""What a plugin declares of its needs: mistakes are errors of its class, the rest becomes values of the chart."""
+
+from typing import Any
+
+import pytest
+
+from shared.framework.access import Access, Rule, access_errors, as_values, hooks_of
+from shared.framework.binding.plugin import BindingPlugin
+from shared.framework.plugin import AdmissionPlugin, PluginConfig
+from shared.framework.plugin_class import class_errors
+from shared.plugins.catalog import BUILTINS
+
+READ = ("get", "list", "watch")
+SEATS = Access(
+    rules=(
+        Rule(
+            "configmaps", (*READ, "create"), namespace="{namespace}", name_prefix="seat-", label="seats.example/pod"
+        ),
+        Rule("networks", ("get", "create"), "net.example.com"),
+    ),
+    reviewed_annotations=("seats.example/count",),
+    reviewed_fields=("spec.tolerations",),
+)
+
+
+class SeatsConfig(PluginConfig):
+    namespace: str = "seats"
+
+
+@pytest.mark.parametrize(
+    ("access", "parts"),
+    [
+        pytest.param(Access(rules=[Rule("pods", READ)]), ["rules must be a tuple of Rule"], id="a list of rules"),  # type: ignore[arg-type]
+        pytest.param(Access(pod_labels="x"), ["pod_labels must be a tuple of str"], id="a name in place of names"),  # type: ignore[arg-type]
+        pytest.param(Access(binding_labels=("a b",)), ["'a b'", "a qualified name"], id="no label"),
+        pytest.param(Access(reviewed_fields=("spec.a.b",)), ["'spec.a.b'", "spec.FIELD"], id="a deep field"),
+        pytest.param(Access(rules=(Rule("*", READ),)), ["rules[0]", "'*'", "plural"], id="all resources"),
+        pytest.param(Access(rules=(Rule("pods", READ, "*"),)), ["'*'", "one API group"], id="all groups"),
+        pytest.param(Access(rules=(Rule("pods", ("*",)),)), ["verbs *", "get, list"], id="all verbs"),
+        pytest.param(Access(rules=(Rule("pods", ()),)), ["verbs none"], id="no verb"),
+        pytest.param(
+            Access(rules=(Rule("leases", ("create",), "coordination.k8s.io", names=("a",)),)),
+            ["limits create", "RBAC cannot"],
+            id="create by name",
+        ),
+        pytest.param(Access(rules=(Rule("secrets", ("get",)),)), ["any Secret", "`names`"], id="any Secret"),
+        pytest.param(
+            Access(rules=(Rule("configmaps", ("create",)),)), ["any of the configmaps", "stolen"], id="any ConfigMap"
+        ),
+        pytest.param(
+            Access(rules=(Rule("configmaps", ("create",), name_prefix="A'"),)),
+            ["name_prefix"],
+            id="no prefix of names",
+        ),
+        pytest.param(
+            Access(rules=(Rule("configmaps", ("create",), namespace="{where}"),)),
+            ["'{where}'", "no argument 'where'"],
+            id="an unknown argument",
+        ),
+        pytest.param(SEATS, [], id="no mistake"),
+    ],
+)
+def test_mistakes_are_named(access: Access, parts: list[str]) -> None:
+    errors = list(access_errors(access, SeatsConfig.model_fields))
+    assert len(errors) == (1 if parts else 0)
+    assert all(part in errors[0] for part in parts)
+
+
+def test_a_mistake_is_an_error_of_the_plugins_class() -> None:
+    members: dict[str, Any] = {"name": "seats", "access": Access(rules=(Rule("configmaps", ("create",)),))}
+    (error,) = class_errors(type("Seats", (BindingPlugin,), members), "seats", "plugins[0].name")
+    assert (error.rule, error.value) == ("plugin/access", "seats.access")
+    (error,) = class_errors(type("Seats", (BindingPlugin,), {**members, "access": ()}), "seats", "plugins[0].name")
+    assert "`access` must be an Access" in str(error)
+
+
+def test_the_values_have_the_charts_keys_the_arguments_and_nothing_empty() -> None:
+    values = as_values("seats", ["pods"], SEATS, SeatsConfig(namespace="theirs").model_dump())
+    assert values == {
+        "plugin": "seats",
+        "hooks": ["pods"],
+        "rules": [
+            {
+                "resource": "configmaps",
+                "verbs": ["get", "list", "watch", "create"],
+                "namespace": "theirs",
+                "namePrefix": "seat-",
+                "label": "seats.example/pod",
+            },
+            {"resource": "networks", "verbs": ["get", "create"], "group": "net.example.com"},
+        ],
+        "reviewedAnnotations": ["seats.example/count"],
+        "reviewedFields": ["spec.tolerations"],
+    }
+
+
+def test_the_hooks_are_those_whose_methods_are_overridden() -> None:
+    members = {"validate_pod": lambda *_: (), "mutate_bind_request": lambda *_: None}
+    plugin = type("Seats", (AdmissionPlugin, BindingPlugin), members)
+    assert hooks_of(plugin, AdmissionPlugin) == ["pods", "bindrequests"]
+    assert hooks_of(BindingPlugin, AdmissionPlugin) == []
+
+
+@pytest.mark.parametrize("plugin", [pytest.param(builtin.plugin, id=builtin.plugin.name) for builtin in BUILTINS])
+def test_the_built_in_plugins_declare_valid_names(plugin: Any) -> None:
+    # Policies of their own limit what they write.
+    errors = [error for error in access_errors(plugin.access, {}) if "writes any of" not in error]
+    assert errors == []
