@@ -103,7 +103,7 @@ def test_an_existing_account_is_not_created(chart: Chart) -> None:
         o["metadata"]["name"]
         for o in chart.render({"webhook": {"serviceAccount": accounts}}).of_kind("ServiceAccount")
     }
-    assert names == {"bowline-reconciler", "bowline-gpu-agent"}
+    assert names == {"bowline-reconciler", "bowline-gpu-agent", "bowline-test"}
 
 
 def test_annotations_of_accounts(chart: Chart) -> None:
@@ -279,7 +279,7 @@ MAY_BE_NULL = {
     *("replicas", "minReadySeconds", "revisionHistoryLimit"),
     *("gpuSharing", "namespaces", "binding", "leaderElection", "featureGates"),
 }
-MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules")}}
+MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules", "dashboard")}}
 
 
 def value_paths(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:

@@ -151,9 +151,7 @@ def test_helm_test_prints_both_versions_and_leaves_nothing(
     assert "bowline-webhook: bowline:0.1.0" in output
     assert "bowline-reconciler: bowline:0.1.0" in output
     left = objects(cluster, "bowline", NAMESPACE)
-    assert [
-        line for line in left if line.endswith("/bowline-test") and "policies" not in line.partition("/")[0]
-    ] == []
+    assert [line for line in left if line.endswith("/bowline-test") and "policy" not in line.partition("/")[0]] == []
 
 
 def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
