@@ -1,4 +1,4 @@
-"""Archives, SBOM and commands of a release. The image itself is built by test_release_live.py."""
+"""Archives, SBOM and commands of a release (decision 187). No image is built here: that needs a builder and a base image."""
 
 import json
 import re
@@ -40,8 +40,8 @@ def test_the_packaged_chart_is_the_chart(helm_command: HelmCli, tmp_path: Path) 
         helm_command.template(ChartRelease("bowline", path, "a", set_values=values)) for path in (CHART, archives[0])
     ]
     assert rendered[0] == rendered[1]
-    with tarfile.open(archives[0]) as archive:
-        assert {entry.mtime for entry in archive} == {1}
+    with tarfile.open(archives[0]) as tar:
+        assert {entry.mtime for entry in tar} == {1}
 
 
 def test_values_without_the_default_are_an_error() -> None:
