@@ -24,43 +24,43 @@ $(STAMP): requirements/dev.txt pyproject.toml examples/plugins/pyproject.toml
 	@touch $(STAMP)
 
 demo: setup ## Show each step on a real control plane; KEEP=1 leaves it running
-	$(BIN)/python -m tests.localcluster demo $(if $(KEEP),--keep)
+	$(BIN)/python -m bowline.localcluster demo $(if $(KEEP),--keep)
 
 up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real node (root)
-	$(BIN)/python -m tests.localcluster up $(if $(NODE),--node)
+	$(BIN)/python -m bowline.localcluster up $(if $(NODE),--node)
 
 down: ## Stop it and remove what it left
-	@if test -x $(BIN)/python; then $(BIN)/python -m tests.localcluster down; else echo "nothing was set up here"; fi
+	@if test -x $(BIN)/python; then $(BIN)/python -m bowline.localcluster down; else echo "nothing was set up here"; fi
 
 test: setup ## Run all tests, against a real control plane
-	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m bowline.localcluster assets
 	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
-	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
+	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit bowline/shared
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
-	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/faults -m faults -s
 
 test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real scheduler and podgrouper, built with Go
-	$(BIN)/python -m tests.localcluster assets --kai
+	$(BIN)/python -m bowline.localcluster assets --kai
 	$(BIN)/python -m pytest tests/kai
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
-	$(BIN)/python -m tests.localcluster assets --node
+	$(BIN)/python -m bowline.localcluster assets --node
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
-	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
 
 test-upgrade: setup ## Upgrade from the previous version and roll back under load, with the processes of both
-	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/upgrade
 
 test-availability: setup ## Admission while certificates and replicas are replaced, as a table
-	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.availability
 
 check: setup $(DOCS_STAMP) ## Lint, types, import contracts, documents and their links
@@ -87,7 +87,7 @@ generate: setup ## Write the generated files: CRD, pod policy, workload kinds, d
 bench: bench-bind bench-binders bench-costs bench-claims bench-admission ## Measure; not tests
 
 bench-bind: setup ## Throughput, latency, memory and isolation of binding, beside the API server's ceiling
-	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks bind --json bench-bind.json
 	$(BIN)/python -m tests.benchmarks many-claims --json bench-many-claims.json
 	$(BIN)/python -m tests.benchmarks isolation --json bench-isolation.json
@@ -97,22 +97,22 @@ $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	@touch $(BENCH_STAMP)
 
 bench-costs: setup $(BENCH_STAMP) ## Where the time of a drain goes: CPU by process, and a profile of the reconciler
-	$(BIN)/python -m tests.localcluster assets
+	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.benchmarks costs --json bench-costs.json
 
 plots: setup $(BENCH_STAMP) ## Draw docs/plots from bench-bind.json and bench-costs.json
 	$(BIN)/python -m tests.benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
 
 bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with Go
-	$(BIN)/python -m tests.localcluster assets --kai-peers
+	$(BIN)/python -m bowline.localcluster assets --kai-peers
 	$(BIN)/python -m tests.benchmarks binders --json bench-binders.json
 
 bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
-	$(BIN)/python -m tests.localcluster assets --scheduler
+	$(BIN)/python -m bowline.localcluster assets --scheduler
 	$(BIN)/python -m tests.benchmarks claims --json bench-claims.json
 
 bench-admission: setup ## Verdicts a second of the webhook, and what it costs a pod
-	$(BIN)/python -m tests.localcluster assets --kai-peers
+	$(BIN)/python -m bowline.localcluster assets --kai-peers
 	$(BIN)/python -m tests.benchmarks admission --json bench-admission.json
 
 lock: ## Renew the lock files (needs uv)

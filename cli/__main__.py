@@ -1,8 +1,8 @@
-"""``python -m cli``."""
+"""``python -m bowline.cli``."""
 
 import sys
 
-from cli.main import main
+from bowline.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,12 +10,13 @@ import sys
 import time
 from typing import Any
 
-from cli.cluster import Api, ApiException, add_cluster_options, call, message_of, namespace_of, run_connected
-from cli.terminal import printable
-from shared.api import names
-from shared.api.bindrequest import Phase
-from shared.api.meta import Object, is_deleting, status_of
-from shared.plugins.gpu_request.pod import view_pod
+from bowline.cli.api import Api, ApiException
+from bowline.cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
+from bowline.cli.terminal import printable
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import Phase
+from bowline.shared.api.meta import Object, is_deleting, status_of
+from bowline.shared.plugins.gpu_request.pod import view_pod
 
 EXIT_DONE, EXIT_NOT_BOUND = 0, 1
 POLL_S = 0.5

@@ -11,25 +11,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from cli.cluster import (
-    Api,
-    ApiException,
-    ClusterError,
-    add_cluster_options,
-    call,
-    message_of,
-    reported_errors,
-    run_connected,
-    server_time,
-)
-from cli.release import CRD, Finding, Release, Reply, Unread, findings
-from cli.terminal import printable
-from shared.api import names
-from shared.api.duration import parse_duration
-from shared.api.meta import Object
-from shared.api.selectors import selector_admits
-from shared.framework.config import ConfigurationError, Settings, parse_settings
-from shared.framework.options import argument_type
+from bowline.cli.api import Api, ApiException, ClusterError
+from bowline.cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected, server_time
+from bowline.cli.release import CRD, Finding, Release, Reply, Unread, findings
+from bowline.cli.terminal import printable
+from bowline.shared.api import names
+from bowline.shared.api.duration import parse_duration
+from bowline.shared.api.meta import Object
+from bowline.shared.api.selectors import selector_admits
+from bowline.shared.framework.config import ConfigurationError, Settings, parse_settings
+from bowline.shared.framework.options import argument_type
 
 EXIT_WELL, EXIT_MISSING = 0, 1
 POLL_S = 2.0

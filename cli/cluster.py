@@ -9,57 +9,21 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlencode
 
-from shared.kube.errors import CredentialsError, from_response
-from shared.kube.kubeconfig import check_files
+from bowline.cli.api import Answer, Api, ApiException, ClusterError
+from bowline.shared.kube.errors import CredentialsError
+from bowline.shared.kube.kubeconfig import check_files
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_FILE = "~/.kube/config"
-# Of each call, in seconds: to connect, and to read. A create waits for all admission webhooks, up to 30 s.
-REQUEST_TIMEOUT_S = (5, 40)
 EXIT_UNKNOWN = 2
-
-
-class ClusterError(Exception):
-    """The cluster cannot be reached, or its API server gives no decision. The message states the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP response of the API server."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class Api(Protocol):
-    """A client of one API server."""
-
-    @property
-    def server(self) -> str:
-        """The address, for messages."""
-        ...
-
-    def send(self, method: str, path: str, body: object) -> Answer:
-        """Send a request, with an encoded path; raises ClusterError without a response."""
-        ...
-
-
-class ApiException(Exception):  # noqa: N818 - the name that clients of Kubernetes give it
-    """A response that is not 2xx."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(str(from_response(answer.status, answer.headers, answer.body)))
-        self.status = answer.status
 
 
 def add_cluster_options(parser: argparse.ArgumentParser, namespace: str = "") -> None:
@@ -91,15 +55,20 @@ def connect(options: argparse.Namespace) -> Api:
     try:
         if files:
             check_files([Path(file) for file in files.split(os.pathsep) if file])
-            from cli.kubeconfig import KubeconfigApi  # noqa: PLC0415 - an extra, which pods do not have
+            from bowline.cli.kubeconfig import KubeconfigApi  # noqa: PLC0415 - an extra, which pods do not have
 
             api = KubeconfigApi(files, options.context)
         else:
-            from cli.pod import PodApi  # noqa: PLC0415 - only pods need it
+            from bowline.cli.pod import PodApi  # noqa: PLC0415 - only pods need it
 
             api = PodApi()
     except CredentialsError as error:
         raise ClusterError(str(error)) from error
+    except ModuleNotFoundError as error:
+        if error.name not in ("kubernetes", "urllib3"):
+            raise
+        text = f"a kubeconfig needs the Python package {error.name}: run pip install 'bowline[kubeconfig]'"
+        raise ClusterError(text) from error
     with reported_errors(api):
         call(api, "GET", "/version")
     return api
@@ -133,7 +102,7 @@ def namespace_of(options: argparse.Namespace) -> str:
     files = _kubeconfig(options)
     if not files:
         return (SERVICE_ACCOUNT / "namespace").read_text().strip()
-    from cli.kubeconfig import namespace_of_context  # noqa: PLC0415 - an extra, which pods do not have
+    from bowline.cli.kubeconfig import namespace_of_context  # noqa: PLC0415 - an extra, which pods do not have
 
     return namespace_of_context(files, options.context)
 
@@ -146,12 +115,6 @@ def reported_errors(api: Api) -> Iterator[None]:
     except ApiException as error:
         remedy = "log in again" if error.status == 401 else "try again"
         raise ClusterError(f"the API server {api.server} replies {error}; {remedy}") from error
-
-
-def unreachable(server: str, cause: object) -> ClusterError:
-    """Return the error of a request without a response."""
-    remedy = "check the server, or choose another one with --kubeconfig or --context"
-    return ClusterError(f"the API server {server} cannot be reached ({cause}); {remedy}")
 
 
 def message_of(error: ApiException) -> str:

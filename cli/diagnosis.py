@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Final
 
-from shared.api import names
-from shared.api.label_selector import parse_label_selector
-from shared.api.meta import Object, ObjectKey, is_deleting, parse_time, status_of
-from shared.framework.status import Reason, Suggestion
+from bowline.shared.api import names
+from bowline.shared.api.label_selector import parse_label_selector
+from bowline.shared.api.meta import Object, ObjectKey, is_deleting, parse_time, status_of
+from bowline.shared.framework.status import Reason, Suggestion
 
 _WAITING_FOR = re.compile(r" \(waiting for ([^()]*)\)")
 _DEADLINE = re.compile(r"; (fails with WaitTimeout at \S+)$")
@@ -146,9 +146,9 @@ def _queue(scheduler: str, pod: Object) -> tuple[str, ...]:
     """Return which queue KAI-Scheduler uses: the label of the top owner, else the pod's, else default-queue."""
     if scheduler != _KAI:
         return ()
-    label = (pod["metadata"].get("labels") or {}).get("kai.scheduler/queue")
+    label = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL)
     of_pod = f"{label} of the pod" if label else "that of the pod (none)"
-    return (f"queue: label kai.scheduler/queue of the pod's owner, else {of_pod}, else default-queue",)
+    return (f"queue: label {names.QUEUE_LABEL} of the pod's owner, else {of_pod}, else default-queue",)
 
 
 # --- after the decision ---

@@ -11,21 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cli.cluster import (
-    Api,
-    ApiException,
-    ClusterError,
-    add_cluster_options,
-    call,
-    message_of,
-    namespace_of,
-    run_connected,
-)
-from cli.diagnosis import Explanation, Facts, awaited_keys, explain
-from cli.terminal import printable
-from shared.api import names
-from shared.api.meta import Object, ObjectKey, format_time, parse_time
-from shared.framework.config import ConfigurationError, parse_settings
+from bowline.cli.api import Api, ApiException, ClusterError
+from bowline.cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
+from bowline.cli.diagnosis import Explanation, Facts, awaited_keys, explain
+from bowline.cli.terminal import printable
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey, format_time, parse_time
+from bowline.shared.framework.config import ConfigurationError, parse_settings
 
 EXIT_EXPLAINED, EXIT_NOT_FOUND = 0, 1
 SELECTOR = "app.kubernetes.io/name=bowline"

@@ -4,8 +4,8 @@ from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from urllib3.exceptions import HTTPError
 
-from cli.cluster import REQUEST_TIMEOUT_S, Answer, ClusterError, unreachable
-from shared.kube.kubeconfig import REMEDY
+from bowline.cli.api import REQUEST_TIMEOUT_S, Answer, ClusterError, unreachable
+from bowline.shared.kube.kubeconfig import REMEDY
 
 
 class KubeconfigApi:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from shared.framework.strict_yaml import StrictLoader
+from bowline.shared.framework.strict_yaml import StrictLoader
 
 STANDARD_INPUT = "-"
 SUFFIXES = (".yaml", ".yml", ".json")

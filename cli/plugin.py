@@ -2,7 +2,7 @@
 
 import argparse
 
-from cli import plugin_access
+from bowline.cli import plugin_access
 
 # Each is a module with `add_arguments`, which sets the default `run`.
 COMMANDS = {

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import yaml
 
-from cli.terminal import printable
-from shared.framework.access import as_values, hooks_of
-from shared.framework.config import ConfigurationError, PluginEntry, load_settings
-from shared.framework.gates import GATES
-from shared.framework.plugin import AdmissionPlugin, Plugin
-from shared.framework.registry import Registry, installed_plugins
-from shared.plugins.catalog import BUILTINS
+from bowline.cli.terminal import printable
+from bowline.shared.framework.access import as_values, hooks_of
+from bowline.shared.framework.config import ConfigurationError, PluginEntry, load_settings
+from bowline.shared.framework.gates import GATES
+from bowline.shared.framework.plugin import AdmissionPlugin, Plugin
+from bowline.shared.framework.registry import Registry, installed_plugins
+from bowline.shared.plugins.catalog import BUILTINS
 
 EXIT_USAGE = 2
 HEADER = "# Values of the chart, printed by `bowline plugin access`: what plugins need of the cluster.\n"

@@ -3,10 +3,11 @@
 import asyncio
 import json
 
-from cli.cluster import REQUEST_TIMEOUT_S, Answer, unreachable
-from shared.kube.config import load_access
-from shared.kube.errors import InfrastructureError
-from shared.kube.transport import Request, Transport, TransportOptions
+from bowline.cli.api import REQUEST_TIMEOUT_S, Answer, unreachable
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import InfrastructureError
+from bowline.shared.kube.messages import Request, TransportOptions
+from bowline.shared.kube.transport import Transport
 
 _JSON = "application/json"
 

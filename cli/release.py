@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey, key_of, parse_time
-from shared.framework.config import Settings
-from webhook.tls.bundle import bundle_of, entries
-from webhook.tls.ca import from_pem, is_valid_at
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey, key_of, parse_time
+from bowline.shared.framework.config import Settings
+from bowline.webhook.tls.bundle import bundle_of, entries
+from bowline.webhook.tls.ca import from_pem, is_valid_at
 
 CRD = f"{names.PLURAL}.{names.GROUP}"
 COMPONENT = "app.kubernetes.io/component"

@@ -268,6 +268,24 @@ RULES: Final[Mapping[str, Rule]] = {
     "structure/containers": Rule("D", "a pod has more containers than a review can examine"),
     "structure/resources": Rule("D", "the containers of a pod have more resources than a review can examine"),
     "structure/templates": Rule("D", "a workload has more than 128 pod templates"),
+    "kubernetes/quantity": Rule(
+        "D",
+        "a container's quantity is none, is negative, or is not whole although it counts devices; only offline: in a "
+        "cluster the API server itself denies it",
+        "limits: {memory: much}",
+        "limits: {memory: 1Gi}",
+    ),
+    "kubernetes/limit": Rule(
+        "D",
+        "a container's request is above its limit, or counts devices and has no limit or another one; only offline",
+        "limits: {cpu: 1}\nrequests: {cpu: 2}",
+        "limits: {cpu: 2}\nrequests: {cpu: 1}",
+    ),
+    "workload/template-path": Rule(
+        "W",
+        "a path of the configuration's `workloads` leads to a pod spec instead of a pod template, or the reverse: "
+        "the object's pods are not reviewed where it is applied",
+    ),
     "workload/annotation-place": Rule(
         "W", "an annotation of a share is on a workload, not on its pod template: its pods do not have it"
     ),

@@ -1,1 +1,1 @@
-"""The BindRequest reconciler process: ``python -m reconciler``."""
+"""The BindRequest reconciler process: ``python -m bowline.reconciler``."""

@@ -1,6 +1,6 @@
-"""``python -m reconciler``."""
+"""``python -m bowline.reconciler``."""
 
-from reconciler.app import main
+from bowline.reconciler.app import main
 
 if __name__ == "__main__":
     main()

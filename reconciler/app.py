@@ -10,36 +10,36 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
-from reconciler.contact import Contact
-from reconciler.debug import WorkPages, configuration_pages
-from reconciler.leader import run_while_leader
-from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.observe.tracker import Observation
-from reconciler.observe.watchdog import Watchdog
-from reconciler.options import Options, parse_options
-from reconciler.uninstall import Uninstall
-from reconciler.wiring import Components, build, new_watchdog
-from shared.api import names
-from shared.api.meta import ObjectKey
-from shared.framework.binding.runner import order_by_point
-from shared.framework.config import LeaderElection, Settings
-from shared.framework.gates import GATES
-from shared.framework.options import load_configuration
-from shared.framework.plugin import Plugin
-from shared.framework.registry import Registry
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import wait_for_access
-from shared.kube.lease import LeaseTimings
-from shared.kube.metrics import KubeMetrics
-from shared.kube.reflector import Reflector
-from shared.plugins.catalog import BUILTINS
-from shared.runtime.debugpages import DebugServer
-from shared.runtime.gc import freeze_startup_objects
-from shared.runtime.metrics import new_registry
-from shared.runtime.probes import Check, ProbeServer
-from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
-from shared.runtime.tracing import configured_tracing
-from shared.runtime.workqueue import CAPACITY
+from bowline.reconciler.contact import Contact
+from bowline.reconciler.debug import WorkPages, configuration_pages
+from bowline.reconciler.leader import Leadership, run_while_leader
+from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.reconciler.observe.tracker import Observation
+from bowline.reconciler.observe.watchdog import Watchdog
+from bowline.reconciler.options import Options, parse_options
+from bowline.reconciler.uninstall import Uninstall
+from bowline.reconciler.wiring import Components, build, new_watchdog
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.runner import order_by_point
+from bowline.shared.framework.config import LeaderElection, Settings
+from bowline.shared.framework.gates import GATES
+from bowline.shared.framework.options import load_configuration
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.framework.registry import Registry
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import wait_for_access
+from bowline.shared.kube.lease import LeaseTimings
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.shared.runtime.debugpages import DebugServer
+from bowline.shared.runtime.gc import freeze_startup_objects
+from bowline.shared.runtime.metrics import new_registry
+from bowline.shared.runtime.probes import Check, ProbeServer
+from bowline.shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
+from bowline.shared.runtime.tracing import configured_tracing
+from bowline.shared.runtime.workqueue import CAPACITY
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +82,12 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                     client, plugins, settings, observation, options.shard, uninstalling=bool(options.uninstall)
                 )
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
-                debug.add(*WorkPages(parts, client.clock).pages())
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
+                leadership = Leadership(lease)
+                debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
                 watchdog = new_watchdog(parts, access, lease, settings.binding)
                 uninstall = _uninstall(options, settings, client)
-                await _work(parts, lease, settings.leader_election, checks, watchdog, uninstall, stop)
+                await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
     finally:
         await debug.stop()
         await probes.stop()
@@ -95,7 +96,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
 
 async def _work(
     parts: Components,
-    lease: ObjectKey,
+    leadership: Leadership,
     election: LeaderElection,
     checks: dict[str, Check],
     watchdog: Watchdog,
@@ -114,7 +115,7 @@ async def _work(
         tasks.start("watchdog", watchdog.run())
         tasks.start("contact", contact.run())
         leading = tasks.start(
-            "leading", run_while_leader(lease, timings, parts, stop, freeze_startup_objects, watchdog.holding)
+            "leading", run_while_leader(leadership, timings, parts, stop, freeze_startup_objects, watchdog.holding)
         )
         if uninstall is not None:
             tasks.start("uninstall", uninstall.run())

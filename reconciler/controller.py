@@ -12,17 +12,17 @@ import random
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from reconciler.informers import Informers, Listed
-from reconciler.observe.tracker import Observation
-from reconciler.reconciler import Reconciler
-from shared.api.meta import ObjectKey
-from shared.kube.availability import Availability
-from shared.kube.errors import KubeError
-from shared.kube.resources import Resource
-from shared.runtime.backoff import Backoff, ItemBackoff
-from shared.runtime.tasks import cancel_and_wait, wait_first, wait_until
-from shared.runtime.workers import DONE, Result, failure_of, run_worker, wait_failed
-from shared.runtime.workqueue import WorkQueue
+from bowline.reconciler.informers import Informers, Listed
+from bowline.reconciler.observe.tracker import Observation
+from bowline.reconciler.reconciler import Reconciler
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.availability import Availability
+from bowline.shared.kube.errors import KubeError
+from bowline.shared.kube.resources import Resource
+from bowline.shared.runtime.backoff import Backoff, ItemBackoff
+from bowline.shared.runtime.tasks import cancel_and_wait, wait_first, wait_until
+from bowline.shared.runtime.workers import DONE, Result, failure_of, run_worker, wait_failed
+from bowline.shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 

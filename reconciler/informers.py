@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.observed import (
+from bowline.reconciler.decide.observed import (
     Absent,
     NodeView,
     PodView,
@@ -19,10 +19,10 @@ from reconciler.decide.observed import (
     pod_view,
     preceding_request,
 )
-from reconciler.pod_cache import PodCache
-from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
-from shared.api.label_selector import parse_label_selector
-from shared.api.meta import (
+from bowline.reconciler.pod_cache import PodCache
+from bowline.shared.api.bindrequest import BindRequest, Phase, decode_bind_request
+from bowline.shared.api.label_selector import parse_label_selector
+from bowline.shared.api.meta import (
     Object,
     ObjectKey,
     ObjectUID,
@@ -36,12 +36,12 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
-from shared.api.taints import untolerated
-from shared.kube.client import KubeClient
-from shared.kube.errors import NotFound
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
-from shared.kube.store import Store
+from bowline.shared.api.taints import untolerated
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
+from bowline.shared.kube.store import Store
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 UNBOUND = "spec.nodeName="

@@ -6,9 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.api.label_selector import parse_label_selector
-from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, argument_type, common_options
-from shared.runtime.address import ListenAddress, parse_listen
+from bowline.shared.api.label_selector import parse_label_selector
+from bowline.shared.framework.options import (
+    DEFAULT_NAMESPACE,
+    CommonOptions,
+    add_common,
+    argument_type,
+    common_options,
+)
+from bowline.shared.runtime.address import ListenAddress, parse_listen
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
 def option_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """Return the parser of the command line, with every flag."""
     parser = argparse.ArgumentParser(
-        prog="python -m reconciler", description="Bowline's BindRequest reconciler.", allow_abbrev=False
+        prog="python -m bowline.reconciler", description="Bowline's BindRequest reconciler.", allow_abbrev=False
     )
     add_common(parser, environment)
     parser.add_argument(

@@ -16,8 +16,8 @@ from typing import NoReturn
 
 import orjson
 
-from shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, has_ended, uid_of, version_of
-from shared.kube.store import Store
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, has_ended, uid_of, version_of
+from bowline.shared.kube.store import Store
 
 # With its key, its identity and the dict entry, a packed pod stays below 1 KB.
 MAX_PACKED = 480

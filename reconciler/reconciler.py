@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeGuard, assert_never
 
-from reconciler.binding.attempt import AttemptRunner
-from reconciler.binding.complete import Completer
-from reconciler.binding.requeue import DeferredBind, Requeue
-from reconciler.binding.state import RequestState
-from reconciler.binding.store import RequestStore
-from reconciler.binding.writer import Writer
-from reconciler.decide.actions import (
+from bowline.reconciler.binding.attempt import AttemptRunner
+from bowline.reconciler.binding.complete import Completer
+from bowline.reconciler.binding.requeue import DeferredBind, Requeue
+from bowline.reconciler.binding.state import RequestState
+from bowline.reconciler.binding.store import RequestStore
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.decide.actions import (
     Action,
     Attempt,
     Complete,
@@ -33,14 +33,14 @@ from reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
-from reconciler.decide.observed import Absent, Outcome, Snapshot, Target
-from reconciler.observe.tracker import Observation
-from shared.api.bindrequest import BindRequest, Phase
-from shared.api.meta import ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.status import Status
-from shared.kube.errors import InfrastructureError, KubeError
-from shared.runtime.workers import DONE, REQUEUE, ReconcileError, Result
+from bowline.reconciler.decide.observed import Absent, Outcome, Snapshot, Target
+from bowline.reconciler.observe.tracker import Observation
+from bowline.shared.api.bindrequest import BindRequest, Phase
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.errors import InfrastructureError, KubeError
+from bowline.shared.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from reconciler.informers import Informers
-from reconciler.observe.metrics import ReconcilerMetrics
-from shared.api import names
-from shared.api.label_selector import LabelSelector, parse_label_selector
-from shared.api.meta import Object, ObjectKey, is_deleting, key_of
-from shared.kube.client import KubeClient
-from shared.kube.errors import Forbidden, KubeError
-from shared.kube.resources import BINDREQUESTS, LEASES, Selection
+from bowline.reconciler.informers import Informers
+from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.shared.api import names
+from bowline.shared.api.label_selector import LabelSelector, parse_label_selector
+from bowline.shared.api.meta import Object, ObjectKey, is_deleting, key_of
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import Forbidden, KubeError
+from bowline.shared.kube.resources import BINDREQUESTS, LEASES, Selection
 
 log = logging.getLogger(__name__)
 

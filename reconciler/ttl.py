@@ -13,14 +13,14 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from shared.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid
-from shared.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
-from shared.kube.reflector import rejects_fields
-from shared.kube.resources import BINDREQUESTS
-from shared.runtime.backoff import Backoff
-from shared.runtime.clock import Clock
+from bowline.shared.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid
+from bowline.shared.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
+from bowline.shared.kube.reflector import rejects_fields
+from bowline.shared.kube.resources import BINDREQUESTS
+from bowline.shared.runtime.backoff import Backoff
+from bowline.shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

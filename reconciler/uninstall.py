@@ -12,12 +12,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
-from shared.api import names
-from shared.api.gpu_share import gpu_groups
-from shared.api.meta import Object, ObjectKey, key_of
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, InfrastructureError, NotFound
-from shared.kube.resources import BINDREQUESTS, DEPLOYMENTS, PODS, Selection
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import gpu_groups
+from bowline.shared.api.meta import Object, ObjectKey, key_of
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiError, InfrastructureError, NotFound
+from bowline.shared.kube.resources import BINDREQUESTS, DEPLOYMENTS, PODS, Selection
 
 log = logging.getLogger(__name__)
 

@@ -9,29 +9,29 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.binding.hand_over import hand_over
-from reconciler.binding.requeue import Requeue
-from reconciler.binding.store import RequestStore
-from reconciler.binding.wait_index import WaitIndex, WaitSource
-from reconciler.binding.writer import Writer
-from reconciler.controller import Controller, new_queue
-from reconciler.informers import EventHandlers, Informers
-from reconciler.observe.tracker import Observation
-from reconciler.observe.watchdog import Watchdog
-from reconciler.reconciler import Reconciler
-from reconciler.shards import CLUSTER, Shards
-from reconciler.ttl import TTLController
-from shared.api import names
-from shared.api.meta import ObjectKey
-from shared.framework.binding.lifecycle import PluginLifecycle, Watch
-from shared.framework.binding.runner import PluginCall, Runner
-from shared.framework.config import Binding, Settings
-from shared.framework.plugin import Plugin
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess
-from shared.kube.events import EventRecorder
-from shared.kube.reflector import Reflector
-from shared.kube.resources import Resource
+from bowline.reconciler.binding.hand_over import hand_over
+from bowline.reconciler.binding.requeue import Requeue
+from bowline.reconciler.binding.store import RequestStore
+from bowline.reconciler.binding.wait_index import WaitIndex, WaitSource
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.controller import Controller, new_queue
+from bowline.reconciler.informers import EventHandlers, Informers
+from bowline.reconciler.observe.tracker import Observation
+from bowline.reconciler.observe.watchdog import Watchdog
+from bowline.reconciler.reconciler import Reconciler
+from bowline.reconciler.shards import CLUSTER, Shards
+from bowline.reconciler.ttl import TTLController
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.lifecycle import PluginLifecycle, Watch
+from bowline.shared.framework.binding.runner import PluginCall, Runner
+from bowline.shared.framework.config import Binding, Settings
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.events import EventRecorder
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,33 @@
-"""Everything that a plugin imports, in one place: the interface, its values and what its calls are given.
+"""What the author of a plugin imports from ``bowline``: the interface, its values and what its calls are given.
 
-Names in ``__all__`` change only with an entry in the changelog; other modules of ``shared`` may change at any time.
-Errors and resources of the API server are in ``shared.kube.errors`` and ``shared.kube.resources``, tools for tests in
-``shared.testing``.
+The promise of stability is in the docstring of ``bowline``; the names are in a test's snapshot.
 """
 
-from shared.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
-from shared.api.field_error import FieldError
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
-from shared.framework.access import Access, Rule
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import EventSource, Handle, Reconcile, Route
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.binding.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, BindingPlugin, Budgets, Preflight
-from shared.framework.binding.post import bind_by_post, denied_status
-from shared.framework.config import Settings
-from shared.framework.gates import FeatureGates, Gate, Stage
-from shared.framework.mutable import MutableObject, MutablePod
-from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import PREREQUISITE, BindTimeoutConfig
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
+from bowline.shared.framework.access import Access, Rule
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import EventSource, Handle, Reconcile, Route
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.binding.plugin import (
+    RUN,
+    RUN_PARALLEL,
+    SKIP,
+    SKIP_PARALLEL,
+    BindingPlugin,
+    Budgets,
+    Preflight,
+)
+from bowline.shared.framework.binding.post import bind_by_post, denied_status
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import FeatureGates, Gate, Stage
+from bowline.shared.framework.mutable import MutableObject, MutablePod
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import PREREQUISITE, BindTimeoutConfig
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.resources import Resource
 
 __all__ = [
     "PREREQUISITE",
@@ -44,6 +52,7 @@ __all__ = [
     "Gate",
     "Handle",
     "Inventory",
+    "KubeClient",
     "MutableObject",
     "MutablePod",
     "Object",
@@ -55,6 +64,7 @@ __all__ = [
     "Preflight",
     "Reason",
     "Reconcile",
+    "Resource",
     "ResourceType",
     "Route",
     "Rule",

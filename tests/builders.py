@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.testing.builders import bind_request, stored
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.testing.builders import bind_request, stored
 
 _METADATA = ("finalizers", "deletionTimestamp")
 

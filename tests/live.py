@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.pair import Pair
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.waiting import LIMIT_S
 
 POLL_S = 0.05

@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.spec import ClusterSpec
 from charts.generate import crd
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair, PairOptions
-from tests.localcluster.spec import ClusterSpec
 
 # A leader that gets no CPU keeps its Lease: a new term would repeat calls that tests count.
 _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}

@@ -1,1 +1,1 @@
-"""The admission webhook process: ``python -m webhook``."""
+"""The admission webhook process: ``python -m bowline.webhook``."""

@@ -1,6 +1,6 @@
-"""``python -m webhook``."""
+"""``python -m bowline.webhook``."""
 
-from webhook.app import main
+from bowline.webhook.app import main
 
 if __name__ == "__main__":
     main()

@@ -13,31 +13,31 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.gates import GATES
-from shared.framework.options import load_configuration
-from shared.framework.plugin import Plugin
-from shared.framework.registry import Registry
-from shared.kube.metrics import KubeMetrics
-from shared.plugins.catalog import BUILTINS
-from shared.runtime.clock import SystemClock
-from shared.runtime.gc import freeze_startup_objects
-from shared.runtime.metrics import new_registry
-from shared.runtime.probes import Check, ProbeServer
-from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
-from shared.runtime.tracing import configured_tracing
-from webhook.inventory import InventoryWatcher
-from webhook.metrics import WebhookMetrics
-from webhook.options import Options, parse_options
-from webhook.repeats import RepeatGuard
-from webhook.server import AdmissionServer, ClusterReads
-from webhook.tls.ca import service_names
-from webhook.tls.ca_controller import SelfSignedConfig
-from webhook.tls.files import CertificateFiles
-from webhook.tls.manager import CertificateManager, TrustOptions
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.serving import CertificateError
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import GATES
+from bowline.shared.framework.options import load_configuration
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.framework.registry import Registry
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.shared.runtime.clock import SystemClock
+from bowline.shared.runtime.gc import freeze_startup_objects
+from bowline.shared.runtime.metrics import new_registry
+from bowline.shared.runtime.probes import Check, ProbeServer
+from bowline.shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
+from bowline.shared.runtime.tracing import configured_tracing
+from bowline.webhook.inventory import InventoryWatcher
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.options import Options, parse_options
+from bowline.webhook.repeats import RepeatGuard
+from bowline.webhook.server import AdmissionServer, ClusterReads
+from bowline.webhook.tls.ca import service_names
+from bowline.webhook.tls.ca_controller import SelfSignedConfig
+from bowline.webhook.tls.files import CertificateFiles
+from bowline.webhook.tls.manager import CertificateManager, TrustOptions
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.serving import CertificateError
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from aiohttp import web
 
-from shared.api.duration import parse_duration
-from shared.runtime.fairness import FairPool, FairQueue
-from shared.runtime.http_server import Connection
+from bowline.shared.api.duration import parse_duration
+from bowline.shared.runtime.fairness import FairPool, FairQueue
+from bowline.shared.runtime.http_server import Connection
 
 # etcd stores objects of up to 1.5 MB; an UPDATE carries two, and escaping and repetition add about as much again.
 MAX_BODY: Final = 3_670_016

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from shared.api import names
-from shared.api.field_error import FieldError
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from shared.framework.plugin import AdmissionInfo
-from webhook.workloads import review_workload
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.webhook.workloads import review_workload
 
 # Group and kind of an object.
 Kind = tuple[str, str]

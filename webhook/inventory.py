@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey
-from shared.framework.plugin import Inventory
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import wait_for_access
-from shared.kube.metrics import KubeMetrics
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import NODES, Selection
-from shared.runtime.tasks import ShutdownSignal
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.framework.plugin import Inventory
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import wait_for_access
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import NODES, Selection
+from bowline.shared.runtime.tasks import ShutdownSignal
 
 _LABELS = (names.NODE_GPU_COUNT, names.NODE_GPU_MEMORY)
 _COUNT = re.compile(r"[0-9]{1,9}")

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shared.framework.plugin import AdmissionPlugin
-from shared.runtime.metrics import ADMISSION_BUCKETS, init_series
-from webhook.hooks import Hook
+from bowline.shared.framework.plugin import AdmissionPlugin
+from bowline.shared.runtime.metrics import ADMISSION_BUCKETS, init_series
+from bowline.webhook.hooks import Hook
 
 # Extension points whose exceptions the admission chain catches.
 POINTS = (*(name for name in vars(AdmissionPlugin) if not name.startswith("_")), "has_side_effects")

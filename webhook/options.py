@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from shared.api.duration import parse_duration
-from shared.api.meta import ObjectKey
-from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, argument_type, common_options
-from shared.runtime.address import ListenAddress, parse_listen
-from webhook.tls.files import FilePaths
-from webhook.tls.rotation import LIFETIMES, CertLifetimes
+from bowline.shared.api.duration import parse_duration
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.options import (
+    DEFAULT_NAMESPACE,
+    CommonOptions,
+    add_common,
+    argument_type,
+    common_options,
+)
+from bowline.shared.runtime.address import ListenAddress, parse_listen
+from bowline.webhook.tls.files import FilePaths
+from bowline.webhook.tls.rotation import LIFETIMES, CertLifetimes
 
 # The name that the chart gives to the webhook's objects when the release is named bowline.
 DEFAULT_NAME = "bowline-webhook"
@@ -66,7 +72,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
 def option_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """Return the parser of the command line, with every flag."""
     parser = argparse.ArgumentParser(
-        prog="python -m webhook", description="Bowline's admission webhook.", allow_abbrev=False
+        prog="python -m bowline.webhook", description="Bowline's admission webhook.", allow_abbrev=False
     )
     add_common(parser, environment)
     _add_serving_flags(parser)

@@ -2,7 +2,7 @@
 
 A scheduler without a memory of failures would decide the same in every cycle and keep other pods from the node; a
 denied creation makes it decide again in the same cycle. The memory is the pod's PodBound condition
-(``shared.api.failed_decision``), so that every replica has it and none must store it.
+(``bowline.shared.api.failed_decision``), so that every replica has it and none must store it.
 
 The pod is read only if it may have such a condition: a watch of Failed requests reports the pods of recent failures.
 While that watch has not covered the longest backoff, as after a start, the pod of every request is read. What cannot
@@ -18,9 +18,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from shared.api import names
-from shared.api.bindrequest import Phase, owner_pod_uid
-from shared.api.failed_decision import (
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import Phase, owner_pod_uid
+from bowline.shared.api.failed_decision import (
     ABSENT,
     CLAIM,
     NODE,
@@ -32,15 +32,15 @@ from shared.api.failed_decision import (
     node_print,
     pod_print,
 )
-from shared.api.field_error import FieldError
-from shared.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, version_of
-from shared.framework import structure
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import wait_for_access
-from shared.kube.errors import KubeError, NotFound
-from shared.kube.metrics import KubeMetrics
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import (
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, version_of
+from bowline.shared.framework import structure
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import wait_for_access
+from bowline.shared.kube.errors import KubeError, NotFound
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import (
     BINDREQUESTS,
     NODES,
     PERSISTENTVOLUMECLAIMS,
@@ -49,8 +49,8 @@ from shared.kube.resources import (
     Resource,
     Selection,
 )
-from shared.runtime.tasks import ShutdownSignal
-from webhook.hooks import Hook, Review
+from bowline.shared.runtime.tasks import ShutdownSignal
+from bowline.webhook.hooks import Hook, Review
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import Any, Final, Literal, cast, get_args
 
 import orjson
 
-from shared.api.field_error import FieldError, format_value
-from shared.api.meta import Object
-from shared.framework import structure
-from shared.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
-from shared.framework.plugin import AdmissionInfo, Inventory
-from webhook.hooks import Hook, Review
+from bowline.shared.api.field_error import FieldError, format_value
+from bowline.shared.api.meta import Object
+from bowline.shared.framework import structure
+from bowline.shared.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
+from bowline.shared.framework.plugin import AdmissionInfo, Inventory
+from bowline.webhook.hooks import Hook, Review
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 # The API server truncates longer warnings, in the middle of a word.

@@ -1,9 +1,10 @@
 """The listener: AdmissionReviews over HTTPS.
 
-aiohttp reads and writes HTTP; ``shared.runtime.http_server`` bounds the connections, ``webhook.bodies`` the bodies,
-and ``webhook.review`` reviews. This module maps requests to reviews and verdicts to responses. A request that is not
-an AdmissionReview gets a 4xx status and a message. A review always gets a response with its UID; if Bowline itself
-fails, the traceback is logged once, counted, and the object is denied.
+aiohttp reads and writes HTTP; ``bowline.shared.runtime.http_server`` bounds the connections,
+``bowline.webhook.bodies`` the bodies, and ``bowline.webhook.review`` reviews. This module maps requests to reviews
+and verdicts to responses. A request that is not an AdmissionReview gets a 4xx status and a message. A review always
+gets a response with its UID; if Bowline itself fails, the traceback is logged once, counted, and the object is
+denied.
 
 API servers keep connections open, also to a replica that is stopping. So ``close_after_response`` makes the replica
 not ready and closes each connection after its next response; ``stop`` later closes the listener and lets requests in
@@ -20,24 +21,24 @@ from typing import Any, Final
 from aiohttp import web
 from opentelemetry.trace import INVALID_SPAN, Tracer
 
-from shared.api.field_error import FieldError
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from shared.framework.config import AdmissionMode
-from shared.framework.plugin import Inventory
-from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import HttpServer, ServerLimits, connection_of
-from shared.runtime.tracing import OFF, traceparent_of
-from webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
-from webhook.hooks import Hook, Review
-from webhook.metrics import WebhookMetrics
-from webhook.review import (
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.shared.framework.config import AdmissionMode
+from bowline.shared.framework.plugin import Inventory
+from bowline.shared.runtime.address import ListenAddress
+from bowline.shared.runtime.http_server import HttpServer, ServerLimits, connection_of
+from bowline.shared.runtime.tracing import OFF, traceparent_of
+from bowline.webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
+from bowline.webhook.hooks import Hook, Review
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.review import (
     MalformedReviewError,
     decode_review,
     display_name,
     encode_answer,
     review_object,
 )
-from webhook.tracing import end_span, start_span
+from bowline.webhook.tracing import end_span, start_span
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ A trace started by the request's creator (its own annotation) or by the API serv
 
 from opentelemetry.trace import Span, Tracer
 
-from shared.api import names
-from shared.framework.admission import Verdict
-from shared.runtime.tracing import parent_context, set_error
-from webhook.hooks import Hook, Review
+from bowline.shared.api import names
+from bowline.shared.framework.admission import Verdict
+from bowline.shared.runtime.tracing import parent_context, set_error
+from bowline.webhook.hooks import Hook, Review
 
 
 def start_span(tracer: Tracer, review: Review, header: str) -> Span:

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequestSpec, ResourceType
 from charts.generate.status import BindRequestStatus
-from shared.api import names
-from shared.api.bindrequest import BindRequestSpec, ResourceType
 
 Schema = dict[str, Any]
 

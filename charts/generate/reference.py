@@ -6,10 +6,10 @@ A reason or an event name of the code without a meaning here raises KeyError.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK
-from shared.api import names
-from shared.api.bindrequest import Phase
-from shared.framework.status import Reason, Suggestion
+from bowline.reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import Phase
+from bowline.shared.framework.status import Reason, Suggestion
 
 _EVENT_NAMES: Final = sorted(
     name for key, name in vars(names).items() if key.startswith("EVENT_") and key != "EVENT_SOURCE"

@@ -7,16 +7,16 @@ Decision 104.
 
 from dataclasses import dataclass, replace
 
-from reconciler.binding.state import RequestState, Running
-from reconciler.binding.store import RequestStore
-from reconciler.binding.writer import Writer
-from reconciler.decide.observed import Outcome, Snapshot, Target, is_bound_as_asked
-from reconciler.informers import Informers
-from shared.api.bindrequest import BindRequest
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.runner import WITHDRAWN, Runner
-from shared.framework.status import Code, Status
-from shared.runtime.clock import Clock
+from bowline.reconciler.binding.state import RequestState, Running
+from bowline.reconciler.binding.store import RequestStore
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.decide.observed import Outcome, Snapshot, Target, is_bound_as_asked
+from bowline.reconciler.informers import Informers
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.runner import WITHDRAWN, Runner
+from bowline.shared.framework.status import Code, Status
+from bowline.shared.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from reconciler.binding.state import RequestState
-from reconciler.binding.store import RequestStore
-from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Event, Fail, Nomination
-from reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete, pod_view
-from reconciler.decide.status import (
+from bowline.reconciler.binding.state import RequestState
+from bowline.reconciler.binding.store import RequestStore
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.decide.actions import Event, Fail, Nomination
+from bowline.reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete, pod_view
+from bowline.reconciler.decide.status import (
     blocked_status,
     failure_report,
     preparation,
@@ -26,15 +26,15 @@ from reconciler.decide.status import (
     rolled_back_status,
     success_report,
 )
-from reconciler.observe.metrics import ReconcilerMetrics
-from shared.api import names
-from shared.api.bindrequest import BindRequest, Phase
-from shared.api.meta import Object, ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.runner import Runner
-from shared.framework.status import Code, Reason, Status
-from shared.runtime.clock import Clock
-from shared.runtime.workers import DONE, ReconcileError, Result
+from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest, Phase
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.runner import Runner
+from bowline.shared.framework.status import Code, Reason, Status
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.workers import DONE, ReconcileError, Result
 
 log = logging.getLogger(__name__)
 

@@ -6,17 +6,17 @@ Decision 172.
 
 import random
 
-from reconciler.binding.writer import Writer
-from reconciler.decide.outcome import handed_over_status
-from shared.api.bindrequest import Phase, decode_bind_request
-from shared.api.meta import ObjectKey
-from shared.framework.binding.runner import PluginCall
-from shared.framework.config import Binding
-from shared.framework.status import Status
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess
-from shared.kube.lease import holder_of, spec_without_holder
-from shared.kube.resources import BINDREQUESTS, LEASES
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.decide.outcome import handed_over_status
+from bowline.shared.api.bindrequest import Phase, decode_bind_request
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.runner import PluginCall
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.lease import holder_of, spec_without_holder
+from bowline.shared.kube.resources import BINDREQUESTS, LEASES
 
 # The points of an attempt before the pod is bound.
 _COUNTED = ("preflight", "pre_bind", "binding_annotations", "bind", "on_failure")

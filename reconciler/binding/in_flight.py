@@ -11,9 +11,9 @@ lead follows from creation timestamps alone, which the API server sets. Decision
 
 from datetime import datetime, timedelta
 
-from reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of
-from shared.api.bindrequest import BindRequest
-from shared.runtime.clock import Clock
+from bowline.reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.runtime.clock import Clock
 
 _ZERO = timedelta()
 

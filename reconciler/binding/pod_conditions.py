@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.actions import Nomination, PodBound
-from shared.api import names
-from shared.api.failed_decision import (
+from bowline.reconciler.decide.actions import Nomination, PodBound
+from bowline.shared.api import names
+from bowline.shared.api.failed_decision import (
     ABSENT,
     CLAIM,
     VOLUME_CLAIM,
@@ -30,12 +30,12 @@ from shared.api.failed_decision import (
     noted_decision,
     pod_bound,
 )
-from shared.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
-from shared.kube.client import KubeClient, PatchType
-from shared.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
-from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
-from shared.runtime.workers import DONE, Result, run_worker
-from shared.runtime.workqueue import WorkQueue
+from bowline.shared.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
+from bowline.shared.kube.client import KubeClient, PatchType
+from bowline.shared.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from bowline.shared.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
+from bowline.shared.runtime.workers import DONE, Result, run_worker
+from bowline.shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 

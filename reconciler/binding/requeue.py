@@ -18,19 +18,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from reconciler.binding.state import RequestState
-from reconciler.binding.wait_index import Registration, WaitIndex
-from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Nomination, Wait
-from reconciler.decide.observed import PREPARED, condition_of, stored_wait
-from reconciler.decide.status import waiting_event, waiting_status
-from shared.api.bindrequest import BindRequest
-from shared.api.meta import Object, ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.kube.availability import Availability
-from shared.runtime.clock import Clock
-from shared.runtime.limiter import Limiter
-from shared.runtime.workers import REQUEUE, Priority, ReconcileError, Result
+from bowline.reconciler.binding.state import RequestState
+from bowline.reconciler.binding.wait_index import Registration, WaitIndex
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.decide.actions import Nomination, Wait
+from bowline.reconciler.decide.observed import PREPARED, condition_of, stored_wait
+from bowline.reconciler.decide.status import waiting_event, waiting_status
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.kube.availability import Availability
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.limiter import Limiter
+from bowline.shared.runtime.workers import REQUEUE, Priority, ReconcileError, Result
 
 # The shortest delay of a failure that is about to be reported.
 _SOON = timedelta(milliseconds=200)

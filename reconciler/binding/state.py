@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from reconciler.decide.observed import Outcome
-from reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
-from shared.api.bindrequest import BindRequest
-from shared.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
-from shared.framework.binding.context import BindingPosts
-from shared.framework.status import Status
+from bowline.reconciler.decide.observed import Outcome
+from bowline.reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
+from bowline.shared.framework.binding.context import BindingPosts
+from bowline.shared.framework.status import Status
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"

@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
-from reconciler.binding.in_flight import InFlightWrites
-from reconciler.binding.state import NO_WAIT, RequestState, RequestStates
-from reconciler.decide.actions import Action, OutcomeAction
-from reconciler.decide.decide import ReadLive, decide
-from reconciler.decide.observed import (
+from bowline.reconciler.binding.in_flight import InFlightWrites
+from bowline.reconciler.binding.state import NO_WAIT, RequestState, RequestStates
+from bowline.reconciler.decide.actions import Action, OutcomeAction
+from bowline.reconciler.decide.decide import ReadLive, decide
+from bowline.reconciler.decide.observed import (
     Absent,
     Observed,
     Outcome,
@@ -25,21 +25,21 @@ from reconciler.decide.observed import (
     stored_pause,
     stored_wait,
 )
-from reconciler.decide.outcome import backoff, classify_outcome
-from reconciler.informers import Informers, transform_node, transform_pod
-from shared.api import names
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.framework.binding.context import BindContext, copied
-from shared.framework.binding.runner import Runner, Served
-from shared.framework.config import Settings
-from shared.framework.status import Code
-from shared.kube.client import KubeClient
-from shared.kube.errors import NotFound
-from shared.kube.resources import NODES, PODS, Resource
-from shared.runtime.logging import with_fields
+from bowline.reconciler.decide.outcome import backoff, classify_outcome
+from bowline.reconciler.informers import Informers, transform_node, transform_pod
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.framework.binding.context import BindContext, copied
+from bowline.shared.framework.binding.runner import Runner, Served
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Code
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.resources import NODES, PODS, Resource
+from bowline.shared.runtime.logging import with_fields
 
-log = logging.getLogger("reconciler.binding")
+log = logging.getLogger("bowline.reconciler.binding")
 
 _ZERO = timedelta()
 

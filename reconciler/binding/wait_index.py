@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass
 from enum import Enum
 
-from shared.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
-from shared.kube.resources import Resource
-from shared.kube.store import Store
+from bowline.shared.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
+from bowline.shared.kube.resources import Resource
+from bowline.shared.kube.store import Store
 
 
 class Registration(Enum):

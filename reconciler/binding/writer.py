@@ -9,16 +9,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from reconciler.binding.pod_conditions import PodConditions
-from reconciler.decide.actions import Event, Report
-from reconciler.informers import reduce_request
-from shared.api import names
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import Object, ObjectRef, ObjectUID, format_micro_time
-from shared.kube.client import KubeClient
-from shared.kube.errors import NotFound, NotStoredError
-from shared.kube.events import EventNote
-from shared.kube.resources import BINDREQUESTS
+from bowline.reconciler.binding.pod_conditions import PodConditions
+from bowline.reconciler.decide.actions import Event, Report
+from bowline.reconciler.informers import reduce_request
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.shared.api.meta import Object, ObjectRef, ObjectUID, format_micro_time
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import NotFound, NotStoredError
+from bowline.shared.kube.events import EventNote
+from bowline.shared.kube.resources import BINDREQUESTS
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from shared.api.failed_decision import Decision
-from shared.api.meta import ObjectRef, ObjectUID
-from shared.framework.status import Reason, Suggestion
+from bowline.shared.api.failed_decision import Decision
+from bowline.shared.api.meta import ObjectRef, ObjectUID
+from bowline.shared.framework.status import Reason, Suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class PodBound:
 
     - ``decision``: the one that has failed.
     - ``prints``: if the decision has ended, those of the objects that a repetition depends on
-      (``shared.api.failed_decision``).
+      (``bowline.shared.api.failed_decision``).
     """
 
     status: Literal["True", "False"]

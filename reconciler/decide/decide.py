@@ -9,7 +9,7 @@ rollback) and retries are never based on a cache alone: it may be stale.
 from dataclasses import dataclass
 from datetime import timedelta
 
-from reconciler.decide.actions import (
+from bowline.reconciler.decide.actions import (
     GATES,
     PRECEDING,
     Action,
@@ -23,7 +23,7 @@ from reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from reconciler.decide.observed import (
+from bowline.reconciler.decide.observed import (
     BOUND,
     FRESH_CONTACT,
     Absent,
@@ -35,12 +35,12 @@ from reconciler.decide.observed import (
     is_bound_as_asked,
     is_rollback_incomplete,
 )
-from shared.api import names
-from shared.api.bindrequest import BindRequest, Phase
-from shared.api.meta import ObjectRef
-from shared.api.taints import CORDONED, describe, untolerated
-from shared.framework.config import Settings
-from shared.framework.status import Reason, Suggestion
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest, Phase
+from bowline.shared.api.meta import ObjectRef
+from bowline.shared.api.taints import CORDONED, describe, untolerated
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Reason, Suggestion
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
 POD_GRACE = timedelta(seconds=10)

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from shared.api.bindrequest import AllocationKind, BindRequest, Phase
-from shared.api.meta import (
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest, Phase
+from bowline.shared.api.meta import (
     Object,
     ObjectKey,
     ObjectUID,
@@ -27,8 +27,8 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
-from shared.api.taints import hard_taints
-from shared.framework.status import Status
+from bowline.shared.api.taints import hard_taints
+from bowline.shared.framework.status import Status
 
 # Types of a BindRequest's conditions.
 PREPARED = "Prepared"

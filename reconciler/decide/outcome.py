@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
-from reconciler.decide.actions import (
+from bowline.reconciler.decide.actions import (
     Complete,
     Event,
     Fail,
@@ -21,14 +21,14 @@ from reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
-from reconciler.decide.observed import Outcome, Times
-from reconciler.decide.status import retrying_status, rollback_incomplete_status
-from shared.api import names
-from shared.api.bindrequest import BindRequest
-from shared.api.failed_decision import decision_of
-from shared.framework.config import Binding
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.runtime.backoff import full_jitter
+from bowline.reconciler.decide.observed import Outcome, Times
+from bowline.reconciler.decide.status import retrying_status, rollback_incomplete_status
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.failed_decision import decision_of
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.runtime.backoff import full_jitter
 
 # Suggestions after which a retry on the same node cannot succeed.
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)

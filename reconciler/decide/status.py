@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
-from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, Absent, condition_of, is_rollback_incomplete
-from shared.api import names
-from shared.api.bindrequest import AllocationKind, BindRequest, Phase
-from shared.api.failed_decision import NODE, POD, decision_of, node_print, pod_print
-from shared.api.meta import Object, format_time, parse_time
-from shared.framework.status import Reason, Status
+from bowline.reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
+from bowline.reconciler.decide.observed import (
+    BOUND,
+    PREPARED,
+    ROLLED_BACK,
+    Absent,
+    condition_of,
+    is_rollback_incomplete,
+)
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest, Phase
+from bowline.shared.api.failed_decision import NODE, POD, decision_of, node_print, pod_print
+from bowline.shared.api.meta import Object, format_time, parse_time
+from bowline.shared.framework.status import Reason, Status
 
 # status.reason is limited to 1 KB.
 MAX_REASON = 1024

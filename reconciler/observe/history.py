@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
-from shared.api.meta import ObjectKey
+from bowline.reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
+from bowline.shared.api.meta import ObjectKey
 
 # 0.8 MB for plain binds, 10 MB if all of them have failed as often as they can (7 attempts by default).
 REQUESTS = 1024

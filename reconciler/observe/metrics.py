@@ -8,9 +8,9 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from reconciler.observe.reconciles import BETWEEN, OWN
-from shared.framework.status import Code, Reason
-from shared.runtime.metrics import BIND_BUCKETS, init_series
+from bowline.reconciler.observe.reconciles import BETWEEN, OWN
+from bowline.shared.framework.status import Code, Reason
+from bowline.shared.runtime.metrics import BIND_BUCKETS, init_series
 
 OUTCOMES = tuple(code.value for code in Code if code is not Code.SKIP)
 CODES = tuple(code.value for code in Code)

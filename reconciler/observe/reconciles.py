@@ -18,9 +18,9 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from shared.api.meta import ObjectKey
-from shared.framework.status import Status
-from shared.runtime.clock import Clock
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.status import Status
+from bowline.shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from datetime import timedelta
 from opentelemetry.context import Context
 from opentelemetry.trace import Tracer, set_span_in_context
 
-from reconciler.observe.reconciles import ReconcileInProgress
-from shared.api import names
-from shared.api.bindrequest import BindRequest
-from shared.framework.status import Code
-from shared.runtime.tracing import nanoseconds, parent_context, set_error
+from bowline.reconciler.observe.reconciles import ReconcileInProgress
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.framework.status import Code
+from bowline.shared.runtime.tracing import nanoseconds, parent_context, set_error
 
 _ERRORS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.TRANSIENT.value))
 

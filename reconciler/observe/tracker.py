@@ -10,18 +10,18 @@ from contextlib import contextmanager
 
 from opentelemetry.trace import Tracer
 
-from reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
-from reconciler.observe.history import History
-from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.observe.reconciles import OWN, OverdueMonitor, ReconcileInProgress
-from reconciler.observe.traces import record_attempt, traceparent
-from shared.api.bindrequest import BindRequest
-from shared.api.meta import ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.status import Code, Status
-from shared.runtime.clock import Clock
-from shared.runtime.logging import add_to_scope, log_scope
-from shared.runtime.tracing import OFF
+from bowline.reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
+from bowline.reconciler.observe.history import History
+from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.reconciler.observe.reconciles import OWN, OverdueMonitor, ReconcileInProgress
+from bowline.reconciler.observe.traces import record_attempt, traceparent
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.status import Code, Status
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.logging import add_to_scope, log_scope
+from bowline.shared.runtime.tracing import OFF
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class Observation:
             self._failures_to_log = 0
             self._failing_keys.clear()
 
-    # --- plugins: shared.framework.binding.runner.Observer ---
+    # --- plugins: bowline.shared.framework.binding.runner.Observer ---
 
     def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
         """A plugin's call begins."""

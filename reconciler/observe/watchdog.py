@@ -19,7 +19,7 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from shared.framework.binding.runner import PluginCall
+from bowline.shared.framework.binding.runner import PluginCall
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
-from shared.api import names
-from shared.api.field_error import FieldError
-from shared.api.meta import (
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import (
     Object,
     ObjectKey,
     ObjectUID,
@@ -31,7 +31,7 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
-from shared.api.schema import schema_errors
+from bowline.shared.api.schema import schema_errors
 
 
 class Phase(StrEnum):

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey, parse_time, status_of, uid_of
-from shared.api.taints import hard_taints
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey, parse_time, status_of, uid_of
+from bowline.shared.api.taints import hard_taints
 
 # The shortest time for which a repeated decision is denied.
 SHORTEST: Final = timedelta(seconds=5)

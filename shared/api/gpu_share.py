@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from shared.api import names
-from shared.api.meta import Object
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object
 
 _SHARE = frozenset(names.SHARE_ANNOTATIONS)
 # A generated prefix of ConfigMaps is <base>-<letters>-<tail>. These are the letters and digits of Kubernetes' own

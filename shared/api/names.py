@@ -98,6 +98,7 @@ TIME_SLICING: Final = "time-slicing"
 
 # --- Results of a binding on the pod -----------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
+QUEUE_LABEL: Final = "kai.scheduler/queue"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 NUMA_MEMORY_GROUPS_PREDICTED: Final = "kai.scheduler/numa-memory-groups-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from shared.api.field_error import FieldError, join_path
+from bowline.shared.api.field_error import FieldError, join_path
 
 # Replaces messages that mention Python types.
 _WORDS: Final[Mapping[str, str]] = {

@@ -7,7 +7,7 @@ Decision 202.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from shared.api.meta import Object
+from bowline.shared.api.meta import Object
 
 CORDONED: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 # PreferNoSchedule only influences the choice between nodes.

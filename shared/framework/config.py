@@ -14,12 +14,13 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
-from shared.api.duration import format_duration, parse_duration
-from shared.api.field_error import FieldError
-from shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
-from shared.api.schema import schema_errors
-from shared.framework.strict_yaml import StrictLoader
-from shared.framework.workloads import Action, resolve_workloads
+from bowline.shared.api.duration import format_duration, parse_duration
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
+from bowline.shared.api.schema import schema_errors
+from bowline.shared.framework.strict_yaml import StrictLoader
+from bowline.shared.framework.templates import Action
+from bowline.shared.framework.workloads import resolve_workloads
 
 RULE = "config/schema"
 # Never in scope, whatever the configuration: a webhook in their path can lock a cluster out of itself.
@@ -132,11 +133,21 @@ class LeaderElection(_Model):
     """Time between renewals."""
 
 
+class PodSpecEntry(_Model):
+    """Where a kind has pod specs instead of pod templates."""
+
+    path: str
+    """Of the pod specs, such as spec.groups[*].podSpec."""
+    metadata: str = ""
+    """Of the objects with the labels and annotations of those pods, such as spec.groups[*]; empty without any."""
+
+
 class WorkloadEntry(_Model):
     """A kind of object that pods are made from: its pod templates are validated when it is applied.
 
     The built-in kinds always are; for them an entry can only set the action. Kinds listed in
-    shared/framework/workloads.py need only their name; any other needs group, resource and templates.
+    shared/framework/workload_kinds.py need only their name; any other needs group, resource, and templates or
+    podSpecs.
     """
 
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
@@ -149,6 +160,8 @@ class WorkloadEntry(_Model):
     """The kind's plural in URLs."""
     templates: tuple[str, ...] = ()
     """Where its pod templates are, such as spec.groups[*].template."""
+    pod_specs: tuple[PodSpecEntry, ...] = ()
+    """Where it has pod specs that are not in a template."""
 
 
 class PluginEntry(_Model):

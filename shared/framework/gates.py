@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.api.field_error import FieldError
+from bowline.shared.api.field_error import FieldError
 
 
 class Stage(StrEnum):

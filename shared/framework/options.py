@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from shared.framework.config import ConfigurationError, Settings, load_settings
-from shared.framework.gates import parse_gates_flag
-from shared.framework.plugin import Plugin
-from shared.framework.registry import Registry
-from shared.runtime.address import ListenAddress, parse_listen
-from shared.runtime.logging import LogFormat, configure_logging
-from shared.runtime.version import version_text
+from bowline.shared.framework.config import ConfigurationError, Settings, load_settings
+from bowline.shared.framework.gates import parse_gates_flag
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.framework.registry import Registry
+from bowline.shared.runtime.address import ListenAddress, parse_listen
+from bowline.shared.runtime.logging import LogFormat, configure_logging
+from bowline.shared.runtime.version import version_text
 
 T = TypeVar("T")
 

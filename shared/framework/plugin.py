@@ -1,9 +1,9 @@
 """The plugin interface: what every plugin has, and the methods that admission calls.
 
-A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (``shared.framework.binding.plugin``), or from both.
-It implements one concern; retries, timeouts, status, events and metrics are the framework's. The admission methods
-are synchronous, pure and bounded, and do no I/O. Every method except the constructor is optional; one that is not
-overridden costs nothing, because extension points are lists of the plugins that override them. Decision 173.
+A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (module ``binding.plugin`` of this package), or from
+both. It implements one concern; retries, timeouts, status, events and metrics are the framework's. The admission
+methods are synchronous, pure and bounded, and do no I/O. Every method except the constructor is optional; one that is
+not overridden costs nothing, because extension points are lists of the plugins that override them. Decision 173.
 
 Exceptions are counted and logged with the plugin's name. The changes of a mutate method that raises are undone and
 the object continues; a validate method that raises denies the object.
@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Generic, Literal, get_args
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
-from shared.api.bindrequest import BindRequest
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework.access import Access
-from shared.framework.config import Settings
-from shared.framework.gates import Gate
-from shared.framework.mutable import MutableObject, MutablePod
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.access import Access
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import Gate
+from bowline.shared.framework.mutable import MutableObject, MutablePod
 
 
 class PluginConfig(BaseModel):
@@ -47,6 +47,7 @@ class AdmissionInfo:
       reports that its own mutation is missing; false for templates, offline lint and the mutating hook.
     - ``kind``: the submitted object's kind, which for a template is not Pod.
     - ``inventory``: None where it is not known.
+    - ``is_partial``: the pod gets containers from elsewhere too, as a TrainJob's from its runtime; templates only.
     - ``request_uid``: unique per request; generated values are derived from it, so that the chain stays pure. Empty
       offline.
     - ``user``: the requesting user. Empty offline.
@@ -58,6 +59,7 @@ class AdmissionInfo:
     kind: str = "Pod"
     is_validating_webhook: bool = False
     inventory: Inventory | None = None
+    is_partial: bool = False
     request_uid: str = ""
     user: str = ""
     traceparent: str = ""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from shared.api.field_error import FieldError
-from shared.framework.access import Access, access_errors
-from shared.framework.binding.plugin import BindingPlugin, Budgets
-from shared.framework.gates import Gate
-from shared.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.access import Access, access_errors
+from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.shared.framework.gates import Gate
+from bowline.shared.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 
 # The methods of the interface.
 POINTS: dict[str, Callable[..., Any]] = {

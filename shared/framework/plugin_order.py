@@ -6,8 +6,8 @@ stable: plugins keep their position unless a dependency moves them. Decision 127
 
 from collections.abc import Mapping, Sequence
 
-from shared.api.field_error import FieldError
-from shared.framework.plugin import Plugin
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.plugin import Plugin
 
 PluginClass = type[Plugin]
 

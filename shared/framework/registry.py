@@ -11,13 +11,13 @@ from importlib.metadata import EntryPoint, entry_points
 
 from pydantic import ValidationError
 
-from shared.api.field_error import FieldError
-from shared.api.schema import schema_errors
-from shared.framework.config import ConfigurationError, PluginEntry, Settings
-from shared.framework.gates import FeatureGates, Gate, resolve_gates
-from shared.framework.plugin import Plugin, PluginConfig
-from shared.framework.plugin_class import class_errors
-from shared.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.schema import schema_errors
+from bowline.shared.framework.config import ConfigurationError, PluginEntry, Settings
+from bowline.shared.framework.gates import FeatureGates, Gate, resolve_gates
+from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.shared.framework.plugin_class import class_errors
+from bowline.shared.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
 
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The last resort for binding; external plugins precede it.

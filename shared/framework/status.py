@@ -2,7 +2,7 @@
 
 ``Status`` here is never the ``.status`` of an object nor Kubernetes' metav1.Status (that is ``ApiStatus``). Expected
 results are values, not exceptions: an exception from a plugin is a defect and counts as RETRY, except an
-``InfrastructureError`` of shared.kube, which is not the plugin's failure.
+``InfrastructureError`` of bowline.shared.kube, which is not the plugin's failure.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from shared.api.meta import ObjectRef
+from bowline.shared.api.meta import ObjectRef
 
 
 class Code(StrEnum):

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
 
 # A check ends with the container, field or entry in which it reaches this number of errors.
 MAX_ERRORS = 50
@@ -126,6 +126,7 @@ _POD_SPEC = {
     "tolerations": [_OBJECT],
     "schedulingGates": [_OBJECT],
 }
+POD_SPEC_FIELDS: Final = tuple(_POD_SPEC)
 _POD = {"metadata": _METADATA, "spec": _POD_SPEC, "status": _OBJECT}
 _WORKLOAD = {"metadata": _METADATA, "spec": {"jobTemplate": {"spec": _OBJECT}}, "status": _OBJECT}
 _FOREIGN_WORKLOAD = {"metadata": _METADATA}

@@ -14,9 +14,9 @@ import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from shared.kube.errors import ApiError, InfrastructureError, KubeError
-from shared.runtime.clock import Clock
-from shared.runtime.tasks import wait_until
+from bowline.shared.kube.errors import ApiError, InfrastructureError, KubeError
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.tasks import wait_until
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
-from shared.kube.resources import PODS
-from shared.runtime.backoff import full_jitter
-from shared.runtime.tasks import wait_until
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
+from bowline.shared.kube.resources import PODS
+from bowline.shared.runtime.backoff import full_jitter
+from bowline.shared.runtime.tasks import wait_until
 
 # The API server's limit on keys and values together.
 MAX_ANNOTATION_BYTES = 256 * 1024

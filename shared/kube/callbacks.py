@@ -9,9 +9,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
 
-from shared.api.meta import ObjectKey
-from shared.kube.metrics import KubeMetrics
-from shared.runtime.clock import Clock
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from shared.api.meta import ObjectKey
-from shared.kube.resources import Resource, Selection
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.resources import Resource, Selection
 
 # 299 - "text": the agent is any text without a blank, the text is a quoted string.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')

@@ -1,8 +1,8 @@
 """Client of the API server: one session, raw JSON in, raw JSON out.
 
-Every response that is not a success is raised as an error of ``shared.kube.errors``. Nothing is retried here, except
-later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials that have
-been rotated since. Callers have their own backoff and know what is safe to retry.
+Every response that is not a success is raised as an error of ``bowline.shared.kube.errors``. Nothing is retried here,
+except later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials
+that have been rotated since. Callers have their own backoff and know what is safe to retry.
 
 The hot path carries two writes per bind at hundreds of binds per second. Hence headers are built once, URLs are not
 parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp supports nothing newer; the pool bounds
@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 import orjson
 
-from shared.api.meta import ObjectKey
-from shared.kube.accounting import TimeAccount, current_account
-from shared.kube.availability import Availability
-from shared.kube.calls import Call, accept, object_path, query, selectors, warning_texts
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import (
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.accounting import TimeAccount, current_account
+from bowline.shared.kube.availability import Availability
+from bowline.shared.kube.calls import Call, accept, object_path, query, selectors, warning_texts
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import (
     ConnectionFailed,
     Expired,
     Forbidden,
@@ -36,11 +36,11 @@ from shared.kube.errors import (
     from_status,
     own_policy,
 )
-from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
-from shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
-from shared.runtime.backoff import full_jitter
-from shared.runtime.clock import Clock, SystemClock
+from bowline.shared.kube.messages import Answer, Request, TransportOptions, parse_json
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.shared.runtime.backoff import full_jitter
+from bowline.shared.runtime.clock import Clock, SystemClock
 
 Body = Mapping[str, Any]
 Objects = list[dict[str, Any]]
@@ -105,6 +105,9 @@ class KubeClient:
         # The API server uses the part before the slash as the field manager.
         agent = f"{options.name}/http1.1"
         pool = TransportOptions(agent, options.timeout_s, options.connect_timeout_s, options.connections)
+        # Imported here, because `bowline lint` imports this module with the plugins, and needs no networking.
+        from bowline.shared.kube.transport import Transport  # noqa: PLC0415
+
         self._transport = Transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._free = asyncio.Semaphore(options.connections)

@@ -17,12 +17,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from shared.kube.errors import CredentialsError
-from shared.kube.kubeconfig import KubeconfigCredentials
-from shared.kube.trust import Authorities, Trust
-from shared.runtime.backoff import Backoff
-from shared.runtime.clock import Clock, SystemClock
-from shared.runtime.tasks import wait_until
+from bowline.shared.kube.errors import CredentialsError
+from bowline.shared.kube.kubeconfig import KubeconfigCredentials
+from bowline.shared.kube.trust import Authorities, Trust
+from bowline.shared.runtime.backoff import Backoff
+from bowline.shared.runtime.clock import Clock, SystemClock
+from bowline.shared.runtime.tasks import wait_until
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@
 
 ``InfrastructureError.may_have_been_applied`` states whether a write may have been applied despite the error. A reply
 without a metav1.Status is not the API server's decision on the request, whatever its code: it is never final. Replies
-are classified only here; exceptions of libraries are translated in ``shared.kube`` and never leave it.
+are classified only here; exceptions of libraries are translated in ``bowline.shared.kube`` and never leave it.
 """
 
 # ruff: noqa: N818 - named as the API server names its reasons
@@ -39,7 +39,7 @@ from typing import Any
 
 import orjson
 
-from shared.api import names
+from bowline.shared.api import names
 
 # Maximum length of a message in an object's status; an Invalid repeats whole values and can be 100 KiB.
 MAX_MESSAGE = 1024
@@ -79,7 +79,7 @@ class ApiStatus:
 
 
 class KubeError(Exception):
-    """Base of all errors of ``shared.kube``."""
+    """Base of all errors of ``bowline.shared.kube``."""
 
 
 class NotStoredError(KubeError):

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectRef, format_micro_time
-from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, ApiError, Forbidden, InfrastructureError, KubeError, NotFound
-from shared.kube.resources import EVENTS
-from shared.runtime.backoff import full_jitter
-from shared.runtime.workqueue import WorkQueue
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectRef, format_micro_time
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import AlreadyExists, ApiError, Forbidden, InfrastructureError, KubeError, NotFound
+from bowline.shared.kube.resources import EVENTS
+from bowline.shared.runtime.backoff import full_jitter
+from bowline.shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from shared.kube.errors import CredentialsError
-from shared.runtime.clock import Clock
+from bowline.shared.kube.errors import CredentialsError
+from bowline.shared.runtime.clock import Clock
 
 # Reload interval for rotated token files; the package itself renews exec tokens five minutes before they expire.
 RELOAD_AFTER_S = 60.0

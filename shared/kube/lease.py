@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.api.meta import Object, ObjectKey, format_micro_time
-from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, Conflict, InfrastructureError, KubeError, NotFound
-from shared.kube.reflector import Reflector
-from shared.kube.resources import LEASES, SELF_SUBJECT_REVIEWS, Selection
-from shared.runtime.tasks import wait_until
+from bowline.shared.api.meta import Object, ObjectKey, format_micro_time
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import AlreadyExists, Conflict, InfrastructureError, KubeError, NotFound
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import LEASES, SELF_SUBJECT_REVIEWS, Selection
+from bowline.shared.runtime.tasks import wait_until
 
 log = logging.getLogger(__name__)
 

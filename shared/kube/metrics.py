@@ -7,8 +7,8 @@ from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shared.api import names
-from shared.runtime.metrics import init_series
+from bowline.shared.api import names
+from bowline.shared.runtime.metrics import init_series
 
 # A write takes 1 to 5 ms on an idle API server.
 _BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0, 15.0, 60.0)

@@ -26,10 +26,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from shared.api.meta import Object, ObjectKey, ResourceVersion, key_of, uid_of, version_of
-from shared.kube.callbacks import PROCESS, Callback, Callbacks
-from shared.kube.client import PAGE_SIZE, KubeClient
-from shared.kube.errors import (
+from bowline.shared.api.meta import Object, ObjectKey, ResourceVersion, key_of, uid_of, version_of
+from bowline.shared.kube.callbacks import PROCESS, Callback, Callbacks
+from bowline.shared.kube.client import PAGE_SIZE, KubeClient
+from bowline.shared.kube.errors import (
     ApiError,
     BadRequest,
     Expired,
@@ -40,9 +40,9 @@ from shared.kube.errors import (
     NoResponse,
     ServerError,
 )
-from shared.kube.resources import Selection
-from shared.kube.store import Store
-from shared.runtime.backoff import Backoff
+from bowline.shared.kube.resources import Selection
+from bowline.shared.kube.store import Store
+from bowline.shared.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

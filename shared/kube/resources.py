@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from shared.api import names
+from bowline.shared.api import names
 
 # Needs no quoting: nearly every name. Excludes "." and "..", which have a meaning in paths.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")

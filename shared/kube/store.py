@@ -5,7 +5,7 @@ Absence from a store proves nothing: an object may have left the selection inste
 
 from collections.abc import Iterator, Mapping, ValuesView
 
-from shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, uid_of, version_of
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, uid_of, version_of
 
 
 class Store(Mapping[ObjectKey, Object]):

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from shared.kube.errors import CredentialsError
+from bowline.shared.kube.errors import CredentialsError
 
 
 @dataclass(frozen=True, slots=True)

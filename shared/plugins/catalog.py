@@ -1,16 +1,16 @@
 """The built-in plugins, in the order in which they run."""
 
-from shared.framework.registry import Builtin
-from shared.plugins.default_binder import DefaultBinder
-from shared.plugins.device_access import DeviceAccess
-from shared.plugins.dynamic_resources import DynamicResources
-from shared.plugins.gpu_request import GpuRequest
-from shared.plugins.gpu_sharing import GpuSharing
-from shared.plugins.hami_core import HamiCore
-from shared.plugins.node_fit import NodeFit
-from shared.plugins.numa_placement import NumaPlacement
-from shared.plugins.runtime_class import RuntimeClass
-from shared.plugins.volume_binding import VolumeBinding
+from bowline.shared.framework.registry import Builtin
+from bowline.shared.plugins.default_binder import DefaultBinder
+from bowline.shared.plugins.device_access import DeviceAccess
+from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.shared.plugins.gpu_request import GpuRequest
+from bowline.shared.plugins.gpu_sharing import GpuSharing
+from bowline.shared.plugins.hami_core import HamiCore
+from bowline.shared.plugins.node_fit import NodeFit
+from bowline.shared.plugins.numa_placement import NumaPlacement
+from bowline.shared.plugins.runtime_class import RuntimeClass
+from bowline.shared.plugins.volume_binding import VolumeBinding
 
 BUILTINS: tuple[Builtin, ...] = (
     Builtin(GpuRequest),

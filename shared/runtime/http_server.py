@@ -29,8 +29,8 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from shared.runtime.address import ListenAddress
-from shared.runtime.fairness import FairPool, peer_of
+from bowline.shared.runtime.address import ListenAddress
+from bowline.shared.runtime.fairness import FairPool, peer_of
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
-from shared.api.field_error import printable
+from bowline.shared.api.field_error import printable
 
 LogFormat = Literal["json", "text"]
 FieldsLogger = logging.LoggerAdapter[logging.Logger]

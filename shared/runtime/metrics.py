@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, GCCollector, PlatformCollector, ProcessCollector
 
-from shared.runtime.version import bowline_version
+from bowline.shared.runtime.version import bowline_version
 
 # A bind takes 3 ms without waits and minutes with a volume provisioner: doubling from 1 ms to about 17 minutes.
 BIND_BUCKETS: tuple[float, ...] = tuple(0.001 * 2**k for k in range(21))

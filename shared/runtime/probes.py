@@ -13,8 +13,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
-from shared.runtime.address import ListenAddress
-from shared.runtime.http_server import PlainServer
+from bowline.shared.runtime.address import ListenAddress
+from bowline.shared.runtime.http_server import PlainServer
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from datetime import timedelta
 from enum import Enum
 from typing import TypeVar
 
-from shared.runtime.tasks import raise_foreign_cancellation
-from shared.runtime.workqueue import QueueShutDown, WorkQueue
+from bowline.shared.runtime.tasks import raise_foreign_cancellation
+from bowline.shared.runtime.workqueue import QueueShutDown, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 

@@ -35,7 +35,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Generic, TypeVar
 
-from shared.runtime.backoff import ItemBackoff
+from bowline.shared.runtime.backoff import ItemBackoff
 
 K = TypeVar("K", bound=Hashable)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
 from tests.api.samples import ALL
-from tests.localcluster.cluster import Cluster
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bowline.shared.api.bindrequest import BindRequestSpec, decode_spec
 from charts.generate import crd
-from shared.api.bindrequest import BindRequestSpec, decode_spec
 from tests.api.kai import DIFFERENCES, OWN_FIELDS, REQUESTS, SCHEMAS
 from tests.api.samples import GROUP, ON_THE_WIRE
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
 from charts.generate.crd import UNREPORTED
 from tests.api.kai import REQUESTS
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
 
 
 def denial(cluster: Cluster, body: dict[str, Any]) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.spec import ClusterSpec
 from charts.generate import crd
 from tests.api.samples import ALL, bind_request
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.spec import ClusterSpec
 
 BAD = {
     "podName": "",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
 from charts.generate import crd
 from tests.api.samples import ALL, STRICT, bind_request, spec
-from tests.localcluster.assets.recipes import Tool
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
 
 # --- status ---
 

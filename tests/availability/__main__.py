@@ -9,10 +9,10 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.spec import ClusterSpec
 from tests.availability.rig import rig_on
 from tests.availability.scenarios import RATE, SCENARIOS, Outcome, play
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.spec import ClusterSpec
 
 COLUMNS = (
     *("scenario", "replicas", "pods", "pods/s", "refused", "calls lost", "timed out", "handshakes", "refused"),

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from shared.kube.client import KubeClient
-from shared.kube.errors import KubeError
-from shared.kube.resources import PODS
-from shared.testing.builders import pod
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import KubeError
+from bowline.shared.kube.resources import PODS
+from bowline.testing.builders import pod
 
 AT_A_TIME = 100
 

@@ -11,12 +11,12 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from shared.kube.client import KubeClient
-from shared.kube.errors import KubeError
-from shared.kube.resources import VALIDATING_WEBHOOKS
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import KubeError
+from bowline.shared.kube.resources import VALIDATING_WEBHOOKS
+from bowline.webhook.tls.bundle import bundle_of, entries
+from bowline.webhook.tls.serving import client_context
 from tests.availability.balancer import Balancer
-from webhook.tls.bundle import bundle_of, entries
-from webhook.tls.serving import client_context
 
 _EVERY_S = 0.02
 _TIMEOUT_S = 10.0

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
 from tests.availability import webhook
 from tests.availability.balancer import Backend, Balancer
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair, PairOptions
-from tests.localcluster.ports import free_port
-from tests.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 
 # Lifetimes as short as possible while the order of events remains that of years.
 LIFETIMES, DRAIN = "20,60,2", "--drain=2s"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.spec import ClusterSpec
 from tests.availability.rig import TIMED_OUT, rig_on
 from tests.availability.scenarios import play, roll_replicas, secret_emptied
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.spec import ClusterSpec
 
 RATE = 25.0
 # A CA with the lifetime of the test: introduced and used while the Secret is emptied, removed afterwards. A serving

@@ -8,9 +8,9 @@ import os
 from dataclasses import replace
 from datetime import timedelta
 
-from webhook.app import main
-from webhook.options import parse_options
-from webhook.tls.rotation import CertLifetimes
+from bowline.webhook.app import main
+from bowline.webhook.options import parse_options
+from bowline.webhook.tls.rotation import CertLifetimes
 
 LIFETIMES = "BOWLINE_TEST_LIFETIMES"
 

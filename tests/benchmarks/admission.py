@@ -19,11 +19,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shared.api import names
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.kube.errors import Invalid
-from shared.kube.resources import PODS
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.spec import ClusterSpec
+from bowline.shared.api import names
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import Invalid
+from bowline.shared.kube.resources import PODS
+from bowline.webhook.hooks import Hook
+from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.benchmarks.https_load import Measured, Target
 from tests.benchmarks.load import each
 from tests.benchmarks.report import Figure, Report, percentile
@@ -38,12 +44,6 @@ from tests.benchmarks.reviews import (
     share_pod,
 )
 from tests.benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, compare, run_load
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair, PairOptions
-from tests.localcluster.spec import ClusterSpec
-from webhook.hooks import Hook
-from webhook.tls.ca import make_authority, sign_leaf, to_pem
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bowline-webhook"
 WEBHOOKS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")

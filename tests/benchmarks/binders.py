@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from shared.kube.client import KubeClient
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.assets.supply import ensure_assets
+from bowline.localcluster.ports import free_ports
+from bowline.localcluster.process import Launch
+from bowline.shared.kube.client import KubeClient
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
 from tests.benchmarks.latency import completed_requests, completion_latency
 from tests.benchmarks.load import clear, make
 from tests.benchmarks.report import Figure, Report, percentile
 from tests.benchmarks.rig import READY_S, Rig, rig
-from tests.localcluster.assets.recipes import Tool
-from tests.localcluster.assets.supply import ensure_assets
-from tests.localcluster.ports import free_ports
-from tests.localcluster.process import Launch
 
 KAI, BOWLINE = "KAI-Scheduler's binder", "Bowline"
 WORKERS = 100

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api import names
-from shared.kube.client import KubeClient
-from shared.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
-from shared.testing.builders import bind_request, pod
+from bowline.shared.api import names
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
+from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.load import each
 from tests.benchmarks.report import Report
 from tests.benchmarks.rig import NAMESPACE

@@ -10,16 +10,16 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from shared.kube.client import KubeClient
-from shared.kube.reflector import Reflector
-from shared.kube.resources import BINDREQUESTS, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Selection
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.workload import LocalProcess
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import BINDREQUESTS, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Selection
+from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
 from tests.benchmarks.load import clear, each
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import NAMESPACE, READY_S, rig
 from tests.benchmarks.sides import Bound
-from tests.localcluster.workload import LocalProcess
 
 BROKEN = "bench-broken"
 REJECTED = 'bowline_kube_requests_total{code="500",resource="pods/binding",verb="create"}'

@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.kube.client import KubeClient
-from shared.kube.resources import BINDREQUESTS, PODS, Selection
-from shared.testing.builders import bind_request
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.resources import BINDREQUESTS, PODS, Selection
+from bowline.testing.builders import bind_request
 from tests.benchmarks.drain import NODES
 from tests.benchmarks.load import BindTarget, big_pod, bind, each
 from tests.benchmarks.report import Figure, percentile

@@ -10,14 +10,14 @@ from typing import Any
 
 import orjson
 
-from reconciler.decide.status import PREPARED_BY_US, succeeded_status
-from shared.api import names
-from shared.api.bindrequest import decode_bind_request
-from shared.api.meta import Object, format_micro_time
-from shared.kube.client import KubeClient
-from shared.kube.errors import InfrastructureError
-from shared.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
-from shared.testing.builders import bind_request, pod
+from bowline.reconciler.decide.status import PREPARED_BY_US, succeeded_status
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.api.meta import Object, format_micro_time
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import InfrastructureError
+from bowline.shared.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
+from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.rig import NAMESPACE
 
 # As many concurrent calls as the reconciler has workers.

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api import names
-from shared.kube.client import KubeClient
-from shared.kube.resources import (
+from bowline.localcluster.workload import LocalProcess
+from bowline.shared.api import names
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.resources import (
     BINDREQUESTS,
     CSIDRIVERS,
     CSISTORAGECAPACITIES,
@@ -20,12 +21,11 @@ from shared.kube.resources import (
     RESOURCECLAIMS,
     STORAGECLASSES,
 )
-from shared.testing.builders import bind_request, pod
+from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.drain import NODES, SPOKEN
 from tests.benchmarks.load import each
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import NAMESPACE, POLL_S, READY_S, Rig, resident_mb, rig
-from tests.localcluster.workload import LocalProcess
 
 PROVISIONER = "csi.example.com"
 CALLS = "bowline_kube_requests_total"

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import yaml
 
-from shared.api import names
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import CHART
+from bowline.localcluster.spec import ClusterSpec
+from bowline.shared.api import names
 from tests.benchmarks.report import Figure, Report
-from tests.localcluster.api import ApiClient
-from tests.localcluster.chart import ChartRelease
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import CHART
-from tests.localcluster.spec import ClusterSpec
 
 ORDINARY, EXEMPT = "ordinary", "exempt"
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")

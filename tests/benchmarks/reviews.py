@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shared.api import names
-from shared.kube.client import KubeClient
-from shared.kube.resources import PODS, Resource
-from shared.testing.builders import pod
+from bowline.shared.api import names
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.resources import PODS, Resource
+from bowline.testing.builders import pod
 
 NAMESPACE = "bench"
 DRY_RUN = {"dryRun": "All"}

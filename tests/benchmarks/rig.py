@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair, PairOptions
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import LocalProcess, WorkloadOptions
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
 
 NAMESPACE = "bench"
 READY_S = 120.0

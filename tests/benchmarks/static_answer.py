@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
-from webhook.tls.serving import ServingContext
+from bowline.webhook.tls.serving import ServingContext
 
 _ANSWER = b'{"kind":"AdmissionReview","response":{"uid":"","allowed":true}}'
 

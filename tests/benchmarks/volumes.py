@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey
-from shared.kube.client import KubeClient
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import (
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import (
     BINDREQUESTS,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
@@ -24,7 +24,7 @@ from shared.kube.resources import (
     STORAGECLASSES,
     Selection,
 )
-from shared.testing.builders import bind_request, pod
+from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.bare_volumes import bare_binder, bind_and_report, bind_only
 from tests.benchmarks.load import DECISIONS_AT_ONCE, each
 from tests.benchmarks.report import Figure, Report, percentile

@@ -22,26 +22,26 @@ from pathlib import Path
 
 import orjson
 
-from shared.framework import structure
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.registry import Registry
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.plugins.catalog import BUILTINS
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.assets.supply import ensure_assets
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.ports import free_ports
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT
+from bowline.shared.framework import structure
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.webhook.bodies import MAX_BODY, MAX_HELD
+from bowline.webhook.hooks import Hook
+from bowline.webhook.review import MAX_VALUES, decode_review, encode_answer, review_object
+from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.benchmarks.https_load import Measured, Target
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.reviews import NAMESPACE, SHARE, check_answer, review_bodies, share_pod
-from tests.localcluster.assets.recipes import Tool
-from tests.localcluster.assets.supply import ensure_assets
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.ports import free_ports
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT
-from webhook.bodies import MAX_BODY, MAX_HELD
-from webhook.hooks import Hook
-from webhook.review import MAX_VALUES, decode_review, encode_answer, review_object
-from webhook.tls.ca import make_authority, sign_leaf, to_pem
 
 SCHEDULER = share_pod()["spec"]["schedulerName"]
 KAI, BOWLINE, OTHER = "KAI-Scheduler", "Bowline", "other checkout"
@@ -258,7 +258,13 @@ def _mutate(body: bytes) -> bytes:
 @contextmanager
 def _bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iterator[Contestant]:
     port, metrics = free_ports(2)
-    argv = [sys.executable, "-m", "webhook", f"--listen={_HOST}:{port}", f"--metrics-listen={_HOST}:{metrics}"]
+    argv = [
+        sys.executable,
+        "-m",
+        "bowline.webhook",
+        f"--listen={_HOST}:{port}",
+        f"--metrics-listen={_HOST}:{metrics}",
+    ]
     argv += [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
     argv += ["--log-level=warning"]
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout), "HOME": str(folder)}

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import HelmCli, find_helm
+from bowline.localcluster.spec import ClusterSpec
 from tests.chart.rendering import NAMESPACE, RELEASE, Chart, Rendered
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import HelmCli, find_helm
-from tests.localcluster.spec import ClusterSpec
 
 
 @pytest.fixture(scope="session")

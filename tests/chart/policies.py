@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from shared.api import names
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
 from tests.chart.rendering import NAMESPACE, Rendered
-from tests.localcluster.api import ApiClient
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
 from tests.waiting import wait_until
 
 DRY = "?dryRun=All"

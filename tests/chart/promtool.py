@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.localcluster.assets.cache import cache_root
+from bowline.localcluster.assets.cache import cache_root
 
 _TIMEOUT_S = 300
 

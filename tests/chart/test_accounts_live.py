@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.gpu_sharing.reservation import DeviceRequest
-from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
-from tests.localcluster.cluster import Cluster
 from tests.waiting import wait_until
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"

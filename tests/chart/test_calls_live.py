@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.api import names
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.objects import (
     BARE_JOB,
@@ -37,8 +39,6 @@ from tests.chart.objects import (
     workload,
 )
 from tests.chart.rendering import NAMESPACE, Chart
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
 
 NO_LISTENER = "https://127.0.0.1:1"
 DRY = "?dryRun=All"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.helm import HelmCli
 from tests.chart.presets import EVERYTHING
 from tests.chart.rendering import CHART, Chart, Rendered
-from tests.localcluster.helm import HelmCli
 
 UNINSTALL = (("Job", "bowline-uninstall"), ("Deployment", "bowline-reconciler"))
 

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import CommandError
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.jobs import running_jobs
+from bowline.localcluster.spec import ClusterSpec
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, merged
-from tests.localcluster.chart import ChartRelease
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import CommandError
-from tests.localcluster.helm import HelmCli
-from tests.localcluster.jobs import running_jobs
-from tests.localcluster.spec import ClusterSpec
 from tests.waiting import wait_until
 
 CHECKED = merged(LOCAL, {"hooks": {"check": True}})

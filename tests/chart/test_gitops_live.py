@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.api.meta import Object
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import WorkloadOptions, start_workload
+from bowline.shared.api.meta import Object
 from tests.chart.presets import LOCAL, PRESETS, UNRESTRICTED
 from tests.chart.rendering import NAMESPACE, Chart, merged
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.ports import free_port
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import WorkloadOptions, start_workload
 
 APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "--filename=-")
 DIFF = ("diff", *APPLY[1:])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
-from tests.localcluster.cluster import Cluster
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 TENANT, BINDER = "tenant", "system:serviceaccount:kai-scheduler:binder"

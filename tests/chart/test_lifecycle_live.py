@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.api import names
+from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import Helm
+from bowline.shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL, PRESETS, UNRESTRICTED
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, merged
-from tests.localcluster.chart import ChartRelease
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.helm import Helm
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.scheduling.run.ai"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

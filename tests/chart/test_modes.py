@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from shared.framework.config import parse_settings
+from bowline.localcluster.errors import CommandError
+from bowline.shared.framework.config import parse_settings
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import Chart, Rendered, merged
-from tests.localcluster.errors import CommandError
 
 HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.shared.framework.status import Reason
 from charts.generate.dashboard import PANELS
-from shared.framework.status import Reason
 from tests.chart.promtool import find_promtool
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.helm import HelmCli
+from bowline.shared.api import names
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, merged
-from tests.localcluster.helm import HelmCli
 
 GIVEN = {"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}}
 ONE = "The webhook has one replica"

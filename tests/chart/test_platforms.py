@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.localcluster.errors import CommandError
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
-from tests.localcluster.errors import CommandError
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 PROCESSES = ("webhook", "reconciler")

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.errors import CommandError
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 from tests.chart.test_hooks import expressions
 from tests.chart.test_rights import accounts, rights
-from tests.localcluster.errors import CommandError
 
 SEATS = {
     "plugin": "seats",

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
 from tests.chart.policies import DRY, RECONCILER, Policies, installed, remove
 from tests.chart.rendering import Chart
-from tests.localcluster.cluster import Cluster
 from tests.waiting import wait_until
 
 SEATS, DEFAULT = "/api/v1/namespaces/seats", "/api/v1/namespaces/default"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
+from bowline.shared.api.field_error import format_value
+from bowline.shared.plugins.gpu_request.rules import Policy, request_errors
 from charts.generate.policy import LONGEST_FRACTION, policy_rules
-from shared.api import names
-from shared.api.field_error import format_value
-from shared.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods
 from tests.chart.rendering import NAMESPACE, Chart
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
 from tests.waiting import wait_until
 
 DRY = "?dryRun=All"

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError, CommandError
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.jobs import running_jobs
+from bowline.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
+from bowline.localcluster.podsplace import has_pods_place
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import WorkloadOptions, start_workload
+from bowline.testing.builders import bind_request, pod
 from tests.chart.rendering import CHART
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError, CommandError
-from tests.localcluster.helm import HelmCli
-from tests.localcluster.jobs import running_jobs
-from tests.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
-from tests.localcluster.podsplace import has_pods_place
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import WorkloadOptions, start_workload
 from tests.waiting import wait_until
 
 FILES = sorted((CHART / "presets").glob("*.yaml"))

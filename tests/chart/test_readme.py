@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.localcluster.helm import HelmCli
 from charts.generate.readme import value_rows
 from tests.chart.rendering import CHART
-from tests.localcluster.helm import HelmCli
 
 ROOT = CHART.parents[1]
 METADATA = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Archives, SBOM and commands of a release (decision 187). No image is built here: that needs a builder and a base image."""
+"""Archives, SBOM and commands of a release (decision 187). No image is built: it needs a builder and a base image."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bowline.localcluster.chart import ChartRelease, documents
+from bowline.localcluster.helm import HelmCli
 from charts.release import chart as packaging
 from charts.release import sbom
 from charts.release.image import Build, BuildError, commands
 from tests.chart.rendering import CHART
-from tests.localcluster.chart import ChartRelease, documents
-from tests.localcluster.helm import HelmCli
 
 ROOT = CHART.parents[1]
 DIGEST = "sha256:" + "a" * 64

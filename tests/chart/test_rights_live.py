@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from shared.api import names
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
 from tests.chart.rendering import NAMESPACE, Chart
-from tests.localcluster.cluster import Cluster
 
 WEBHOOK, RECONCILER = "bowline-webhook", "bowline-reconciler"
 ADMISSION = "admissionregistration.k8s.io:validatingwebhookconfigurations"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from reconciler.options import parse_options
+from bowline.reconciler.options import parse_options
 from tests.chart.rendering import Chart, Rendered
 
 

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import CommandError
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.jobs import running_jobs
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import CommandError
-from tests.localcluster.helm import HelmCli
-from tests.localcluster.jobs import running_jobs
-from tests.localcluster.pair import Pair
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.sharing import RESERVATIONS, Shares, group_of
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.main import main
-from shared.api.label_selector import parse_label_selector
-from shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
-from shared.framework.workloads import TEMPLATE_PATH
+from bowline.cli.main import main
+from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.errors import CommandError
+from bowline.localcluster.helm import HelmCli
+from bowline.shared.api.label_selector import parse_label_selector
+from bowline.shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
+from bowline.shared.framework.workloads import TEMPLATE_PATH
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
-from tests.localcluster.chart import ChartRelease
-from tests.localcluster.errors import CommandError
-from tests.localcluster.helm import HelmCli
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))

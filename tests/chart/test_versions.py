@@ -13,10 +13,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.helm import HelmCli
 from tests.chart.presets import EVERYTHING
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Rendered
-from tests.localcluster.chart import ChartRelease
-from tests.localcluster.helm import HelmCli
 
 VERSIONS = ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 REGISTRY = {"image.registry": "registry.example"}

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.api import names
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.spec import ClusterSpec
+from bowline.shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, merged
-from tests.localcluster.assets.recipes import Tool
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.helm import HelmCli
-from tests.localcluster.spec import ClusterSpec
 from tests.reconciler.test_foreign_crd import PRESERVE, THEIRS
 from tests.waiting import wait_until
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from bowline.cli.api import ClusterError
+from bowline.cli.check import check as check_release
+from bowline.cli.cluster import connect
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from charts.generate import crd
-from cli.check import check as check_release
-from cli.cluster import ClusterError, connect
-from shared.api import names
-from shared.testing.builders import bind_request, pod
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 from tests.pairs import running_pair
 from tests.reconciler.test_foreign_crd import THEIRS
 from tests.waiting import LIMIT_S, wait_until
@@ -41,7 +42,14 @@ def release() -> Iterator[Release]:
 
 
 def command(cluster: Cluster, *arguments: str, kubeconfig: object = "") -> list[str]:
-    return [sys.executable, "-m", "cli", "check", f"--kubeconfig={kubeconfig or cluster.kubeconfig}", *arguments]
+    return [
+        sys.executable,
+        "-m",
+        "bowline.cli",
+        "check",
+        f"--kubeconfig={kubeconfig or cluster.kubeconfig}",
+        *arguments,
+    ]
 
 
 def check(cluster: Cluster, *arguments: str, kubeconfig: object = "") -> "subprocess.CompletedProcess[str]":

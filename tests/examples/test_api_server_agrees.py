@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shared.plugins.gpu_request.tests.builders import Found
-from shared.plugins.gpu_request.tests.test_devices import RESOURCES
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.shared.plugins.gpu_request.tests.builders import Found
+from bowline.shared.plugins.gpu_request.tests.test_devices import RESOURCES
 from tests.unit.api.test_quantity import ACCEPTED, REFUSED
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas?dryRun=All"

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
+from bowline.localcluster.pair import Pair
+from bowline.localcluster.scheduler import EXAMPLES, SCHEDULER, start_scheduler
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
-from tests.localcluster.pair import Pair
-from tests.localcluster.scheduler import EXAMPLES, SCHEDULER, start_scheduler
 from tests.plugins.claims import require_api
 
 ENDS = dict(re.findall(r"^- `([a-z0-9-]+)\.yaml`: .* \((.+)\)$", (FOLDER / "README.md").read_text(), re.MULTILINE))

@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from cli.lint import LintResult, review_manifest, with_ready_kinds
-from cli.manifests import read_manifests
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
+from bowline.cli.manifests import read_manifests
+from bowline.cli.verdicts import LintResult, review_manifest, with_ready_kinds
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
 from tests.plugins.claims import require_api
 
 GOOD, BAD = examples("good"), examples("bad")

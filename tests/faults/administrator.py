@@ -11,10 +11,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from tests.localcluster.api import ApiClient
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.controlplane import ADMIN
-from tests.localcluster.errors import ApiError
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.controlplane import ADMIN
+from bowline.localcluster.errors import ApiError
 
 # Distinguishes the object of a test from one that was created later with the same name.
 _NONCE = "faults.example/nonce"

@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.faults.administrator import Administrator, create_once, list_pages
-from tests.localcluster.cluster import Cluster
 
 NAMESPACE = "storm-blocked"
 WEBHOOK = "binding.storm-blocked.example"

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.cluster import Cluster
 from tests.faults.plugin_objects import read_objects
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
-from tests.localcluster.api import ApiClient
-from tests.localcluster.cluster import Cluster
 
 RECONCILER = "bowline-reconciler"
 # Replaces the name of a deleted request.

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared.api import names
-from tests.fault_proxy.server import FaultProxy
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
+from bowline.shared.api import names
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import POLL_S, LiveCluster
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair, PairOptions
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from tests.waiting import LIMIT_S
 
 NAMESPACE = "bowline-system"

@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
-from shared.api import names
-from tests.fault_proxy.calls import Call
-from tests.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
-from tests.fault_proxy.record import Exchange
-from tests.fault_proxy.rules import Match, Rule
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
+from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
+from bowline.testing.fault_proxy.record import Exchange
+from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.faults.endstate import ORPHAN, State, deeds, left_of, state_of
 from tests.faults.lab import Lab, Reconciler
 from tests.faults.points import Mode, Point, all_of_run, is_certain, is_steady, points_of
@@ -34,7 +35,6 @@ from tests.faults.runs import Run, answered_late, differences, left_behind, misc
 from tests.faults.scenarios import Scenario, remove
 from tests.faults.truth import TruthObserver
 from tests.live import POLL_S, LiveCluster
-from tests.localcluster.errors import ApiError
 from tests.plugins.storage import Storage
 from tests.waiting import LIMIT_S
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from http import HTTPStatus
 
-from shared.api import names
-from shared.kube.resources import SELF_SUBJECT_REVIEWS
-from tests.fault_proxy.calls import Call
-from tests.fault_proxy.record import Exchange
-from tests.fault_proxy.rules import Match
+from bowline.shared.api import names
+from bowline.shared.kube.resources import SELF_SUBJECT_REVIEWS
+from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.record import Exchange
+from bowline.testing.fault_proxy.rules import Match
 
 RESERVATIONS = names.RESERVATION_APP
 # In a point, replaces the namespace of the run.

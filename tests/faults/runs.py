@@ -4,9 +4,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.api import names
-from shared.plugins.gpu_sharing.reservation import reservation_name
-from tests.fault_proxy.faults import Gate
+from bowline.shared.api import names
+from bowline.shared.plugins.gpu_sharing.reservation import reservation_name
+from bowline.testing.fault_proxy.faults import Gate
 from tests.faults.endstate import Deeds, State, made_by_us
 from tests.faults.lab import Reconciler
 from tests.faults.plugin_objects import read_objects

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.errors import ApiError
+from bowline.testing.builders import bind_request, pod
 from tests.faults.plugins.fault_effects import EFFECT, GATE, OWNER, REFUSE, WAKES
 from tests.live import LiveCluster
-from tests.localcluster.errors import ApiError
 
 FLAKY = "example.bowline.dev/fail-attempts"
 NODE = "gpu-node-0"

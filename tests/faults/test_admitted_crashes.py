@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.workload import LocalProcess
+from bowline.shared.api import names
 from tests.faults.endstate import leftovers
 from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
 from tests.faults.matrix import Matrix
@@ -18,7 +19,6 @@ from tests.faults.scenarios import Scenario, in_phase
 from tests.faults.test_crashes import KILLS
 from tests.faults.truth import TruthObserver
 from tests.live import LiveCluster
-from tests.localcluster.workload import LocalProcess
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.kube.errors import (
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import (
     Conflict,
     Expired,
     InfrastructureError,
@@ -19,8 +20,8 @@ from shared.kube.errors import (
     ServerError,
     TooManyRequests,
 )
-from shared.kube.resources import CONFIGMAPS, Selection
-from tests.fault_proxy.faults import (
+from bowline.shared.kube.resources import CONFIGMAPS, Selection
+from bowline.testing.fault_proxy.faults import (
     AfterReply,
     Answer,
     CutWatch,
@@ -36,9 +37,8 @@ from tests.fault_proxy.faults import (
     StallWatch,
     SwapEvents,
 )
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
-from tests.localcluster.cluster import Cluster
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 
 CREATES = Match(("create",), "configmaps")
 WATCHES = Match(("watch",), "configmaps")

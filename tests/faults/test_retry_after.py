@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fault_proxy.faults import Answer
-from tests.fault_proxy.record import Exchange
-from tests.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import Answer
+from bowline.testing.fault_proxy.record import Exchange
+from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.faults.lab import Lab
 from tests.faults.plugin_scenarios import DEVICE
 from tests.faults.scenarios import PLAIN, Scenario

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.faults.endstate import leftovers
 from tests.faults.lab import Lab
 from tests.faults.plugins.fault_effects import OWNER

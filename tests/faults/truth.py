@@ -24,7 +24,11 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from shared.api import names
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.controlplane import ADMIN
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
 from tests.faults.administrator import administrator, list_pages
 from tests.faults.claims import (
     AnyClaim,
@@ -35,10 +39,6 @@ from tests.faults.claims import (
     claims_of_pod,
     claims_of_request,
 )
-from tests.localcluster.api import ApiClient
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.controlplane import ADMIN
-from tests.localcluster.errors import ApiError
 
 PODS = "/api/v1/pods"
 REQUESTS = f"/apis/{names.API_VERSION}/{names.PLURAL}"

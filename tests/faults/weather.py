@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from tests.fault_proxy.faults import (
+from bowline.localcluster.errors import ApiError
+from bowline.testing.fault_proxy.faults import (
     Answer,
     CutWatch,
     Delay,
@@ -22,11 +23,10 @@ from tests.fault_proxy.faults import (
     StallWatch,
     SwapEvents,
 )
-from tests.fault_proxy.record import Exchange
-from tests.fault_proxy.rules import WATCH_FAULTS, Match, Rule
+from bowline.testing.fault_proxy.record import Exchange
+from bowline.testing.fault_proxy.rules import WATCH_FAULTS, Match, Rule
 from tests.faults.lab import Reconciler
 from tests.faults.matrix import is_leading
-from tests.localcluster.errors import ApiError
 
 JUMP_S = 600
 CALLS = ("get", "list", "create", "update", "patch", "delete")

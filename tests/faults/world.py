@@ -13,13 +13,13 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.faults.administrator import Administrator, administrator, create_once
 from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES
 from tests.faults.scenarios import FLAKY
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
 
 NAMESPACE = "storm"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

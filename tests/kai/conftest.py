@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
 from tests.kai.team import Team, running_kai
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.testing.builders import pod
+from bowline.localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool
+from bowline.localcluster.assets.supply import at_hand, ensure_assets
+from bowline.localcluster.assets.versions import release_for
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import AssetsError
+from bowline.localcluster.flags import LOOPBACK
+from bowline.localcluster.ports import free_ports
+from bowline.localcluster.process import Launch
+from bowline.shared.api import names
+from bowline.testing.builders import pod
 from tests.live import Live
-from tests.localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool
-from tests.localcluster.assets.supply import at_hand, ensure_assets
-from tests.localcluster.assets.versions import release_for
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import AssetsError
-from tests.localcluster.flags import LOOPBACK
-from tests.localcluster.ports import free_ports
-from tests.localcluster.process import Launch
 
 SCHEDULER = "kai-scheduler"
 QUEUE_LABEL = "kai.scheduler/queue"
@@ -58,7 +58,7 @@ def missing_part(environ: Mapping[str, str]) -> str | None:
     if shutil.which("go") is None:
         return "go is not installed; KAI-Scheduler's CRDs are in its Go module"
     if chosen_programs(environ) is None and not at_hand(KAI_TOOLS):
-        return "KAI-Scheduler is not at hand; `python -m tests.localcluster assets --kai` builds it with Go"
+        return "KAI-Scheduler is not at hand; `python -m bowline.localcluster assets --kai` builds it with Go"
     return None
 
 

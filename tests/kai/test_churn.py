@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.gpu_share import gpu_groups
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import gpu_groups
 from tests.kai.team import Team, needs_kai
-from tests.localcluster.errors import ApiError
 from tests.plugins.sharing import Shares, device_of, group_of
 
 pytestmark = needs_kai

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from shared.api import names
-from shared.api.gpu_share import gpu_groups
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import gpu_groups
 from tests.foreign_kinds import api_version, install, objects_path, remove
 from tests.kai.team import Team, needs_kai
 from tests.plugins.claims import claim, get_claim, publish, reserved_by

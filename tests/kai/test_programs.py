@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bowline.localcluster.assets.recipes import KAI_TOOLS
+from bowline.localcluster.errors import AssetsError
 from tests.kai.team import BIN_SETTING, chosen_programs
-from tests.localcluster.assets.recipes import KAI_TOOLS
-from tests.localcluster.errors import AssetsError
 
 
 @pytest.mark.parametrize("environ", [{}, {BIN_SETTING: ""}])

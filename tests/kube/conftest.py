@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import NAMESPACES
-from tests.fault_proxy.server import FaultProxy
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.resources import NAMESPACES
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
-from tests.localcluster.cluster import Cluster
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
-from shared.kube.binding import BindingResult, BindOutcome, post_binding
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import ConnectionFailed
-from shared.kube.resources import PODS
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
+from bowline.shared.kube.binding import BindingResult, BindOutcome, post_binding
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import ConnectionFailed
+from bowline.shared.kube.resources import PODS
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
-from tests.localcluster.cluster import Cluster
 
 Prepare = Callable[[KubeClient, str, ObjectUID], Awaitable[object]]
 

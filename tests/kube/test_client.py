@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api.meta import ObjectKey
-from shared.kube.client import ClientOptions, KubeClient, PatchType
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.errors import (
+from bowline.localcluster.certs import Authority
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.client import ClientOptions, KubeClient, PatchType
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
@@ -26,17 +28,15 @@ from shared.kube.errors import (
     Unauthorized,
     UnrecognizedReply,
 )
-from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
-from shared.kube.trust import Authorities, Trust
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
+from bowline.shared.kube.trust import Authorities, Trust
+from bowline.testing.fault_proxy.faults import Gate, Hold
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.builders import configmap
-from tests.fault_proxy.faults import Gate, Hold
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
-from tests.localcluster.certs import Authority
-from tests.localcluster.cluster import Cluster
 from tests.waiting import LIMIT_S, until_awaited
 
 
@@ -157,7 +157,7 @@ async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     next_list = asyncio.create_task(proxied.list_all(CONFIGMAPS, namespace))
     await asyncio.wait({next_list}, timeout=0.3)
     assert [exchange.call.resource for exchange in proxy.exchanges() if exchange.call.verb == "list"] == []
-    monkeypatch.setattr("shared.kube.client._PAGE_TURN_S", 0.0)
+    monkeypatch.setattr("bowline.shared.kube.client._PAGE_TURN_S", 0.0)
     assert await proxied.list_all(CONFIGMAPS, namespace) == []
     assert not hanging.done()
     gate.open()

@@ -9,17 +9,17 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api.meta import ObjectKey, ObjectRef
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import InfrastructureError, NotFound
-from shared.kube.events import EventNote, EventRecorder
-from shared.kube.lease import LeaderElector, LeaseTimings
-from shared.kube.metrics import KubeMetrics
-from shared.kube.reflector import Reflector
-from shared.kube.resources import CONFIGMAPS, Selection
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api.meta import ObjectKey, ObjectRef
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import InfrastructureError, NotFound
+from bowline.shared.kube.events import EventNote, EventRecorder
+from bowline.shared.kube.lease import LeaderElector, LeaseTimings
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import CONFIGMAPS, Selection
 from tests.kube.wire import Wire
-from tests.localcluster.cluster import Cluster
 from tests.waiting import LIMIT_S
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.2))

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import Object, ObjectKey
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.lease import LeaderElector, LeaseTimings
-from shared.kube.resources import CONFIGMAPS, LEASES, Resource
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.lease import LeaderElector, LeaseTimings
+from bowline.shared.kube.resources import CONFIGMAPS, LEASES, Resource
+from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.builders import configmap
-from tests.fault_proxy.faults import Answer, Gate, Hold
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
-from tests.localcluster.cluster import Cluster
 from tests.waiting import LIMIT_S, until, until_awaited
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.3))

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from shared.kube.accounting import TimeAccount, accounting
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.kube.errors import ConnectionFailed
-from shared.kube.resources import CONFIGMAPS
-from tests.fault_proxy.faults import Gate, Hold
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.kube.accounting import TimeAccount, accounting
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import ConnectionFailed
+from bowline.shared.kube.resources import CONFIGMAPS
+from bowline.testing.fault_proxy.faults import Gate, Hold
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.waiting import until
 
 

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
-from shared.kube.binding import post_binding
-from shared.kube.callbacks import Callback
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess
-from shared.kube.metrics import KubeMetrics
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
+from bowline.shared.kube.binding import post_binding
+from bowline.shared.kube.callbacks import Callback
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
+from bowline.testing.fault_proxy.faults import Answer, ExpireWatch, FailWatch, Fault
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.builders import configmap
-from tests.fault_proxy.faults import Answer, ExpireWatch, FailWatch, Fault
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
-from tests.localcluster.cluster import Cluster
 from tests.waiting import until
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED

@@ -7,20 +7,20 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from shared.api.meta import ObjectKey
-from shared.kube.client import KubeClient
-from shared.kube.config import load_access, load_in_cluster
-from shared.kube.errors import CredentialsError, NoResponse
-from shared.kube.reflector import Reflector
-from shared.kube.resources import CONFIGMAPS, Selection
-from shared.runtime.clock import SystemClock
+from bowline.localcluster.certs import Authority
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.config import load_access, load_in_cluster
+from bowline.shared.kube.errors import CredentialsError, NoResponse
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import CONFIGMAPS, Selection
+from bowline.shared.runtime.clock import SystemClock
+from bowline.testing.fault_proxy.faults import DropBefore
+from bowline.testing.fault_proxy.rules import Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.builders import configmap
-from tests.fault_proxy.faults import DropBefore
-from tests.fault_proxy.rules import Rule
-from tests.fault_proxy.server import FaultProxy
 from tests.kube.test_reflector import running
-from tests.localcluster.certs import Authority
-from tests.localcluster.cluster import Cluster
 
 
 @pytest.mark.parametrize("kind", ["service account", "kubeconfig with a file", "kubeconfig with data"])

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.localcluster.assets.supply import at_hand
-from tests.localcluster.node.cluster import NAMESPACE, TOOLS, NodeCluster, install_chart, start_node_cluster
-from tests.localcluster.node.host import missing_part
-from tests.localcluster.node.images import has_image
-from tests.localcluster.node.settings import NODE_NAME
+from bowline.localcluster.assets.supply import at_hand
+from bowline.localcluster.node.cluster import NAMESPACE, TOOLS, NodeCluster, install_chart, start_node_cluster
+from bowline.localcluster.node.host import missing_part
+from bowline.localcluster.node.images import has_image
+from bowline.localcluster.node.settings import NODE_NAME
 from tests.node.steps import NodeLive
 
 HERE = Path(__file__).parent

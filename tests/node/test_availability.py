@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from shared.testing.builders import pod
-from tests.localcluster.api import ApiClient
-from tests.localcluster.errors import ApiError
-from tests.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
+from bowline.testing.builders import pod
 from tests.node.steps import NodeLive
 
 _RATE = 30.0

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.localcluster.assets.recipes import Tool
-from tests.localcluster.errors import CommandError
-from tests.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
-from tests.localcluster.node.settings import PAUSE_IMAGE
-from tests.localcluster.ports import free_port
-from tests.localcluster.process import Launch
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.errors import CommandError
+from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
+from bowline.localcluster.node.settings import PAUSE_IMAGE
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.process import Launch
 from tests.node.steps import NodeLive
 from tests.waiting import wait_until
 
@@ -168,7 +168,9 @@ def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: No
     assert runtime == {"compiled": True, "kubernetes": False}
 
 
-@pytest.mark.parametrize("module", ["webhook.app", "reconciler.app", "shared.plugins.gpu_sharing.agent.app"])
+@pytest.mark.parametrize(
+    "module", ["bowline.webhook.app", "bowline.reconciler.app", "bowline.shared.plugins.gpu_sharing.agent.app"]
+)
 def test_imports_of_a_process_cost_at_most_ten_times_those_of_asyncio_and_ssl(node: NodeCluster, module: str) -> None:
     program = _IMPORT_CPU.replace("MODULE", module)
     # The two of a pair run one after the other: the machine's speed may change between pairs.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.localcluster.node.settings import PAUSE_IMAGE
+from bowline.localcluster.node.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shared.api import names
-from tests.localcluster.node.cluster import NAMESPACE, NodeCluster
-from tests.localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
+from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster
+from bowline.localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
+from bowline.shared.api import names
 from tests.node.steps import NodeLive
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.localcluster.node.settings import SYSCTLS
+from bowline.localcluster.node.settings import SYSCTLS
 
 _LIMIT_S = 180.0
 _PROGRAM = """
 import time
-from tests.localcluster.node.cluster import start_node_cluster
+from bowline.localcluster.node.cluster import start_node_cluster
 with start_node_cluster():
     print("ready", flush=True)
     time.sleep(3600)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.localcluster.helm import find_helm
-from tests.localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
-from tests.localcluster.node.settings import PAUSE_IMAGE
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
+from bowline.localcluster.node.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
 # A webhook's termination grace period is 75 s.

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.kube.client import KubeClient, PatchType
-from shared.kube.config import load_access
-from shared.kube.errors import ApiStatus, Invalid
-from shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair
+from bowline.localcluster.process import Launch
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
+from bowline.shared.api import names
+from bowline.shared.kube.client import KubeClient, PatchType
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import ApiStatus, Invalid
+from bowline.shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from bowline.testing.builders import bind_request, pod
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair
-from tests.localcluster.process import Launch
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 
 CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 PODS = Resource("", "v1", "pods", "Pod")

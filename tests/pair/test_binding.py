@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from shared.api import names
-from shared.testing.builders import bind_request
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request
 from tests.audit import PLAIN_BIND, writes_about
 from tests.live import Live
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from shared.testing.builders import bind_request, pod
+from bowline.testing.builders import bind_request, pod
 from tests.audit import PLAIN_BIND, Calls, count_calls
 from tests.live import Live
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from shared.api import names
-from shared.testing.builders import bind_request, pod
+from bowline.cli.main import main
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 from tests.plugins.claims import require_api
 from tests.plugins.sharing import SILENT, Shares
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.process import Launch
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT, LocalProcess
+from bowline.shared.api import names
+from bowline.shared.api.quantity import parse_quantity
+from bowline.testing.builders import bind_request, pod
 from charts.generate import crd
-from shared.api import names
-from shared.api.quantity import parse_quantity
-from shared.testing.builders import bind_request, pod
 from tests.live import LiveCluster
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.ports import free_port
-from tests.localcluster.process import Launch
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT, LocalProcess
 
 # Nearly as large as the API server accepts the annotations of an object to be.
 LARGE = {"tenant.example/notes": "x" * 250_000}
@@ -75,7 +75,7 @@ def cluster() -> Iterator[Cluster]:
 def test_the_peak_does_not_depend_on_the_objects_of_tenants(cluster: Cluster) -> None:
     metrics = f"127.0.0.1:{free_port()}"
     argv = (
-        *(sys.executable, "-m", "reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+        *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}"),
         *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
     )
     launch = Launch("large", argv, cluster.layout.logs / "large.log", CHECKOUT, dict(os.environ))

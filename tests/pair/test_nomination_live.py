@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from shared.testing.builders import pod
+from bowline.testing.builders import pod
 from tests.live import Live
 
 MISSING = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.workload import WorkloadOptions
+from bowline.shared.api import names
 from tests.live import Live
-from tests.localcluster.workload import WorkloadOptions
 from tests.otlp import Receiver, receiving
 
 

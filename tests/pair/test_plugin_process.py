@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.process import Launch
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT, LocalProcess
+from bowline.testing.builders import pod
 from charts.generate import crd
-from shared.testing.builders import pod
 from tests.live import LiveCluster
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.ports import free_port
-from tests.localcluster.process import Launch
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT, LocalProcess
 
 PLUGINS = Path(__file__).parent / "plugins"
 CONFIG = """
@@ -40,7 +40,7 @@ def reconciler(cluster: Cluster, folder: Path, name: str) -> LocalProcess:
     config.write_text(CONFIG)
     metrics = f"127.0.0.1:{free_port()}"
     argv = (
-        *(sys.executable, "-m", "reconciler", f"--kubeconfig={cluster.kubeconfig}", f"--config={config}"),
+        *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}", f"--config={config}"),
         *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
     )
     environment = {**os.environ, "PYTHONPATH": str(PLUGINS)}

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.api import names
-from shared.api.failed_decision import failed_decision_of
-from shared.api.meta import format_time
-from shared.testing.builders import bind_request
+from bowline.shared.api import names
+from bowline.shared.api.failed_decision import failed_decision_of
+from bowline.shared.api.meta import format_time
+from bowline.testing.builders import bind_request
 from tests.live import Live
 
 NODES = "/api/v1/nodes"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.podsplace import has_pods_place
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.process import Launch, Process
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
+from bowline.testing.builders import pod
 from charts.generate import crd
-from shared.testing.builders import pod
 from tests.live import Live, LiveCluster
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.podsplace import has_pods_place
-from tests.localcluster.ports import free_port
-from tests.localcluster.process import Launch, Process
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 
 BAD_CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
@@ -121,7 +121,7 @@ def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
     """The bare process, started from the checkout as in development; ``args`` may name a configuration."""
     metrics = f"127.0.0.1:{free_port()}"
     listen = (f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0")
-    argv = (sys.executable, "-m", "reconciler", f"--kubeconfig={kubeconfig}", *listen, *args)
+    argv = (sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={kubeconfig}", *listen, *args)
     launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
     process: Process = cluster.run_process(launch)
     return LocalProcess(process, "", metrics, kubeconfig)

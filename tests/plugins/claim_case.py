@@ -9,15 +9,15 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from shared.api.bindrequest import decode_bind_request
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Settings
-from shared.framework.waiting import BindTimeoutConfig
-from shared.kube.client import KubeClient
-from shared.kube.resources import NODES, PODS, RESOURCECLAIMS
-from shared.plugins.dynamic_resources import DynamicResources
-from shared.testing.builders import bind_request, pod, stored
-from shared.testing.handles import handle_for
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.waiting import BindTimeoutConfig
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.resources import NODES, PODS, RESOURCECLAIMS
+from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.handles import handle_for
 from tests.plugins.claims import NODE
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
 from tests.live import LiveCluster
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
 
 API = "/apis/resource.k8s.io/v1"
 CLASS = "gpu.example.com"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.pair import Pair
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 

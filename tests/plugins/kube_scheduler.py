@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.assets.supply import at_hand
 from tests.live import LiveCluster
-from tests.localcluster.assets.recipes import Tool
-from tests.localcluster.assets.supply import at_hand
 
 needs_kube_scheduler = pytest.mark.skipif(
     not at_hand([Tool.SCHEDULER]),
-    reason="kube-scheduler is not at hand; `python -m tests.localcluster assets --scheduler` supplies it",
+    reason="kube-scheduler is not at hand; `python -m bowline.localcluster assets --scheduler` supplies it",
 )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api import names
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
 from tests.live import LiveCluster
-from tests.localcluster.errors import ApiError
 
 PROVISIONER = "csi.example.com"
 LATE = "WaitForFirstConsumer"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.testing.builders import bind_request
+from bowline.testing.builders import bind_request
 from tests.audit import count_calls, writes_about
 from tests.live import Live
 from tests.plugins.claims import (

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shared.framework.status import Status
-from shared.kube.config import load_access
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.spec import ClusterSpec
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.config import load_access
 from tests.live import LiveCluster
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.spec import ClusterSpec
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import API, CLASS, claim, get_claim, publish
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler

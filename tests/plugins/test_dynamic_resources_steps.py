@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api import names
-from shared.api.meta import ObjectUID
-from shared.framework.status import Code, Reason, Status
-from shared.kube.client import KubeClient
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.errors import UnrecognizedReply
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
-from shared.runtime.clock import SystemClock
-from shared.testing.clock import SteppedClock
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectUID
+from bowline.shared.framework.status import Code, Reason, Status
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.errors import UnrecognizedReply
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
+from bowline.shared.runtime.clock import SystemClock
+from bowline.testing.clock import SteppedClock
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import NODE, claim, claim_decisions, extended_decision, is_free, publish, reserved_by
 from tests.waiting import LIMIT_S

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.api import names
-from shared.testing.builders import pod
+from bowline.shared.api import names
+from bowline.testing.builders import pod
 from tests.live import Live
 
 

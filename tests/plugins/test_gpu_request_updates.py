@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.testing.builders import pod
+from bowline.shared.api import names
+from bowline.testing.builders import pod
 from tests.live import Live
 
 ASKED = {names.GPU_FRACTION: "0.5", names.MPS: "true", names.GPU_FRACTION_CONTAINER: "main"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
+from bowline.shared.api import names
 from tests.audit import audit_events
 from tests.live import Live
-from tests.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.waiting import LIMIT_S
 

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from shared.api import names
+from bowline.shared.api import names
 from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of

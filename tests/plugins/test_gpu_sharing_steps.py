@@ -11,28 +11,28 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.framework.binding.handle import Handle, Reconcile
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.config import GpuSharing as Sharing
-from shared.framework.config import Settings
-from shared.framework.status import Code, Status
-from shared.kube.client import KubeClient
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.resources import CONFIGMAPS, PODS, Resource
-from shared.plugins.gpu_sharing import GpuSharing
-from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.group_controller import GroupController
-from shared.plugins.gpu_sharing.idle_groups import IdleGroups
-from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.orphan_scan import OrphanScan
-from shared.plugins.gpu_sharing.reservation import DeviceRequest
-from shared.plugins.gpu_sharing.reservation_client import ReservationClient
-from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from shared.runtime.clock import SystemClock
-from shared.testing.builders import pod
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.framework.binding.handle import Handle, Reconcile
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.config import GpuSharing as Sharing
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Code, Status
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.resources import CONFIGMAPS, PODS, Resource
+from bowline.shared.plugins.gpu_sharing import GpuSharing
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.group_controller import GroupController
+from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.shared.plugins.gpu_sharing.orphan_scan import OrphanScan
+from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.shared.runtime.clock import SystemClock
+from bowline.testing.builders import pod
 from tests.plugins.claim_case import Case, CrashingClient
 from tests.plugins.claims import NODE
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.gpu_sharing.reservation import DeviceRequest
-from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.live import Live
-from tests.localcluster.errors import ApiError
 from tests.plugins.sharing import RESERVATIONS, Shares
 
 # As KAI-Scheduler's binder named them up to v0.15: the name shows the node.

@@ -1,8 +1,8 @@
 """The memory limit of a share, written into a real ConfigMap by the pair."""
 
-from shared.api import names
+from bowline.localcluster.nodes import GPU_MEMORY_MIB
+from bowline.shared.api import names
 from tests.live import Live
-from tests.localcluster.nodes import GPU_MEMORY_MIB
 from tests.plugins.sharing import Shares
 
 

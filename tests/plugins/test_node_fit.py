@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.nodes import node_object
+from bowline.shared.api import names
+from bowline.testing.builders import bind_request, pod
 from tests.live import Live
-from tests.localcluster.nodes import node_object
 from tests.plugins.series import Series
 from tests.plugins.sharing import Shares
 

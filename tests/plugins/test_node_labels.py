@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from shared.framework.binding.node_labels import NodeLabels
-from shared.kube.client import KubeClient
-from shared.kube.config import load_access
-from shared.kube.resources import NODES, Resource
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.binding.node_labels import NodeLabels
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.resources import NODES, Resource
 
 
 class Counting(KubeClient):

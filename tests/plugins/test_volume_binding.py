@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.shared.api import names
 from tests.audit import PLAIN_BIND, Calls, count_calls, writes_about
 from tests.live import Live
 from tests.plugins.series import Series

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair
+from bowline.localcluster.spec import ClusterSpec
 from tests.live import Live
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair
-from tests.localcluster.spec import ClusterSpec
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.storage import PROVISIONER, Storage
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.bindrequest import decode_bind_request
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Settings
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import BindTimeoutConfig
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
-from shared.plugins.volume_binding import VolumeBinding
-from shared.runtime.clock import SystemClock
-from shared.testing.builders import bind_request, pod, stored
-from shared.testing.clock import SteppedClock
-from shared.testing.handles import handle_for
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import BindTimeoutConfig
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
+from bowline.shared.plugins.volume_binding import VolumeBinding
+from bowline.shared.runtime.clock import SystemClock
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.clock import SteppedClock
+from bowline.testing.handles import handle_for
 from tests.live import LiveCluster
-from tests.localcluster.cluster import Cluster
 from tests.plugins.storage import PROVISIONER, Storage, mounts
 
 NODE = "gpu-node-0"

@@ -13,25 +13,25 @@ from typing import Any, cast
 
 import pytest
 
-from shared.api import names
-from shared.api.bindrequest import decode_bind_request
-from shared.api.meta import ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL
-from shared.framework.config import Settings
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import BindTimeoutConfig
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.kube.errors import NoResponse
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
-from shared.plugins.volume_binding import VolumeBinding
-from shared.runtime.clock import SystemClock
-from shared.testing.builders import bind_request, pod, stored
-from shared.testing.handles import handle_for
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import BindTimeoutConfig
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import NoResponse
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
+from bowline.shared.plugins.volume_binding import VolumeBinding
+from bowline.shared.runtime.clock import SystemClock
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.handles import handle_for
 from tests.live import LiveCluster
-from tests.localcluster.cluster import Cluster
 from tests.plugins.storage import Storage, mounts
 from tests.waiting import LIMIT_S, until
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.resources import NAMESPACES, Resource
-from tests.fault_proxy.server import FaultProxy
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.resources import NAMESPACES, Resource
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.pairs import bare_control_plane
 from tests.reconciler.stage import Stage
 

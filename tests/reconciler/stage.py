@@ -17,30 +17,30 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.leader import run_while_leader
-from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.observe.tracker import Observation
-from reconciler.wiring import Components, build
-from shared.api import names
-from shared.api.bindrequest import AllocationKind, BindRequest
-from shared.api.meta import Object, ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import EventSource
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import Binding, Settings
-from shared.framework.plugin import Plugin, PluginConfig
-from shared.framework.status import Status
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.errors import NotFound
-from shared.kube.lease import LeaseTimings
-from shared.kube.resources import BINDREQUESTS, EVENTS, PODS
-from shared.plugins.default_binder import DefaultBinder
-from shared.runtime.clock import SystemClock
-from shared.testing.builders import bind_request, pod
-from tests.fault_proxy.server import FaultProxy
+from bowline.localcluster.cluster import Cluster
+from bowline.reconciler.leader import Leadership, run_while_leader
+from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.reconciler.observe.tracker import Observation
+from bowline.reconciler.wiring import Components, build
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import EventSource
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import Binding, Settings
+from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.lease import LeaseTimings
+from bowline.shared.kube.resources import BINDREQUESTS, EVENTS, PODS
+from bowline.shared.plugins.default_binder import DefaultBinder
+from bowline.shared.runtime.clock import SystemClock
+from bowline.testing.builders import bind_request, pod
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
-from tests.localcluster.cluster import Cluster
 from tests.waiting import until, until_awaited
 
 # Short, so that a rollback does not wait for a Binding that was never sent; tests of that wait set their own.
@@ -204,7 +204,7 @@ class Stage:
             parts = await build(client, chain, settings, observation, shard, apart)
             working = Working(parts, asyncio.Event(), client)
             key = ObjectKey(self.namespace, lease)
-            leading = run_while_leader(key, timings or SLOW_LEASE, parts, working.stop)
+            leading = run_while_leader(Leadership(key), timings or SLOW_LEASE, parts, working.stop)
             working.tasks = [asyncio.create_task(leading), asyncio.create_task(parts.recorder.run())]
             working.watching = {
                 name: asyncio.create_task(reflector.run()) for name, reflector in parts.reflectors.items()

@@ -4,17 +4,17 @@ from contextlib import suppress
 
 import pytest
 
-from shared.api import names
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import Budgets
-from shared.framework.config import Binding
-from shared.framework.status import Status
-from shared.kube.client import ClientOptions
-from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import CONFIGMAPS
-from tests.fault_proxy.faults import Delay, Gate, Hold
-from tests.fault_proxy.rules import Match, Rule
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import Budgets
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import ClientOptions
+from bowline.shared.kube.errors import AlreadyExists, NotFound
+from bowline.shared.kube.resources import CONFIGMAPS
+from bowline.testing.fault_proxy.faults import Delay, Gate, Hold
+from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until
 

@@ -1,7 +1,7 @@
 """The call path of one bind: how often a reconcile changes modules between its start and its result."""
 
-from reconciler.reconciler import Reconciler
-from shared.framework.config import Binding
+from bowline.reconciler.reconciler import Reconciler
+from bowline.shared.framework.config import Binding
 from tests.call_path import recorded_stops, returns_of
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
-from shared.framework.status import Status
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until
 

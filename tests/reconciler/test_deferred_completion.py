@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import Budgets
-from shared.framework.config import Binding
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import Budgets
+from bowline.shared.framework.config import Binding
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 

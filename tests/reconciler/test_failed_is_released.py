@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey
-from shared.framework.status import Status
-from shared.kube.client import KubeClient
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import AlreadyExists
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import BINDREQUESTS, Selection
-from shared.testing.builders import bind_request
-from tests.fault_proxy.faults import DropBefore, LoseReply
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import AlreadyExists
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import BINDREQUESTS, Selection
+from bowline.testing.builders import bind_request
+from bowline.testing.fault_proxy.faults import DropBefore, LoseReply
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until
 

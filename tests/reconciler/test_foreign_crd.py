@@ -7,16 +7,16 @@ from functools import partial
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconciler.ttl import TTLController
-from shared.api import names
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Backoff, Binding
-from shared.framework.status import Status
-from shared.kube.client import ClientOptions
-from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import BINDREQUESTS
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.spec import ClusterSpec
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.spec import ClusterSpec
+from bowline.reconciler.ttl import TTLController
+from bowline.shared.api import names
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Backoff, Binding
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import ClientOptions
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.resources import BINDREQUESTS
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until

@@ -13,20 +13,20 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconciler.app import connections
-from shared.api import names
-from shared.api.meta import ObjectKey
-from shared.kube.client import ClientOptions
-from shared.kube.config import ClusterAccess
-from shared.kube.errors import NotFound, ServerError
-from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
-from shared.runtime.workqueue import SLOW_S
-from shared.testing.builders import pod
-from tests.fault_proxy.calls import Call
-from tests.fault_proxy.faults import Answer, Gate, Hold, Page
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
+from bowline.reconciler.app import connections
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.client import ClientOptions
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.errors import NotFound, ServerError
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
+from bowline.shared.runtime.workqueue import SLOW_S
+from bowline.testing.builders import pod
+from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.faults import Answer, Gate, Hold, Page
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

@@ -7,19 +7,19 @@ from datetime import timedelta
 
 import pytest
 
-from shared.api.meta import ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import EventSource, Handle
-from shared.framework.status import Status
-from shared.kube.errors import ConnectionFailed
-from shared.kube.lease import LeaseTimings
-from shared.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import EventSource, Handle
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.errors import ConnectionFailed
+from bowline.shared.kube.lease import LeaseTimings
+from bowline.shared.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
+from bowline.testing.fault_proxy.faults import Gate
+from bowline.testing.fault_proxy.faults import Hold as OnTheWire
+from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.builders import configmap
-from tests.fault_proxy.faults import Gate
-from tests.fault_proxy.faults import Hold as OnTheWire
-from tests.fault_proxy.rules import Match, Rule
 from tests.kube.wire import Wire
-from tests.localcluster.cluster import Cluster
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

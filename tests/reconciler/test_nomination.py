@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.pod_conditions import PodConditions
-from reconciler.decide.actions import Nomination, PodBound
-from shared.api import names
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
-from shared.framework.status import Reason, Status
-from shared.kube.resources import CONFIGMAPS, PODS
+from bowline.reconciler.binding.pod_conditions import PodConditions
+from bowline.reconciler.decide.actions import Nomination, PodBound
+from bowline.shared.api import names
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Reason, Status
+from bowline.shared.kube.resources import CONFIGMAPS, PODS
 from tests.builders import configmap
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.reconciler.test_waits import needs

@@ -2,14 +2,14 @@
 
 from datetime import timedelta
 
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import EventSource
-from shared.framework.config import Binding
-from shared.framework.status import Status
-from shared.kube.errors import ConnectionFailed
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import EventSource
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.errors import ConnectionFailed
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from tests.builders import configmap
-from tests.localcluster.cluster import Cluster
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until

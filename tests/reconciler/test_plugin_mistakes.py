@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shared.api.bindrequest import BindRequest
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import Budgets
-from shared.framework.config import Binding
-from shared.framework.status import Status
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import Budgets
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
 NO_RETRY = Binding(backoff_limit=0, in_flight_timeout=NO_FLIGHT)

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.pod_conditions import PodConditions
-from reconciler.decide.actions import PodBound
-from shared.api import names
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
-from shared.framework.status import Status
-from shared.kube.client import PatchType
-from shared.kube.config import ClusterAccess
-from shared.kube.resources import PODS
-from tests.fault_proxy.faults import Answer, Gate, Hold
-from tests.fault_proxy.rules import Match, Rule
-from tests.fault_proxy.server import FaultProxy
+from bowline.reconciler.binding.pod_conditions import PodConditions
+from bowline.reconciler.decide.actions import PodBound
+from bowline.shared.api import names
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import PatchType
+from bowline.shared.kube.config import ClusterAccess
+from bowline.shared.kube.resources import PODS
+from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until, until_awaited
 

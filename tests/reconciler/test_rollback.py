@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.transient import QUIET_FAILURES
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
-from shared.framework.status import Reason, Status
-from shared.kube.binding import post_binding
-from shared.kube.errors import AlreadyExists, NoResponse, NotFound
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS
+from bowline.reconciler.decide.transient import QUIET_FAILURES
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Reason, Status
+from bowline.shared.kube.binding import post_binding
+from bowline.shared.kube.errors import AlreadyExists, NoResponse, NotFound
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS
 from tests.builders import configmap
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited

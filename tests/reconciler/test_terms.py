@@ -5,19 +5,19 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.options import parse_options, shard_lease
-from shared.api import names
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
-from shared.framework.status import Status
-from shared.kube.errors import Conflict
-from shared.kube.lease import LeaseTimings
-from shared.kube.resources import BINDREQUESTS, LEASES, NODES
-from tests.fault_proxy.faults import Gate
-from tests.fault_proxy.faults import Hold as OnTheWire
-from tests.fault_proxy.rules import Match, Rule
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.nodes import node_object
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.nodes import node_object
+from bowline.reconciler.options import parse_options, shard_lease
+from bowline.shared.api import names
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.errors import Conflict
+from bowline.shared.kube.lease import LeaseTimings
+from bowline.shared.kube.resources import BINDREQUESTS, LEASES, NODES
+from bowline.testing.fault_proxy.faults import Gate
+from bowline.testing.fault_proxy.faults import Hold as OnTheWire
+from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.ttl import KEPT_FAILED, Superseded, TTLController, completed_at, is_due
-from shared.api import names
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
-from shared.framework.status import Status
-from shared.kube.client import KubeClient
-from shared.kube.errors import InfrastructureError
-from shared.kube.resources import BINDREQUESTS
-from shared.testing.builders import bind_request, stored
+from bowline.reconciler.ttl import KEPT_FAILED, Superseded, TTLController, completed_at, is_due
+from bowline.shared.api import names
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import InfrastructureError
+from bowline.shared.kube.resources import BINDREQUESTS
+from bowline.testing.builders import bind_request, stored
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

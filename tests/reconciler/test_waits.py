@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from prometheus_client import Gauge
 
-from shared.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import EventSource
-from shared.framework.config import Binding
-from shared.framework.status import Status, Suggestion
-from shared.kube.client import PatchType
-from shared.kube.errors import NotFound
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from shared.testing.builders import bind_request
+from bowline.shared.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import EventSource
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Status, Suggestion
+from bowline.shared.kube.client import PatchType
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
+from bowline.testing.builders import bind_request
 from tests.builders import configmap
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until

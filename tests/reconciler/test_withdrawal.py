@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from shared.api import names
-from shared.api.meta import ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
-from shared.framework.status import Reason, Status
-from shared.kube.errors import NotFound
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES
-from shared.runtime.tasks import shield_write
-from tests.fault_proxy.faults import Gate
-from tests.fault_proxy.faults import Hold as OnTheWire
-from tests.fault_proxy.rules import Match, Rule
-from tests.localcluster.cluster import Cluster
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
+from bowline.shared.framework.status import Reason, Status
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES
+from bowline.shared.runtime.tasks import shield_write
+from bowline.testing.fault_proxy.faults import Gate
+from bowline.testing.fault_proxy.faults import Hold as OnTheWire
+from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

@@ -5,9 +5,9 @@ import re
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import BindingPlugin, Budgets
-from shared.framework.plugin import AdmissionPlugin, Plugin
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.shared.framework.plugin import AdmissionPlugin, Plugin
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
 

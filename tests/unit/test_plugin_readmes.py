@@ -13,13 +13,13 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import Settings
-from shared.framework.gates import GATES
-from shared.framework.plugin import Plugin
-from shared.kube.client import KubeClient
-from shared.plugins.catalog import BUILTINS
-from shared.testing.handles import handle_for
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import GATES
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing.handles import handle_for
 
 PLUGINS = Path(__file__).resolve().parents[2] / "shared" / "plugins"
 EVERY = [pytest.param(builtin.plugin, id=builtin.plugin.name) for builtin in BUILTINS]

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.decide.actions import Fail
-from reconciler.decide.decide import decide
-from reconciler.decide.observed import NodeView, Observed, Outcome, Target, Times, pod_view
-from reconciler.decide.outcome import classify_outcome
-from reconciler.decide.status import failure_report
-from shared.api.bindrequest import AllocationKind, decode_bind_request
-from shared.framework.binding.post import binding_status
-from shared.framework.config import Binding, Settings
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.kube.binding import BindingResult, BindOutcome
-from shared.testing.builders import bind_request, pod, stored
+from bowline.reconciler.decide.actions import Fail
+from bowline.reconciler.decide.decide import decide
+from bowline.reconciler.decide.observed import NodeView, Observed, Outcome, Target, Times, pod_view
+from bowline.reconciler.decide.outcome import classify_outcome
+from bowline.reconciler.decide.status import failure_report
+from bowline.shared.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.shared.framework.binding.post import binding_status
+from bowline.shared.framework.config import Binding, Settings
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.kube.binding import BindingResult, BindOutcome
+from bowline.testing.builders import bind_request, pod, stored
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "suggestions.md"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
-from tests.localcluster.workload import CHECKOUT
+from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
+from bowline.localcluster.workload import CHECKOUT
 
 COMMIT = "c114129"
 _TIMEOUT = re.compile(r"timeoutSeconds: \d+")

@@ -14,21 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from shared.api import names
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.kube.errors import KubeError
-from shared.kube.resources import BINDREQUESTS, PODS
-from shared.testing.builders import bind_request, pod
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
+from bowline.shared.api import names
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import KubeError
+from bowline.shared.kube.resources import BINDREQUESTS, PODS
+from bowline.testing.builders import bind_request, pod
 from tests.availability.balancer import Backend, Balancer
 from tests.availability.load import Load
 from tests.availability.rig import LOST_CALL
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair
-from tests.localcluster.ports import free_port
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from tests.upgrade.previous import Version, present_version, previous_version
 from tests.waiting import until_awaited
 

@@ -8,13 +8,13 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.runtime.address import ListenAddress
+from bowline.shared.runtime.address import ListenAddress
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.server import AdmissionServer
+from bowline.webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
+from bowline.webhook.tls.serving import ServingContext
 from tests.unit.webhook.chains import marking
 from tests.webhook.served import Served
-from webhook.metrics import WebhookMetrics
-from webhook.server import AdmissionServer
-from webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
-from webhook.tls.serving import ServingContext
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.server import AdmissionServer
+from bowline.webhook.tls.serving import ServingContext
 from tests.unit.webhook.reviews import encode
-from webhook.metrics import WebhookMetrics
-from webhook.server import AdmissionServer
-from webhook.tls.serving import ServingContext
 
 JSON = {"Content-Type": "application/json"}
 

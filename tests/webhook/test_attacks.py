@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared.api.quantity import parse_quantity
-from tests.localcluster.certs import Authority, Identity, write_pair
+from bowline.localcluster.certs import Authority, Identity, write_pair
+from bowline.shared.api.quantity import parse_quantity
+from bowline.webhook.bodies import MAX_BODY, MAX_HELD
+from bowline.webhook.tls.ca import Leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, running
-from webhook.bodies import MAX_BODY, MAX_HELD
-from webhook.tls.ca import Leaf, to_pem
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKER, CALLER = "127.0.0.66", "127.0.0.2"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
+from bowline.shared.api import names
+from bowline.webhook.hooks import Hook
+from bowline.webhook.server import AdmissionServer
 from tests.call_path import recorded_stops, returns_of
 from tests.unit.webhook.reviews import bind_request, pod, review
 from tests.webhook.served import Served
-from webhook.hooks import Hook
-from webhook.server import AdmissionServer
 
 # Packages of the path, without metrics, API types and generic parts of the runtime.
 PATH, NOT_PATH = ("/webhook/", "/shared/framework/"), ("/webhook/metrics", "/tests/")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api import names
-from shared.framework.plugin import Inventory
-from shared.kube.metrics import KubeMetrics
-from shared.runtime.tasks import ShutdownSignal
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.nodes import node_object
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.nodes import node_object
+from bowline.shared.api import names
+from bowline.shared.framework.plugin import Inventory
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.runtime.tasks import ShutdownSignal
+from bowline.webhook.inventory import InventoryWatcher
 from tests.waiting import until
-from webhook.inventory import InventoryWatcher
 
 NAMESPACE, ACCOUNT = "default", "fact-finder"
 NODE = "facts-many-gpus"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bowline.webhook.hooks import Hook
+from bowline.webhook.tls.ca import Leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, run_failing, running
-from webhook.hooks import Hook
-from webhook.tls.ca import Leaf, to_pem
 
 POD = encode(review(pod({"gpu-fraction": "2"})))
 SHARE = encode(review(pod({"gpu-fraction": "0.5"})))

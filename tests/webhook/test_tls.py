@@ -8,14 +8,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.localcluster.certs import Authority, Identity, write_pair
+from bowline.localcluster.certs import Authority, Identity, write_pair
+from bowline.webhook.hooks import Hook
+from bowline.webhook.server import AdmissionServer
+from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
+from bowline.webhook.tls.serving import CertificateError, ServingContext
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import JSON, Served
-from webhook.hooks import Hook
-from webhook.server import AdmissionServer
-from webhook.tls.ca import make_authority, sign_leaf, to_pem
-from webhook.tls.serving import CertificateError, ServingContext
 
 POD = encode(review(pod()))
 LIFE = timedelta(days=1)

@@ -8,17 +8,17 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
-from shared.api import names
-from shared.runtime.address import ListenAddress
+from bowline.shared.api import names
+from bowline.shared.runtime.address import ListenAddress
+from bowline.webhook.hooks import Hook
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.server import AdmissionServer
+from bowline.webhook.tls.ca import Leaf, to_pem
+from bowline.webhook.tls.serving import ServingContext
 from tests.spans import SENT, Spans, parent_of, traceparent_of
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import bind_request, encode, review
 from tests.webhook.served import JSON
-from webhook.hooks import Hook
-from webhook.metrics import WebhookMetrics
-from webhook.server import AdmissionServer
-from webhook.tls.ca import Leaf, to_pem
-from webhook.tls.serving import ServingContext
 
 
 async def test_a_new_request_gets_the_trace_of_its_admission(leaf: Leaf) -> None:

@@ -17,31 +17,31 @@ import pytest
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
-from shared.api import names
-from shared.api.meta import ObjectKey
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.runtime.tasks import cancel_and_wait
-from shared.testing.builders import pod
-from shared.testing.clock import SteppedClock
+from bowline.localcluster.certs import Authority
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.process import Launch
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.runtime.tasks import cancel_and_wait
+from bowline.testing.builders import pod
+from bowline.testing.clock import SteppedClock
+from bowline.webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
+from bowline.webhook.tls.ca_bundle import Configurations
+from bowline.webhook.tls.ca_controller import CAController, SelfSignedConfig
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.rotation import CertLifetimes
+from bowline.webhook.tls.secret import read_secret
+from bowline.webhook.tls.serving import ServingContext
 from tests.live import LiveCluster
-from tests.localcluster.certs import Authority
-from tests.localcluster.cluster import Cluster
-from tests.localcluster.errors import ApiError
-from tests.localcluster.helm import find_helm
-from tests.localcluster.pair import Pair, PairOptions
-from tests.localcluster.ports import free_port
-from tests.localcluster.process import Launch
-from tests.localcluster.spec import ClusterSpec
-from tests.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from tests.webhook.process import command, environment
-from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
-from webhook.tls.ca_bundle import Configurations
-from webhook.tls.ca_controller import CAController, SelfSignedConfig
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.rotation import CertLifetimes
-from webhook.tls.secret import read_secret
-from webhook.tls.serving import ServingContext
 
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"

@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
+from bowline.webhook.hooks import Hook
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import Served, answers, head, with_head
-from webhook.hooks import Hook
 
 POD = encode(review(pod()))
 ASK = head(Hook.VALIDATE_PODS, len(POD))

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from shared.api.meta import Object
-from webhook.tls.ca import ORGANIZATION, from_pem
+from bowline.shared.api.meta import Object
+from bowline.webhook.tls.ca import ORGANIZATION, from_pem
 
 
 class Call(NamedTuple):

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from cryptography import x509
 
-from shared.api.meta import Object, ObjectKey
-from shared.api.names import FIELD_MANAGER_CABUNDLE
-from shared.kube.client import KubeClient, PatchType
-from shared.kube.reflector import Reflector
-from shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
-from shared.runtime.clock import Clock
-from webhook.tls.bundle import bundle_patch, mismatches, published_cas
-from webhook.tls.ca import from_pem, to_pem
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.periodic import PeriodicTask
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.api.names import FIELD_MANAGER_CABUNDLE
+from bowline.shared.kube.client import KubeClient, PatchType
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
+from bowline.shared.runtime.clock import Clock
+from bowline.webhook.tls.bundle import bundle_patch, mismatches, published_cas
+from bowline.webhook.tls.ca import from_pem, to_pem
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 

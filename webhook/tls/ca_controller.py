@@ -15,17 +15,17 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 
-from shared.api.meta import Object, ObjectKey
-from shared.kube.client import KubeClient
-from shared.kube.errors import Forbidden, NotFound
-from shared.kube.reflector import Reflector
-from shared.kube.resources import SECRETS, Selection
-from webhook.tls.bundle import is_ours, mismatches, published_by_us, published_cas, trusted_by_all
-from webhook.tls.ca import make_authority, sign_leaf, to_pem
-from webhook.tls.ca_bundle import BundleOverlap, Configurations
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.periodic import PeriodicTask
-from webhook.tls.rotation import (
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import Forbidden, NotFound
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import SECRETS, Selection
+from bowline.webhook.tls.bundle import is_ours, mismatches, published_by_us, published_cas, trusted_by_all
+from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
+from bowline.webhook.tls.ca_bundle import BundleOverlap, Configurations
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.periodic import PeriodicTask
+from bowline.webhook.tls.rotation import (
     REPAIRING,
     CaState,
     CertLifetimes,
@@ -36,8 +36,8 @@ from webhook.tls.rotation import (
     rotate,
     stale_leaf_due,
 )
-from webhook.tls.secret import new_secret, read_secret, with_state
-from webhook.tls.serving import CertificateError, ServingContext
+from bowline.webhook.tls.secret import new_secret, read_secret, with_state
+from bowline.webhook.tls.serving import CertificateError, ServingContext
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from cryptography import x509
 
-from shared.runtime.clock import Clock
-from webhook.tls.ca import from_pem, is_valid_at
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.serving import CertificateError, ServingContext
+from bowline.shared.runtime.clock import Clock
+from bowline.webhook.tls.ca import from_pem, is_valid_at
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.serving import CertificateError, ServingContext
 
 log = logging.getLogger(__name__)
 

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.api.names import FIELD_MANAGER_WEBHOOK
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import wait_for_access
-from shared.kube.metrics import KubeMetrics
-from shared.runtime.address import ListenAddress
-from shared.runtime.tasks import ShutdownSignal
-from webhook.tls.ca_bundle import Configurations, FilePublisher
-from webhook.tls.ca_controller import CAController, SelfSignedConfig
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.readiness import ListenerProbe
-from webhook.tls.serving import ServingContext
+from bowline.shared.api.names import FIELD_MANAGER_WEBHOOK
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import wait_for_access
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.runtime.address import ListenAddress
+from bowline.shared.runtime.tasks import ShutdownSignal
+from bowline.webhook.tls.ca_bundle import Configurations, FilePublisher
+from bowline.webhook.tls.ca_controller import CAController, SelfSignedConfig
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.readiness import ListenerProbe
+from bowline.webhook.tls.serving import ServingContext
 
 # Retry a write rather than wait longer for it.
 _TIMEOUT_S = 10.0

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from shared.runtime.metrics import init_series
-from webhook.tls.rotation import Action
+from bowline.shared.runtime.metrics import init_series
+from bowline.webhook.tls.rotation import Action
 
 
 class CertificateMetrics:

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from shared.kube.errors import Conflict, Invalid, KubeError
-from shared.runtime.backoff import Backoff
-from shared.runtime.tasks import wait_until
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.serving import CertificateError
+from bowline.shared.kube.errors import Conflict, Invalid, KubeError
+from bowline.shared.runtime.backoff import Backoff
+from bowline.shared.runtime.tasks import wait_until
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.serving import CertificateError
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import ssl
 from collections.abc import Callable
 from datetime import timedelta
 
-from shared.runtime.address import ListenAddress
-from shared.runtime.tasks import wait_until
-from webhook.tls.bundle import Call, calls
-from webhook.tls.ca_bundle import Configurations
-from webhook.tls.serving import client_context
+from bowline.shared.runtime.address import ListenAddress
+from bowline.shared.runtime.tasks import wait_until
+from bowline.webhook.tls.bundle import Call, calls
+from bowline.webhook.tls.ca_bundle import Configurations
+from bowline.webhook.tls.serving import client_context
 
 log = logging.getLogger(__name__)
 

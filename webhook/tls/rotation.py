@@ -21,7 +21,7 @@ from enum import StrEnum
 
 from cryptography import x509
 
-from webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, part_of_life
+from bowline.webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, part_of_life
 
 # Renew after two thirds of the lifetime: the last third is the reserve for failures.
 RENEW_AT = 2 / 3

@@ -15,10 +15,10 @@ import binascii
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.api.meta import Object
-from shared.api.names import ANNOTATION_CA_SWITCHED_AT
-from webhook.tls.ca import Authority, from_pem, read_authority, to_pem
-from webhook.tls.rotation import CaState
+from bowline.shared.api.meta import Object
+from bowline.shared.api.names import ANNOTATION_CA_SWITCHED_AT
+from bowline.webhook.tls.ca import Authority, from_pem, read_authority, to_pem
+from bowline.webhook.tls.rotation import CaState
 
 _ACTIVE, _UPCOMING, _BUNDLE = ("tls.crt", "tls.key"), ("next.crt", "next.key"), "ca.crt"
 # The API server requires both keys of this type, so the Secret cannot be emptied by accident.

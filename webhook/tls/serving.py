@@ -14,7 +14,7 @@ from typing import Final
 
 from cryptography import x509
 
-from webhook.tls.ca import Leaf, from_pem
+from bowline.webhook.tls.ca import Leaf, from_pem
 
 _NOTHING_TO_SERVE: Final = ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
 # A handshake in memory takes at most four rounds; more means that it hangs.

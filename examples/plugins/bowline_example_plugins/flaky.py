@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.plugin import RUN, SKIP, BindContext, BindingPlugin, Handle, PluginConfig, Preflight, Status
+from bowline import RUN, SKIP, BindContext, BindingPlugin, Handle, PluginConfig, Preflight, Status
 
 
 class FlakyConfig(PluginConfig):

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from shared.api.bindrequest import BindRequest, BindRequestSpec
-from shared.api.meta import Object
-from shared.kube.client import KubeClient
+from bowline.shared.api.bindrequest import BindRequest, BindRequestSpec
+from bowline.shared.api.meta import Object
+from bowline.shared.kube.client import KubeClient
 
 
 def copied(raw: Object) -> Object:

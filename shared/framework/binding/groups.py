@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.framework.binding.plugin import BindingPlugin, Preflight
+from bowline.shared.framework.binding.plugin import BindingPlugin, Preflight
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from shared.api.meta import Object, ObjectKey
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.config import Settings
-from shared.framework.gates import FeatureGates
-from shared.kube.client import KubeClient
-from shared.kube.reflector import Reflector, Transform
-from shared.kube.resources import Resource
-from shared.runtime.clock import Clock
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import FeatureGates
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.reflector import Reflector, Transform
+from bowline.shared.kube.resources import Resource
+from bowline.shared.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,21 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.api.meta import Object, ObjectKey, key_of
-from shared.framework.binding.handle import EventSource, Handle, Reconcile
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import Settings
-from shared.framework.gates import FeatureGates
-from shared.framework.plugin import Plugin
-from shared.kube.callbacks import Callback, Callbacks
-from shared.kube.client import KubeClient
-from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import Resource, Selection
-from shared.runtime.clock import Clock
-from shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
-from shared.runtime.workers import Result, run_worker, wait_failed
-from shared.runtime.workqueue import WorkQueue
+from bowline.shared.api.meta import Object, ObjectKey, key_of
+from bowline.shared.framework.binding.handle import EventSource, Handle, Reconcile
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import FeatureGates
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.kube.callbacks import Callback, Callbacks
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.resources import Resource, Selection
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
+from bowline.shared.runtime.workers import Result, run_worker, wait_failed
+from bowline.shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shared.runtime.metrics import BIND_BUCKETS, init_series
+from bowline.shared.runtime.metrics import BIND_BUCKETS, init_series
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 

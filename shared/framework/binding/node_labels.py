@@ -8,11 +8,11 @@ evicted first, so that a cluster with more nodes than the capacity costs reads f
 import sys
 from collections import OrderedDict
 
-from shared.api.meta import Object, ResourceVersion, key_of, version_of
-from shared.api.selectors import Node
-from shared.kube.client import KubeClient
-from shared.kube.errors import NotFound
-from shared.kube.resources import NODES
+from bowline.shared.api.meta import Object, ResourceVersion, key_of, version_of
+from bowline.shared.api.selectors import Node
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.resources import NODES
 
 # 1 to 2 KB each: label keys and common values are interned.
 CAPACITY = 8192

@@ -4,20 +4,20 @@ Every binding method may be called again after a crash, with only the API object
 whether its effect already exists.
 
 Exceptions are counted and logged with the plugin's name. An exception is a RETRY, an ``InfrastructureError`` of
-shared.kube a TRANSIENT, a result of the wrong type a FATAL; a call that exceeds its budget is a RETRY, or a TRANSIENT
-if the API server took the time.
+``bowline.errors`` a TRANSIENT, a result of the wrong type a FATAL; a call that exceeds its budget is a RETRY, or a
+TRANSIENT if the API server took the time.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shared.api.bindrequest import AllocationKind, BindRequest
-from shared.api.meta import ObjectKey
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import EventSource, Handle, Route
-from shared.framework.plugin import Args_co, Plugin
-from shared.framework.status import Status
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import EventSource, Handle, Route
+from bowline.shared.framework.plugin import Args_co, Plugin
+from bowline.shared.framework.status import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
-from shared.framework.binding.context import BindContext
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import UNLIMITED
-from shared.kube.binding import BindingResult, BindOutcome, annotation_errors, post_binding
-from shared.kube.errors import InfrastructureError, own_policy
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import UNLIMITED
+from bowline.shared.kube.binding import BindingResult, BindOutcome, annotation_errors, post_binding
+from bowline.shared.kube.errors import InfrastructureError, own_policy
 
 # The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')

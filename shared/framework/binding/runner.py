@@ -22,18 +22,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
-from shared.api.bindrequest import AllocationKind, BindRequest
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.groups import Group, pre_bind_groups
-from shared.framework.binding.handle import Route
-from shared.framework.binding.plugin import BindingPlugin, Preflight
-from shared.framework.binding.post import denied_status
-from shared.framework.plugin import Plugin, overriding
-from shared.framework.status import Code, Reason, Status, merge_failures, merge_waits
-from shared.kube.accounting import Budget
-from shared.kube.errors import Forbidden, InfrastructureError, own_policy
-from shared.runtime.tasks import all_done, raise_foreign_cancellation
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.groups import Group, pre_bind_groups
+from bowline.shared.framework.binding.handle import Route
+from bowline.shared.framework.binding.plugin import BindingPlugin, Preflight
+from bowline.shared.framework.binding.post import denied_status
+from bowline.shared.framework.plugin import Plugin, overriding
+from bowline.shared.framework.status import Code, Reason, Status, merge_failures, merge_waits
+from bowline.shared.kube.accounting import Budget
+from bowline.shared.kube.errors import Forbidden, InfrastructureError, own_policy
+from bowline.shared.runtime.tasks import all_done, raise_foreign_cancellation
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -472,7 +472,7 @@ def _invalid(result: Any, expected: str) -> InvalidResult:
     return InvalidResult(f"returned {text} instead of {expected}")
 
 
-# All extension points of the reconciler, in the order of an attempt. ``reconciler.debug`` asks for the routes.
+# All extension points of the reconciler, in the order of an attempt. The debug pages ask for the routes.
 POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.supported_allocations,
     Plugin.has_side_effects,

@@ -6,8 +6,8 @@ plugin assigns. It never skips, so it runs last.
 
 from collections.abc import Collection, Mapping
 
-from shared.api.names import RECEIVED_RESOURCE_TYPE
-from shared.plugin import (
+from bowline.shared.api.names import RECEIVED_RESOURCE_TYPE
+from bowline.shared.plugin import (
     Access,
     AllocationKind,
     BindContext,

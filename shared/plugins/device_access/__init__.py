@@ -9,9 +9,9 @@ against privileged containers or mounted device files. The rules are in ``rules`
 from collections.abc import Iterable
 from itertools import chain
 
-from shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, Settings
-from shared.plugins.device_access.config import DeviceAccessConfig
-from shared.plugins.device_access.rules import (
+from bowline.shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, Settings
+from bowline.shared.plugins.device_access.config import DeviceAccessConfig
+from bowline.shared.plugins.device_access.rules import (
     ContainerRef,
     container_errors,
     containers_of,

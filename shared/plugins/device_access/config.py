@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.framework.plugin import PluginConfig
+from bowline.shared.framework.plugin import PluginConfig
 
 
 class DeviceAccessConfig(PluginConfig):

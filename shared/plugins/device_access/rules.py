@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.api import names
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.gpu_share import capabilities_map, configmap_prefix, is_generated, share_target, wants_share
-from shared.api.meta import Object
-from shared.api.quantity import parse_quantity
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.gpu_share import capabilities_map, configmap_prefix, is_generated, share_target, wants_share
+from bowline.shared.api.meta import Object
+from bowline.shared.api.quantity import parse_quantity
 
 VOID = "void"
 HARMLESS = (VOID, "none")

@@ -9,12 +9,12 @@ pod: kube-controller-manager does that when a pod ends.
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from shared.api.bindrequest import decode_spec
-from shared.api.meta import key_of
-from shared.kube.errors import ApiError
-from shared.kube.reflector import Reflector
-from shared.kube.resources import RESOURCECLAIMS
-from shared.plugin import (
+from bowline.shared.api.bindrequest import decode_spec
+from bowline.shared.api.meta import key_of
+from bowline.shared.kube.errors import ApiError
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import RESOURCECLAIMS
+from bowline.shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
     Access,
@@ -38,11 +38,11 @@ from shared.plugin import (
     Status,
     denied_status,
 )
-from shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims
-from shared.plugins.dynamic_resources.claim_client import ClaimsNotServedError
-from shared.plugins.dynamic_resources.extended import claims_of
-from shared.plugins.dynamic_resources.reserver import ClaimReserver
-from shared.plugins.dynamic_resources.rules import request_errors, request_warnings
+from bowline.shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims
+from bowline.shared.plugins.dynamic_resources.claim_client import ClaimsNotServedError
+from bowline.shared.plugins.dynamic_resources.extended import claims_of
+from bowline.shared.plugins.dynamic_resources.reserver import ClaimReserver
+from bowline.shared.plugins.dynamic_resources.rules import request_errors, request_warnings
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 

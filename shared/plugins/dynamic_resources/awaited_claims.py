@@ -7,7 +7,7 @@ after the read, and a wait that begins later misses none.
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from shared.api.meta import ObjectKey
+from bowline.shared.api.meta import ObjectKey
 
 
 class AwaitedClaims:

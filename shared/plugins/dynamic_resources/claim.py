@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, status_of, uid_of, version_of
-from shared.api.quantity import parse_quantity
+from bowline.shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, status_of, uid_of, version_of
+from bowline.shared.api.quantity import parse_quantity
 
 _CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
 

@@ -11,14 +11,14 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
-from shared.api.meta import Object, ObjectKey, uid_of, version_of
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.status import Code, Status
-from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
-from shared.kube.resources import RESOURCECLAIMS
-from shared.plugins.dynamic_resources.claim import consumers_of
-from shared.plugins.dynamic_resources.rules import (
+from bowline.shared.api.meta import Object, ObjectKey, uid_of, version_of
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.status import Code, Status
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
+from bowline.shared.kube.resources import RESOURCECLAIMS
+from bowline.shared.plugins.dynamic_resources.claim import consumers_of
+from bowline.shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
     Finalizers,
@@ -29,7 +29,7 @@ from shared.plugins.dynamic_resources.rules import (
     next_removal,
     next_reservation,
 )
-from shared.runtime.tasks import shield_write
+from bowline.shared.runtime.tasks import shield_write
 
 # Drivers and the claim controller also write to a claim, but rarely this often in a row.
 MAX_CONFLICTS = 5

@@ -8,13 +8,13 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from shared.api import names
-from shared.api.bindrequest import BindRequestSpec, ExtendedResourceClaimAllocation
-from shared.api.meta import Object, ObjectKey, uid_of
-from shared.api.quantity import parse_quantity
-from shared.framework.status import Reason, Status
-from shared.plugins.dynamic_resources.claim import pod_consumer, results_of
-from shared.plugins.dynamic_resources.rules import RequiredClaim, required_claims
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequestSpec, ExtendedResourceClaimAllocation
+from bowline.shared.api.meta import Object, ObjectKey, uid_of
+from bowline.shared.api.quantity import parse_quantity
+from bowline.shared.framework.status import Reason, Status
+from bowline.shared.plugins.dynamic_resources.claim import pod_consumer, results_of
+from bowline.shared.plugins.dynamic_resources.rules import RequiredClaim, required_claims
 
 # The API server truncates the base of a generated name so that the whole has 63 characters; this does the same.
 _NAME, _RANDOM, _LONGEST = 63, 10, 253

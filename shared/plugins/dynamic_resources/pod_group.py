@@ -7,9 +7,9 @@ reserved for the PodGroup, never for a pod, and its lifecycle is the PodGroup's.
 from collections.abc import Mapping
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, uid_of
-from shared.plugins.dynamic_resources.claim import Consumer, pod_consumer
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, uid_of
+from bowline.shared.plugins.dynamic_resources.claim import Consumer, pod_consumer
 
 # An entry of a pod and one of its PodGroup are the same claim if all of these are equal.
 _IDENTITY = ("name", "resourceClaimName", "resourceClaimTemplateName")

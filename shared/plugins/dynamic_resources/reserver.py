@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.api import names
-from shared.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, key_of, parse_time, uid_of
-from shared.api.selectors import Node, reads_labels
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.binding.node_labels import NodeLabels
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import PREREQUISITE
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
-from shared.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
-from shared.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer
-from shared.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
-from shared.plugins.dynamic_resources.extended import (
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
+from bowline.shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, key_of, parse_time, uid_of
+from bowline.shared.api.selectors import Node, reads_labels
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.binding.node_labels import NodeLabels
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import PREREQUISITE
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
+from bowline.shared.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
+from bowline.shared.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer
+from bowline.shared.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
+from bowline.shared.plugins.dynamic_resources.extended import (
     claim_name,
     claim_of,
     extended_claim_status,
@@ -33,8 +33,8 @@ from shared.plugins.dynamic_resources.extended import (
     resources_not_offered,
     undecided_allocation,
 )
-from shared.plugins.dynamic_resources.pod_group import pod_group_name
-from shared.plugins.dynamic_resources.rules import (
+from bowline.shared.plugins.dynamic_resources.pod_group import pod_group_name
+from bowline.shared.plugins.dynamic_resources.rules import (
     RequiredClaim,
     claim_conflict,
     merge_statuses,
@@ -42,9 +42,9 @@ from shared.plugins.dynamic_resources.rules import (
     required_claims,
     unreachable,
 )
-from shared.runtime.clock import Clock
-from shared.runtime.shared_read import SharedReads
-from shared.runtime.tasks import shield_write
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.shared_read import SharedReads
+from bowline.shared.runtime.tasks import shield_write
 
 # Concurrent reads of one pod's claims.
 CONCURRENT_READS = 8

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.api import names
-from shared.api.bindrequest import BindRequestSpec
-from shared.api.field_error import FieldError
-from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
-from shared.api.selectors import Node, node_selector_admits
-from shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
-from shared.framework.waiting import PREREQUISITE
-from shared.plugins.dynamic_resources.claim import (
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequestSpec
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
+from bowline.shared.api.selectors import Node, node_selector_admits
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.shared.framework.waiting import PREREQUISITE
+from bowline.shared.plugins.dynamic_resources.claim import (
     Consumer,
     allocation_of,
     claim_ref,
@@ -38,7 +38,7 @@ from shared.plugins.dynamic_resources.claim import (
     true_conditions,
     uids_of,
 )
-from shared.plugins.dynamic_resources.pod_group import claim_consumer, is_pod_group
+from bowline.shared.plugins.dynamic_resources.pod_group import claim_consumer, is_pod_group
 
 # The API server's limit on status.reservedFor.
 MAX_CONSUMERS = 256

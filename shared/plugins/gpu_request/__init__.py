@@ -5,9 +5,9 @@ Admission only: it mutates nothing and serves no BindRequest. The rules are in `
 
 from collections.abc import Iterable
 
-from shared.api.names import OWNED_ANNOTATIONS
-from shared.plugin import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
-from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
+from bowline.shared.api.names import OWNED_ANNOTATIONS
+from bowline.shared.plugin import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
+from bowline.shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 
 
 class GpuRequest(AdmissionPlugin):
@@ -23,4 +23,4 @@ class GpuRequest(AdmissionPlugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if old is not None:
             return update_errors(pod, old)
-        return request_errors(pod, self._policy, info.inventory)
+        return request_errors(pod, self._policy, info.inventory, is_partial=info.is_partial)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from shared.api import names
-from shared.api.field_error import format_value
-from shared.api.meta import Object
-from shared.api.quantity import as_stored, parse_quantity
+from bowline.shared.api import names
+from bowline.shared.api.field_error import format_value
+from bowline.shared.api.meta import Object
+from bowline.shared.api.quantity import as_stored, parse_quantity
 
 # Upper bound of a count, so that sums stay small.
 _MOST = 2**63 - 1

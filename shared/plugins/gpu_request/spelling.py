@@ -10,10 +10,10 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-from shared.api import names
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import Object
-from shared.plugins.gpu_request.pod import mapping_of
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.meta import Object
+from bowline.shared.plugins.gpu_request.pod import mapping_of
 
 _PREFIXES = ("", "kai.scheduler", "runai", "run.ai", "bowline.dev")
 _SPELLINGS = tuple(name for name in names.OWNED_ANNOTATIONS if name.startswith("gpu-"))

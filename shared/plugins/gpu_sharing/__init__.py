@@ -12,13 +12,13 @@ Decision 132.
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
-from shared.api import names
-from shared.api.gpu_share import direct_env_map, memory_limit
-from shared.api.meta import uid_of
-from shared.framework.waiting import UNLIMITED
-from shared.kube.errors import ApiError, Conflict
-from shared.kube.resources import PODS
-from shared.plugin import (
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import direct_env_map, memory_limit
+from bowline.shared.api.meta import uid_of
+from bowline.shared.framework.waiting import UNLIMITED
+from bowline.shared.kube.errors import ApiError, Conflict
+from bowline.shared.kube.resources import PODS
+from bowline.shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
     Access,
@@ -45,11 +45,11 @@ from shared.plugin import (
     Suggestion,
     denied_status,
 )
-from shared.plugins.gpu_sharing.admission import prepare, share_errors
-from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
-from shared.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
-from shared.plugins.gpu_sharing.idle_groups import (
+from bowline.shared.plugins.gpu_sharing.admission import prepare, share_errors
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
+from bowline.shared.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
+from bowline.shared.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
     group_of,
     groups_of,
@@ -57,9 +57,9 @@ from shared.plugins.gpu_sharing.idle_groups import (
     transform_reservation,
     transform_user,
 )
-from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
-from shared.plugins.gpu_sharing.reservation import (
+from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.shared.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
+from bowline.shared.plugins.gpu_sharing.reservation import (
     Blocked,
     DeviceRequest,
     Held,
@@ -69,9 +69,9 @@ from shared.plugins.gpu_sharing.reservation import (
     ReservationState,
     Unreleased,
 )
-from shared.plugins.gpu_sharing.reservation_client import ReservationClient
-from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
-from shared.plugins.gpu_sharing.rules import (
+from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from bowline.shared.plugins.gpu_sharing.rules import (
     Share,
     label_changes,
     label_removals,
@@ -80,7 +80,7 @@ from shared.plugins.gpu_sharing.rules import (
     share_of,
     takes_whole_gpus,
 )
-from shared.runtime.tasks import shield_write
+from bowline.shared.runtime.tasks import shield_write
 
 SCAN = ObjectKey("", "scan")
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is

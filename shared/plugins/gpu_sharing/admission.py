@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from shared.api import names
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.gpu_share import (
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.gpu_share import (
     GENERATED_LENGTH,
     GENERATED_LETTERS,
     GENERATED_TAIL,
@@ -25,8 +25,8 @@ from shared.api.gpu_share import (
     share_target,
     wants_share,
 )
-from shared.api.meta import Object
-from shared.framework.mutable import MutablePod
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.mutable import MutablePod
 
 # In the order in which they are written.
 SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from shared.api import names
-from shared.api.quantity import parse_quantity
-from shared.framework.plugin import PluginConfig
+from bowline.shared.api import names
+from bowline.shared.api.quantity import parse_quantity
+from bowline.shared.framework.plugin import PluginConfig
 
 
 def _valid_quantity(text: str) -> str:

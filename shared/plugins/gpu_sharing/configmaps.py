@@ -11,14 +11,20 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from shared.api import names
-from shared.api.field_error import annotation_path
-from shared.api.meta import Object, ObjectUID, is_deleting, key_of, uid_of, version_of
-from shared.framework.status import Reason, Status, Suggestion
-from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, Conflict, NotFound
-from shared.kube.resources import CONFIGMAPS, PODS
-from shared.plugins.gpu_sharing.rules import ShareConfigMaps, configmap_object, is_guarded, owning_pods, renewed_data
+from bowline.shared.api import names
+from bowline.shared.api.field_error import annotation_path
+from bowline.shared.api.meta import Object, ObjectUID, is_deleting, key_of, uid_of, version_of
+from bowline.shared.framework.status import Reason, Status, Suggestion
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import AlreadyExists, Conflict, NotFound
+from bowline.shared.kube.resources import CONFIGMAPS, PODS
+from bowline.shared.plugins.gpu_sharing.rules import (
+    ShareConfigMaps,
+    configmap_object,
+    is_guarded,
+    owning_pods,
+    renewed_data,
+)
 
 # The garbage collector deletes the ConfigMaps of a deleted pod within seconds.
 COLLECTED_SOON = timedelta(seconds=2)

@@ -22,14 +22,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
-from shared.api.meta import ObjectKey, ObjectRef, ObjectUID
-from shared.framework.binding.handle import Handle
-from shared.kube.accounting import api_time
-from shared.kube.errors import KubeError
-from shared.plugins.gpu_sharing.idle_groups import IdleGroups
-from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.recovery import SEARCH_INTERVAL, Abandon, Await, Reserve, next_step, running_users
-from shared.plugins.gpu_sharing.reservation import (
+from bowline.shared.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.shared.framework.binding.handle import Handle
+from bowline.shared.kube.accounting import api_time
+from bowline.shared.kube.errors import KubeError
+from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.shared.plugins.gpu_sharing.recovery import (
+    SEARCH_INTERVAL,
+    Abandon,
+    Await,
+    Reserve,
+    next_step,
+    running_users,
+)
+from bowline.shared.plugins.gpu_sharing.reservation import (
     Answer,
     Create,
     DeviceRequest,
@@ -46,7 +53,7 @@ from shared.plugins.gpu_sharing.reservation import (
     unreported_reservations,
     unused_reservations,
 )
-from shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
 
 log = logging.getLogger(__name__)
 

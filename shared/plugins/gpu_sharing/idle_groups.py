@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from shared.api import names
-from shared.api.gpu_share import gpu_groups
-from shared.api.meta import Object, identity_of
-from shared.plugins.gpu_sharing.reservation import may_be_on
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import gpu_groups
+from bowline.shared.api.meta import Object, identity_of
+from bowline.shared.plugins.gpu_sharing.reservation import may_be_on
 
 
 class IdleGroups:

@@ -1,8 +1,8 @@
 """Metrics of shared devices, in addition to the framework's per-plugin metrics."""
 
-from shared.framework.binding.metrics import PluginMetrics
-from shared.kube.store import Store
-from shared.plugins.gpu_sharing.idle_groups import has_reported
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.kube.store import Store
+from bowline.shared.plugins.gpu_sharing.idle_groups import has_reported
 
 
 class SharingMetrics:

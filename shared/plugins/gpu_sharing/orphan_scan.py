@@ -11,17 +11,17 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from shared.api import names
-from shared.api.gpu_share import gpu_groups
-from shared.api.meta import Object, ObjectKey, key_of
-from shared.kube.errors import ApiError
-from shared.kube.resources import PODS, Selection
-from shared.plugins.gpu_sharing.group_controller import GroupController
-from shared.plugins.gpu_sharing.idle_groups import groups_of, transform_user
-from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.reservation import Reservation
-from shared.plugins.gpu_sharing.reservation_client import ReservationClient
-from shared.plugins.gpu_sharing.rules import label_changes, needs_relabeling
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import gpu_groups
+from bowline.shared.api.meta import Object, ObjectKey, key_of
+from bowline.shared.kube.errors import ApiError
+from bowline.shared.kube.resources import PODS, Selection
+from bowline.shared.plugins.gpu_sharing.group_controller import GroupController
+from bowline.shared.plugins.gpu_sharing.idle_groups import groups_of, transform_user
+from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.shared.plugins.gpu_sharing.reservation import Reservation
+from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.shared.plugins.gpu_sharing.rules import label_changes, needs_relabeling
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from shared.api import names
-from shared.api.meta import Object, ObjectUID
-from shared.plugins.gpu_sharing.reservation import (
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectUID
+from bowline.shared.plugins.gpu_sharing.reservation import (
     Reservation,
     User,
     reason_suffix,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from shared.api import names
-from shared.api.bindrequest import gpu_groups_of
-from shared.api.meta import (
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import gpu_groups_of
+from bowline.shared.api.meta import (
     Object,
     ObjectKey,
     ObjectRef,

@@ -11,16 +11,33 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api import names
-from shared.api.gpu_share import direct_env_map
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, ResourceVersion, key_of, uid_of, version_of
-from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, InfrastructureError, Invalid, NotFound
-from shared.kube.events import EventNote, event_body, event_name
-from shared.kube.reflector import rejects_fields
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
-from shared.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
-from shared.plugins.gpu_sharing.reservation import (
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import direct_env_map
+from bowline.shared.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    ResourceVersion,
+    key_of,
+    uid_of,
+    version_of,
+)
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    InfrastructureError,
+    Invalid,
+    NotFound,
+)
+from bowline.shared.kube.events import EventNote, event_body, event_name
+from bowline.shared.kube.reflector import rejects_fields
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
+from bowline.shared.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
+from bowline.shared.plugins.gpu_sharing.reservation import (
     Blocked,
     DeviceRequest,
     Reservation,
@@ -30,8 +47,8 @@ from shared.plugins.gpu_sharing.reservation import (
     view_reservation,
     view_user,
 )
-from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from shared.plugins.gpu_sharing.rules import Share, owning_pods, share_of
+from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.shared.plugins.gpu_sharing.rules import Share, owning_pods, share_of
 
 log = logging.getLogger(__name__)
 

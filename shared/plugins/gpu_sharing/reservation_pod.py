@@ -9,9 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.api import names
-from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
+from bowline.shared.api import names
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def reservation_object(
                     "name": names.RESERVATION_CONTAINER,
                     "image": spec.image,
                     "imagePullPolicy": "IfNotPresent",
-                    "command": ["python", "-m", "shared.plugins.gpu_sharing.agent"],
+                    "command": ["python", "-m", "bowline.shared.plugins.gpu_sharing.agent"],
                     "args": [*arguments, "--listen=:8080"],
                     "env": env,
                     "resources": _resources(settings),

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.api import names
-from shared.api.bindrequest import BindRequestSpec
-from shared.api.gpu_share import (
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequestSpec
+from bowline.shared.api.gpu_share import (
     ShareTarget,
     capabilities_map,
     configmap_prefix,
@@ -20,7 +20,7 @@ from shared.api.gpu_share import (
     refers_to_key,
     share_target,
 )
-from shared.api.meta import Object, ObjectUID
+from bowline.shared.api.meta import Object, ObjectUID
 
 # A group is a label's value and, on a pod of several devices, also the name part of a label's key.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

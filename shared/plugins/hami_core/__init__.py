@@ -9,10 +9,10 @@ whole device.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shared.api import names
-from shared.api.field_error import annotation_path
-from shared.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
-from shared.plugin import (
+from bowline.shared.api import names
+from bowline.shared.api.field_error import annotation_path
+from bowline.shared.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
+from bowline.shared.plugin import (
     RUN,
     SKIP,
     AdmissionInfo,

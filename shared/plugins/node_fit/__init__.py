@@ -9,10 +9,10 @@ The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using th
 
 from collections.abc import Collection
 
-from shared.api.meta import uid_of
-from shared.kube.errors import ApiError, Expired, NotFound
-from shared.kube.resources import NODES, PODS, Selection
-from shared.plugin import (
+from bowline.shared.api.meta import uid_of
+from bowline.shared.kube.errors import ApiError, Expired, NotFound
+from bowline.shared.kube.resources import NODES, PODS, Selection
+from bowline.shared.plugin import (
     BindContext,
     BindingPlugin,
     BindRequestSpec,
@@ -27,8 +27,8 @@ from shared.plugin import (
     Suggestion,
     denied_status,
 )
-from shared.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
-from shared.plugins.node_fit.rules import (
+from bowline.shared.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
+from bowline.shared.plugins.node_fit.rules import (
     KINDS,
     Amounts,
     allocatable,

@@ -11,8 +11,8 @@ checked again. Decision 66.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.node_fit.rules import Amounts
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.node_fit.rules import Amounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, has_ended
-from shared.api.quantity import parse_quantity
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, has_ended
+from bowline.shared.api.quantity import parse_quantity
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.api.names import NUMA_MEMORY_GROUPS_PREDICTED, NUMA_PLACEMENT_PREDICTED
-from shared.plugin import Access, BindContext, BindingPlugin
+from bowline.shared.api.names import NUMA_MEMORY_GROUPS_PREDICTED, NUMA_PLACEMENT_PREDICTED
+from bowline.shared.plugin import Access, BindContext, BindingPlugin
 
 
 class NumaPlacement(BindingPlugin):

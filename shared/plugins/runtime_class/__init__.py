@@ -6,8 +6,8 @@ environment, and the runtime of this class acts on that name. A pod that names a
 
 from collections.abc import Iterable
 
-from shared.api.gpu_share import wants_share
-from shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object
+from bowline.shared.api.gpu_share import wants_share
+from bowline.shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object
 
 
 class RuntimeClass(AdmissionPlugin):

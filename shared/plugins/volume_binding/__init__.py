@@ -8,8 +8,8 @@ these writes, and the volume of a PVC is also useful to the next decision.
 
 from collections.abc import Iterable
 
-from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
-from shared.plugin import (
+from bowline.shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
+from bowline.shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
     Access,
@@ -23,9 +23,9 @@ from shared.plugin import (
     Rule,
     Status,
 )
-from shared.plugins.volume_binding.binder import BindState, VolumeBinder
-from shared.plugins.volume_binding.storage import Storage, transform_class
-from shared.plugins.volume_binding.volumes import pod_volumes
+from bowline.shared.plugins.volume_binding.binder import BindState, VolumeBinder
+from bowline.shared.plugins.volume_binding.storage import Storage, transform_class
+from bowline.shared.plugins.volume_binding.volumes import pod_volumes
 
 
 class VolumeBinding(BindingPlugin[BindTimeoutConfig]):

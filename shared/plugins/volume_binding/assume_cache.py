@@ -8,7 +8,7 @@ request ends. Other processes are excluded by the API server's resourceVersion; 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.api.meta import ObjectKey, ObjectUID
 
 
 @dataclass(slots=True)

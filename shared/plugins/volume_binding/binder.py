@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from shared.api.meta import Object, ObjectKey, ObjectUID
-from shared.api.selectors import Node
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.binding.post import denied_status
-from shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
-from shared.kube.client import KubeClient
-from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
-from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
-from shared.plugins.volume_binding.rules import (
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID
+from bowline.shared.api.selectors import Node
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.binding.post import denied_status
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from bowline.shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
+from bowline.shared.plugins.volume_binding.rules import (
     BindVolume,
     Bound,
     Choice,
@@ -37,8 +37,8 @@ from shared.plugins.volume_binding.rules import (
     selected_node_patch,
     waits_for_volumes,
 )
-from shared.plugins.volume_binding.storage import Storage
-from shared.plugins.volume_binding.volumes import (
+from bowline.shared.plugins.volume_binding.storage import Storage
+from bowline.shared.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     PodVolume,
     Volume,

@@ -7,8 +7,8 @@ read live; for awaited PVCs it is kept until then, for FRESH_S at most. Without 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.volume_binding.volumes import PersistentVolumeClaim
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.volume_binding.volumes import PersistentVolumeClaim
 
 # The reconcile follows the event immediately. Older entries are discarded: later events may have been filtered out.
 FRESH_S = 2.0

@@ -8,10 +8,10 @@ resourceVersion rejects the second write.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey
-from shared.api.selectors import Node, required_value, selector_admits
-from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume, VolumeSpec
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey
+from bowline.shared.api.selectors import Node, required_value, selector_admits
+from bowline.shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume, VolumeSpec
 
 AVAILABLE = "Available"
 # A new volume; the PV controller sets its phase shortly after.

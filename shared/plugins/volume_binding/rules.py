@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey, ObjectRef, uid_of
-from shared.api.quantity import parse_quantity
-from shared.api.selectors import Node, selector_admits, topologies_admit
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import PREREQUISITE
-from shared.plugins.volume_binding.matching import find_volume
-from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, PodVolume, StorageClass, Volume
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey, ObjectRef, uid_of
+from bowline.shared.api.quantity import parse_quantity
+from bowline.shared.api.selectors import Node, selector_admits, topologies_admit
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import PREREQUISITE
+from bowline.shared.plugins.volume_binding.matching import find_volume
+from bowline.shared.plugins.volume_binding.volumes import PersistentVolumeClaim, PodVolume, StorageClass, Volume
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import Object, ObjectKey, identity_of, key_of
-from shared.api.selectors import Node
-from shared.framework.binding.node_labels import NodeLabels
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, NotFound
-from shared.kube.reflector import Reflector
-from shared.kube.resources import (
+from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectKey, identity_of, key_of
+from bowline.shared.api.selectors import Node
+from bowline.shared.framework.binding.node_labels import NodeLabels
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiError, NotFound
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import (
     CSIDRIVERS,
     CSISTORAGECAPACITIES,
     PERSISTENTVOLUMECLAIMS,
@@ -25,10 +25,10 @@ from shared.kube.resources import (
     STORAGECLASSES,
     Selection,
 )
-from shared.plugins.volume_binding.assume_cache import AssumeCache
-from shared.plugins.volume_binding.bound_claims import BoundClaimCache
-from shared.plugins.volume_binding.matching import FreeVolumes, is_free
-from shared.plugins.volume_binding.volumes import (
+from bowline.shared.plugins.volume_binding.assume_cache import AssumeCache
+from bowline.shared.plugins.volume_binding.bound_claims import BoundClaimCache
+from bowline.shared.plugins.volume_binding.matching import FreeVolumes, is_free
+from bowline.shared.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     PodVolume,
     StorageClass,
@@ -37,8 +37,8 @@ from shared.plugins.volume_binding.volumes import (
     read_class,
     read_volume,
 )
-from shared.runtime.clock import Clock
-from shared.runtime.shared_read import SharedReads
+from bowline.shared.runtime.clock import Clock
+from bowline.shared.runtime.shared_read import SharedReads
 
 # Capacities are only a hint in messages: this age is acceptable, and thousands of waits share one list.
 CAPACITIES_TTL_S = 30.0

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import (
+from bowline.shared.api import names
+from bowline.shared.api.meta import (
     Object,
     ObjectKey,
     ObjectRef,
@@ -17,8 +17,8 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
-from shared.api.quantity import parse_quantity
-from shared.api.selectors import Labels, Node, node_selector_admits
+from bowline.shared.api.quantity import parse_quantity
+from bowline.shared.api.selectors import Labels, Node, node_selector_admits
 
 # The API's default volumeMode.
 _FILESYSTEM = "Filesystem"

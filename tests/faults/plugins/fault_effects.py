@@ -12,17 +12,17 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from shared.api.bindrequest import BindRequest
-from shared.api.meta import Object, ObjectKey, ObjectRef
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import EventSource
-from shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
-from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
-from shared.framework.status import Reason, Status
-from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import CONFIGMAPS, SECRETS
-from shared.runtime.clock import SystemClock
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.meta import Object, ObjectKey, ObjectRef
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import EventSource
+from bowline.shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.framework.status import Reason, Status
+from bowline.shared.kube.errors import AlreadyExists, NotFound
+from bowline.shared.kube.resources import CONFIGMAPS, SECRETS
+from bowline.shared.runtime.clock import SystemClock
 
 EFFECT = "faults.example/effect"
 GATE = "faults.example/gate"

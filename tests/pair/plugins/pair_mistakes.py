@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Budgets, Preflight
-from shared.framework.status import Status
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Budgets, Preflight
+from bowline.shared.framework.status import Status
 
 MISTAKE = "mistakes.example/pre-bind"
 

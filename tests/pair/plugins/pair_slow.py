@@ -7,11 +7,11 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from shared.api.meta import ObjectKey, ObjectRef
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import Route
-from shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
-from shared.framework.status import Status
+from bowline.shared.api.meta import ObjectKey, ObjectRef
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.handle import Route
+from bowline.shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
+from bowline.shared.framework.status import Status
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.failed_decision import (
+from bowline.shared.api import names
+from bowline.shared.api.failed_decision import (
     ABSENT,
     FailedDecision,
     claims_named,
@@ -18,8 +18,8 @@ from shared.api.failed_decision import (
     pod_print,
     without_note,
 )
-from shared.api.meta import ObjectKey
-from shared.testing.builders import bind_request, pod, stored
+from bowline.shared.api.meta import ObjectKey
+from bowline.testing.builders import bind_request, pod, stored
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(seconds=60)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.api.selectors import (
+from bowline.shared.api.selectors import (
     Node,
     node_selector_admits,
     reads_labels,

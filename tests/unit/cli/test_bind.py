@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from cli.bind import bind_request, refusal
-from shared.api.bindrequest import decode_spec
-from shared.testing.builders import pod
+from bowline.cli.bind import bind_request, refusal
+from bowline.shared.api.bindrequest import decode_spec
+from bowline.testing.builders import pod
 
 
 def requesting(*limits: dict[str, str], **spec: Any) -> Any:

@@ -9,9 +9,9 @@ from importlib.metadata import version
 
 import pytest
 
-import reconciler.options
-import webhook.options
-from cli.main import COMMANDS, main
+import bowline.reconciler.options
+import bowline.webhook.options
+from bowline.cli.main import COMMANDS, main
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"version"}))
@@ -31,9 +31,9 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_lint_imports_no_package_that_reaches_clusters() -> None:
     program = (
-        "import sys, cli.main\n"
-        "cli.main.main(['lint', '-', '--allow-empty'])\n"
-        "sys.exit(str({'kubernetes', 'urllib3'} & sys.modules.keys()))"
+        "import sys, bowline.cli.main\n"
+        "bowline.cli.main.main(['lint', '-', '--allow-empty'])\n"
+        "sys.exit(str({'kubernetes', 'urllib3', 'aiohttp', 'uvloop', 'cryptography'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=False)
     assert done.stderr == "set()\n"
@@ -44,8 +44,8 @@ def test_lint_imports_no_package_that_reaches_clusters() -> None:
     [
         pytest.param(lambda: main(["version"]), id="bowline version"),
         pytest.param(lambda: main(["--version"]), id="bowline --version"),
-        pytest.param(lambda: webhook.options.parse_options(["--version"], {}), id="the webhook"),
-        pytest.param(lambda: reconciler.options.parse_options(["--version"], {}), id="the reconciler"),
+        pytest.param(lambda: bowline.webhook.options.parse_options(["--version"], {}), id="the webhook"),
+        pytest.param(lambda: bowline.reconciler.options.parse_options(["--version"], {}), id="the reconciler"),
     ],
 )
 def test_each_program_prints_the_version_of_the_wheel_and_of_python(

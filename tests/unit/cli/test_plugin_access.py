@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.main import main
-from cli.plugin_access import values_of
-from shared.framework.access import Access, Rule
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import Settings
-from shared.framework.plugin import AdmissionPlugin, PluginConfig
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
+from bowline.cli.main import main
+from bowline.cli.plugin_access import values_of
+from bowline.shared.framework.access import Access, Rule
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import AdmissionPlugin, PluginConfig
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
 
 
 class SeatsConfig(PluginConfig):

@@ -3,7 +3,7 @@
 import json
 from xml.etree import ElementTree
 
-from cli.reports import Finding, Subject, as_github, as_junit, as_sarif
+from bowline.cli.reports import Finding, Subject, as_github, as_junit, as_sarif
 
 ERROR = Finding("gpu_request/fraction-range", "a.yaml", 3, 'gpu-fraction: "2": must be\n::error::less, 100 % <b>\x1b')
 WARNING = Finding("scope/scheduler", "a.yaml", 9, "is not read", is_warning=True)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.lint import review_manifest
-from cli.main import main
-from cli.manifests import Manifest
-from cli.rules import RULES, Rule
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
+from bowline.cli.main import main
+from bowline.cli.manifests import Manifest
+from bowline.cli.rules import RULES, Rule
+from bowline.cli.verdicts import review_manifest
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
 
 ROOT = Path(__file__).resolve().parents[3]
 # Of the configuration, of files, of malformed AdmissionReviews, of plugins that raise, of annotations by plugins.

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import BindingPlugin, Budgets
-from shared.framework.binding.runner import Runner
-from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
-from shared.framework.status import Code, Status
-from shared.kube.accounting import GRACE_S, api_time, current_account
-from shared.kube.client import ClientOptions
-from shared.runtime.tasks import shield_write
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.shared.framework.binding.runner import Runner
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.shared.framework.status import Code, Status
+from bowline.shared.kube.accounting import GRACE_S, api_time, current_account
+from bowline.shared.kube.client import ClientOptions
+from bowline.shared.runtime.tasks import shield_write
 from tests.unit.framework.test_runner import RecordingObserver, context
 
 pytestmark = pytest.mark.looptime

@@ -4,16 +4,19 @@ from pathlib import Path
 
 import pytest
 
-import reconciler.app
-import webhook.app
-from shared.runtime.version import version_text
+import bowline.reconciler.app
+import bowline.webhook.app
+from bowline.shared.runtime.version import version_text
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 INVALID = f"""{HEAD}
 plugins: [{{name: no_such_plugin}}, {{name: node_fit, args: {{x: 1}}}}]
 pluginOrder: [node_fit]
 """
-PROGRAMS = [pytest.param(webhook.app.main, id="webhook"), pytest.param(reconciler.app.main, id="reconciler")]
+PROGRAMS = [
+    pytest.param(bowline.webhook.app.main, id="webhook"),
+    pytest.param(bowline.reconciler.app.main, id="reconciler"),
+]
 
 
 def check(monkeypatch: pytest.MonkeyPatch, main: object, config: Path, *flags: str) -> object:

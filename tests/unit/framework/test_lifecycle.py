@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api.meta import ObjectKey
-from shared.framework.binding.handle import Handle
-from shared.framework.binding.lifecycle import PluginError, PluginLifecycle
-from shared.framework.binding.plugin import BindingPlugin, Budgets
-from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
-from shared.kube.client import KubeClient
-from shared.runtime.clock import SystemClock
-from shared.runtime.workqueue import WorkQueue
-from shared.testing.recording import Calls, RecordingPlugin
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.handle import Handle
+from bowline.shared.framework.binding.lifecycle import PluginError, PluginLifecycle
+from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.runtime.clock import SystemClock
+from bowline.shared.runtime.workqueue import WorkQueue
+from bowline.testing.recording import Calls, RecordingPlugin
 
 NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
 

@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-import cli.main
-import reconciler.app
-import webhook.app
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
-from shared.framework.plugin_class import POINTS, class_errors
-from shared.framework.registry import installed_plugins
-from shared.framework.status import Status
-from shared.plugins.catalog import BUILTINS
-from shared.testing.recording import RecordingPlugin
+import bowline.cli.main
+import bowline.reconciler.app
+import bowline.webhook.app
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.shared.framework.plugin_class import POINTS, class_errors
+from bowline.shared.framework.registry import installed_plugins
+from bowline.shared.framework.status import Status
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing.recording import RecordingPlugin
 
 LINT = "lint"
 PATH = "plugins[0].name"
@@ -271,7 +271,7 @@ def distribution(folder: Path, distribution_name: str, plugin_name: str, body: s
     """Put a distribution with one plugin into a folder, as an installation would."""
     module = f"bowline_test_{distribution_name}"
     (folder / f"{module}.py").write_text(
-        "from shared.plugin import BindingPlugin, Status\n\n\n"
+        "from bowline import BindingPlugin, Status\n\n\n"
         f"class Licence(BindingPlugin):\n    name = {plugin_name!r}\n{body}\n"
     )
     info = folder / f"{module}-1.0.dist-info"
@@ -291,7 +291,7 @@ def status_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Callable
     pod.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec: {containers: [{name: main, image: x}]}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     if isinstance(program, str):
-        return cli.main.main([program, "--config", str(config), str(pod)])
+        return bowline.cli.main.main([program, "--config", str(config), str(pod)])
     monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--kubeconfig=/nonexistent", "--check"])
     with pytest.raises(SystemExit) as exit_info:
         program()
@@ -299,8 +299,8 @@ def status_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Callable
 
 
 PROGRAMS = [
-    pytest.param(webhook.app.main, id="webhook"),
-    pytest.param(reconciler.app.main, id="reconciler"),
+    pytest.param(bowline.webhook.app.main, id="webhook"),
+    pytest.param(bowline.reconciler.app.main, id="reconciler"),
     pytest.param(LINT, id="lint"),
 ]
 

@@ -7,15 +7,15 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api.meta import ObjectKey
-from shared.framework.binding.handle import Handle
-from shared.framework.binding.lifecycle import PluginLifecycle
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
-from shared.kube.client import KubeClient
-from shared.runtime.clock import SystemClock
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.handle import Handle
+from bowline.shared.framework.binding.lifecycle import PluginLifecycle
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.runtime.clock import SystemClock
 
 NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
 

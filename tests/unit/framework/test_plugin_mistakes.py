@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.api.bindrequest import AllocationKind
-from shared.framework.binding.runner import Runner
-from shared.framework.status import Code, Status, Suggestion
-from shared.testing.recording import Calls, RecordingPlugin
+from bowline.shared.api.bindrequest import AllocationKind
+from bowline.shared.framework.binding.runner import Runner
+from bowline.shared.framework.status import Code, Status, Suggestion
+from bowline.testing.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 
 FATAL, RETRY = Code.FATAL, Code.RETRY

@@ -6,12 +6,12 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.framework.binding.lifecycle import PluginError, PluginLifecycle
-from shared.framework.binding.plugin import BindingPlugin, Budgets
-from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
-from shared.kube.client import KubeClient
-from shared.runtime.clock import SystemClock
+from bowline.shared.framework.binding.lifecycle import PluginError, PluginLifecycle
+from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.looptime
 

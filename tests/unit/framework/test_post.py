@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from shared.api.bindrequest import decode_bind_request
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import Budgets
-from shared.framework.binding.post import bind_by_post, denied_status
-from shared.framework.binding.runner import Runner
-from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
-from shared.framework.status import Code, Reason, Status
-from shared.kube.accounting import api_time
-from shared.kube.client import KubeClient
-from shared.plugins.default_binder import DefaultBinder
-from shared.testing.builders import bind_request, pod, stored
-from shared.testing.clock import START, SteppedClock
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import Budgets
+from bowline.shared.framework.binding.post import bind_by_post, denied_status
+from bowline.shared.framework.binding.runner import Runner
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.shared.framework.status import Code, Reason, Status
+from bowline.shared.kube.accounting import api_time
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.plugins.default_binder import DefaultBinder
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.clock import START, SteppedClock
 from tests.unit.framework.test_runner import RecordingObserver
 
 pytestmark = pytest.mark.looptime

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import ConfigurationError, PluginEntry, Settings
-from shared.framework.gates import Gate, Stage
-from shared.framework.plugin import Plugin, PluginConfig
-from shared.framework.plugin_order import PluginClass
-from shared.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
-from shared.framework.registry import LAST_PLUGIN as LAST
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import ConfigurationError, PluginEntry, Settings
+from bowline.shared.framework.gates import Gate, Stage
+from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.shared.framework.plugin_order import PluginClass
+from bowline.shared.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
+from bowline.shared.framework.registry import LAST_PLUGIN as LAST
 
 
 class Args(PluginConfig):

@@ -9,19 +9,27 @@ from typing import Any, cast
 
 import pytest
 
-from shared.api.bindrequest import AllocationKind, decode_bind_request
-from shared.api.meta import ObjectKey, ObjectRef
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.groups import Group, pre_bind_groups
-from shared.framework.binding.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, BindingPlugin, Budgets, Preflight
-from shared.framework.binding.runner import Runner, order_by_point
-from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
-from shared.testing.builders import bind_request, pod, stored
-from shared.testing.recording import Calls, RecordingPlugin
+from bowline.shared.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.shared.api.meta import ObjectKey, ObjectRef
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.groups import Group, pre_bind_groups
+from bowline.shared.framework.binding.plugin import (
+    RUN,
+    RUN_PARALLEL,
+    SKIP,
+    SKIP_PARALLEL,
+    BindingPlugin,
+    Budgets,
+    Preflight,
+)
+from bowline.shared.framework.binding.runner import Runner, order_by_point
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.recording import Calls, RecordingPlugin
 
 WAIT_A = Status.wait("a", ObjectRef("v1", "ConfigMap", ObjectKey("default", "a")))
 WAIT_B = Status.wait("b", ObjectRef("v1", "ConfigMap", ObjectKey("default", "b")))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.api.field_error import FieldError
-from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_errors, classify_error
-from shared.kube.errors import ApiError, ApiStatus, Cause, from_status
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_errors, classify_error
+from bowline.shared.kube.errors import ApiError, ApiStatus, Cause, from_status
 
 LOST = 4711.0
 OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shared.kube.config import default_kubeconfig_paths, load_access, wait_for_access
-from shared.kube.errors import CredentialsError
-from shared.kube.kubeconfig import RELOAD_AFTER_S
-from shared.testing.clock import START, SteppedClock
+from bowline.shared.kube.config import default_kubeconfig_paths, load_access, wait_for_access
+from bowline.shared.kube.errors import CredentialsError
+from bowline.shared.kube.kubeconfig import RELOAD_AFTER_S
+from bowline.testing.clock import START, SteppedClock
 
 STEP = timedelta(seconds=RELOAD_AFTER_S)
 

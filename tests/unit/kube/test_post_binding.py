@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.kube.binding import BindingResult, BindOutcome, post_binding
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiStatus, ConnectionFailed, InfrastructureError, KubeError, NoResponse, from_status
-from shared.testing.clock import SteppedClock
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.kube.binding import BindingResult, BindOutcome, post_binding
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import (
+    ApiStatus,
+    ConnectionFailed,
+    InfrastructureError,
+    KubeError,
+    NoResponse,
+    from_status,
+)
+from bowline.testing.clock import SteppedClock
 
 pytestmark = pytest.mark.looptime
 

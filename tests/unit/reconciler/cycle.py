@@ -7,32 +7,32 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.requeue import Requeue
-from reconciler.binding.state import RequestState, RequestStates
-from reconciler.binding.store import RequestStore
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.binding.writer import Writer
-from reconciler.decide.actions import Event, Nomination, PodBound
-from reconciler.decide.observed import FRESH_CONTACT
-from reconciler.informers import Informers
-from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.observe.tracker import Observation
-from reconciler.reconciler import Reconciler
-from shared.api import names
-from shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
-from shared.api.meta import Object, ObjectKey, ObjectUID
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.binding.runner import Runner
-from shared.framework.config import Binding, Settings
-from shared.framework.plugin import PluginConfig
-from shared.framework.status import Status
-from shared.kube.availability import Availability
-from shared.kube.client import KubeClient
-from shared.runtime.workers import Result
-from shared.testing.builders import bind_request, pod, stored
-from shared.testing.clock import SteppedClock
+from bowline.reconciler.binding.pod_conditions import PodConditions
+from bowline.reconciler.binding.requeue import Requeue
+from bowline.reconciler.binding.state import RequestState, RequestStates
+from bowline.reconciler.binding.store import RequestStore
+from bowline.reconciler.binding.wait_index import WaitIndex
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.decide.actions import Event, Nomination, PodBound
+from bowline.reconciler.decide.observed import FRESH_CONTACT
+from bowline.reconciler.informers import Informers
+from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.reconciler.observe.tracker import Observation
+from bowline.reconciler.reconciler import Reconciler
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.binding.runner import Runner
+from bowline.shared.framework.config import Binding, Settings
+from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.framework.status import Status
+from bowline.shared.kube.availability import Availability
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.runtime.workers import Result
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.clock import SteppedClock
 
 Act = Callable[[BindContext], Awaitable[Status]]
 

@@ -5,13 +5,13 @@ from typing import cast
 
 import pytest
 
-from reconciler.controller import Controller, Term, new_queue
-from reconciler.informers import Informers, Listed
-from reconciler.reconciler import Reconciler
-from shared.api.meta import ObjectKey
-from shared.kube.availability import Availability
-from shared.runtime.workers import Result
-from shared.runtime.workqueue import WorkQueue
+from bowline.reconciler.controller import Controller, Term, new_queue
+from bowline.reconciler.informers import Informers, Listed
+from bowline.reconciler.reconciler import Reconciler
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.kube.availability import Availability
+from bowline.shared.runtime.workers import Result
+from bowline.shared.runtime.workqueue import WorkQueue
 from tests.unit.reconciler.watching import Watched
 
 KEY = ObjectKey("default", "train")

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.binding.complete import ROLLBACK_PAUSE
-from reconciler.decide.actions import Fail
-from reconciler.decide.transient import REPORT_AFTER_S
-from shared.api.bindrequest import BindRequest
-from shared.framework.binding.context import BindContext
-from shared.framework.status import Reason, Status
-from shared.kube.errors import ServerError
-from shared.runtime.workers import DONE, ReconcileError
+from bowline.reconciler.binding.complete import ROLLBACK_PAUSE
+from bowline.reconciler.decide.actions import Fail
+from bowline.reconciler.decide.transient import REPORT_AFTER_S
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.status import Reason, Status
+from bowline.shared.kube.errors import ServerError
+from bowline.shared.runtime.workers import DONE, ReconcileError
 from tests.unit.reconciler.cycle import Cycle, RecordingWriter
 
 REJECTED = Fail(Reason.REJECTED, "no")

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from reconciler.debug import configuration_pages
-from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.options import parse_options
-from shared.framework.binding.handle import Route
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
+from bowline.reconciler.debug import configuration_pages
+from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.reconciler.options import parse_options
+from bowline.shared.framework.binding.handle import Route
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import Plugin, PluginConfig
 
 
 def plugin(called: str, act: Callable[..., Any]) -> Plugin:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.actions import (
+from bowline.reconciler.decide.actions import (
     Action,
     Attempt,
     Complete,
@@ -18,8 +18,8 @@ from reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from reconciler.decide.decide import ReadLive, decide
-from reconciler.decide.observed import (
+from bowline.reconciler.decide.decide import ReadLive, decide
+from bowline.reconciler.decide.observed import (
     FRESH_CONTACT,
     Absent,
     NodeView,
@@ -30,11 +30,11 @@ from reconciler.decide.observed import (
     is_withdrawn,
     node_view,
 )
-from shared.api import names
-from shared.api.bindrequest import AllocationKind, BindRequest
-from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
-from shared.framework.config import Binding, Settings
-from shared.framework.status import Reason, Suggestion
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import AllocationKind, BindRequest
+from bowline.shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from bowline.shared.framework.config import Binding, Settings
+from bowline.shared.framework.status import Reason, Suggestion
 from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)

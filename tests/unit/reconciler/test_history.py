@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.observe.history import History
-from reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
-from shared.api.meta import ObjectKey
-from shared.testing.clock import START
+from bowline.reconciler.observe.history import History
+from bowline.reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
+from bowline.shared.api.meta import ObjectKey
+from bowline.testing.clock import START
 
 KEY = ObjectKey("team-a", "train")
 

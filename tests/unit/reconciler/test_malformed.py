@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.decide.actions import Fail, Wait
-from reconciler.decide.decide import decide
-from reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
-from reconciler.decide.status import (
+from bowline.reconciler.decide.actions import Fail, Wait
+from bowline.reconciler.decide.decide import decide
+from bowline.reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
+from bowline.reconciler.decide.status import (
     PREPARED_BY_US,
     failure_report,
     retrying_status,
@@ -19,12 +19,12 @@ from reconciler.decide.status import (
     success_report,
     waiting_status,
 )
-from reconciler.informers import transform_request
-from reconciler.ttl import is_due
-from shared.api.bindrequest import Phase, decode_bind_request
-from shared.framework.config import Settings
-from shared.framework.status import Reason
-from shared.testing.builders import bind_request
+from bowline.reconciler.informers import transform_request
+from bowline.reconciler.ttl import is_due
+from bowline.shared.api.bindrequest import Phase, decode_bind_request
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Reason
+from bowline.testing.builders import bind_request
 from tests.unit.json_values import json_values
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,22 +9,22 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
-from reconciler.observe.tracker import Observation
-from shared.api.meta import ObjectKey
-from shared.framework.binding.lifecycle import PluginLifecycle
-from shared.framework.config import Settings
-from shared.framework.status import Reason
-from shared.kube.client import KubeClient
-from shared.kube.metrics import KubeMetrics
-from shared.plugins.catalog import BUILTINS
-from shared.runtime.address import parse_listen
-from shared.runtime.clock import SystemClock
-from shared.runtime.metrics import BIND_BUCKETS, new_registry
-from shared.runtime.probes import ProbeServer
+from bowline.reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
+from bowline.reconciler.observe.tracker import Observation
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.lifecycle import PluginLifecycle
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Reason
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.shared.runtime.address import parse_listen
+from bowline.shared.runtime.clock import SystemClock
+from bowline.shared.runtime.metrics import BIND_BUCKETS, new_registry
+from bowline.shared.runtime.probes import ProbeServer
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.tls.metrics import CertificateMetrics
 from tests.unit.reconciler.watching import ACTING
-from webhook.metrics import WebhookMetrics
-from webhook.tls.metrics import CertificateMetrics
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 _ROW = re.compile(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.writer import status_patch
-from reconciler.decide.actions import (
+from bowline.reconciler.binding.writer import status_patch
+from bowline.reconciler.decide.actions import (
     GATES,
     PRECEDING,
     Complete,
@@ -20,10 +20,10 @@ from reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
-from reconciler.decide.decide import pending_failure
-from reconciler.decide.observed import Outcome, Times
-from reconciler.decide.outcome import backoff, classify_outcome
-from reconciler.decide.status import (
+from bowline.reconciler.decide.decide import pending_failure
+from bowline.reconciler.decide.observed import Outcome, Times
+from bowline.reconciler.decide.outcome import backoff, classify_outcome
+from bowline.reconciler.decide.status import (
     PREPARED_BY_US,
     conditions,
     failed_status,
@@ -35,13 +35,13 @@ from reconciler.decide.status import (
     waiting_event,
     waiting_status,
 )
-from shared.api.bindrequest import BindRequest
-from shared.api.failed_decision import decision_of
-from shared.api.meta import ObjectKey, ObjectRef
-from shared.framework.config import Binding
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import UNLIMITED
-from shared.testing.builders import pod
+from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.failed_decision import decision_of
+from bowline.shared.api.meta import ObjectKey, ObjectRef
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import UNLIMITED
+from bowline.testing.builders import pod
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import BindingPlugin, Budgets
-from shared.framework.binding.runner import Runner
-from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
-from shared.framework.status import Status
+from bowline.reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.shared.framework.binding.runner import Runner
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.framework.status import Status
 from tests.unit.reconciler.watching import Watched, context
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.observed import preceding_request
-from shared.api import names
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey
-from shared.testing.builders import bind_request, stored
+from bowline.reconciler.decide.observed import preceding_request
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.shared.api.meta import ObjectKey
+from bowline.testing.builders import bind_request, stored
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}

@@ -5,16 +5,16 @@ from typing import Any, cast
 
 import pytest
 
-from reconciler.binding.requeue import DEFER, MAX_DEFERRED, DeferredBind, Requeue
-from reconciler.binding.state import CacheOverlay, RequestState
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.binding.writer import Writer
-from reconciler.reconciler import is_resumable
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.kube.availability import Availability
-from shared.testing.builders import bind_request, stored
-from shared.testing.clock import SteppedClock
+from bowline.reconciler.binding.requeue import DEFER, MAX_DEFERRED, DeferredBind, Requeue
+from bowline.reconciler.binding.state import CacheOverlay, RequestState
+from bowline.reconciler.binding.wait_index import WaitIndex
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.reconciler import is_resumable
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.kube.availability import Availability
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
 from tests.unit.reconciler.watching import context
 
 NO_WRITER = cast(Writer, None)

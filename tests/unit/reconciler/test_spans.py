@@ -2,13 +2,13 @@
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from reconciler.decide.actions import Attempt
-from reconciler.observe.reconciles import ReconcileInProgress, Step
-from reconciler.observe.traces import record_attempt
-from shared.api.meta import ObjectKey
-from shared.framework.status import Status
-from shared.runtime.tracing import nanoseconds
-from shared.testing.clock import START
+from bowline.reconciler.decide.actions import Attempt
+from bowline.reconciler.observe.reconciles import ReconcileInProgress, Step
+from bowline.reconciler.observe.traces import record_attempt
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.status import Status
+from bowline.shared.runtime.tracing import nanoseconds
+from bowline.testing.clock import START
 from tests.spans import SENT, Spans, parent_of, traceparent_of
 from tests.unit.reconciler.watching import Watched, context
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from reconciler.decide.transient import Streak, classify, extend
-from shared.framework.status import Code, Reason, Status
+from bowline.reconciler.decide.transient import Streak, classify, extend
+from bowline.shared.framework.status import Code, Reason, Status
 
 NEVER = float("-inf")
 TRANSIENT = Status(Code.TRANSIENT, ("500",), "default_binder")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from reconciler.binding.wait_index import Registration, WaitIndex, WaitSource
-from shared.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
-from shared.kube.resources import CONFIGMAPS, PODS
-from shared.kube.store import Store
+from bowline.reconciler.binding.wait_index import Registration, WaitIndex, WaitSource
+from bowline.shared.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.shared.kube.resources import CONFIGMAPS, PODS
+from bowline.shared.kube.store import Store
 
 REQUEST, OTHER = ObjectKey("default", "request"), ObjectKey("default", "other")
 DATA = ObjectKey("default", "data")

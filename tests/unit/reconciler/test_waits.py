@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue
-from reconciler.binding.state import RequestState
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.binding.writer import Writer
-from reconciler.decide.actions import GATES, Event, Wait
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey, ObjectRef
-from shared.kube.availability import Availability
-from shared.testing.builders import bind_request, stored
-from shared.testing.clock import SteppedClock
+from bowline.reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue
+from bowline.reconciler.binding.state import RequestState
+from bowline.reconciler.binding.wait_index import WaitIndex
+from bowline.reconciler.binding.writer import Writer
+from bowline.reconciler.decide.actions import GATES, Event, Wait
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.shared.api.meta import ObjectKey, ObjectRef
+from bowline.shared.kube.availability import Availability
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
 
 pytestmark = pytest.mark.looptime
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.writer import Writer
-from shared.api import names
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import Object, ObjectUID
-from shared.kube.client import KubeClient
-from shared.kube.errors import NotStoredError
-from shared.testing.builders import bind_request, stored
-from shared.testing.clock import SteppedClock
+from bowline.reconciler.binding.writer import Writer
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.shared.api.meta import Object, ObjectUID
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import NotStoredError
+from bowline.testing.builders import bind_request, stored
+from bowline.testing.clock import SteppedClock
 
 
 class Storing(KubeClient):

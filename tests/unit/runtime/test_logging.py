@@ -8,8 +8,15 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from shared.api.meta import ObjectKey
-from shared.runtime.logging import MAX_FIELD, LogFormat, add_to_scope, configure_logging, log_scope, with_fields
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.runtime.logging import (
+    MAX_FIELD,
+    LogFormat,
+    add_to_scope,
+    configure_logging,
+    log_scope,
+    with_fields,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +37,7 @@ def logged(format_: LogFormat, level: str = "info") -> io.StringIO:
 
 def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     stream = logged("json")
-    log = logging.getLogger("reconciler.binding.attempt")
+    log = logging.getLogger("bowline.reconciler.binding.attempt")
     log.info("pod bound", extra={"pod": ObjectKey("ns", "a"), "attempt": 2, "note": "two\nlines"})
     log.debug("not shown")
     (line,) = stream.getvalue().splitlines()
@@ -38,7 +45,7 @@ def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     assert entry.pop("time").endswith("Z")
     assert entry == {
         "level": "info",
-        "logger": "reconciler.binding.attempt",
+        "logger": "bowline.reconciler.binding.attempt",
         "message": "pod bound",
         "pod": "ns/a",
         "attempt": 2,
@@ -85,7 +92,7 @@ async def test_a_scope_is_on_every_line_logged_in_it() -> None:
     stream = logged("json")
 
     async def client() -> None:
-        logging.getLogger("shared.kube").info("called")
+        logging.getLogger("bowline.shared.kube").info("called")
 
     async def attempt(name: str) -> None:
         with log_scope(bindRequest=name):

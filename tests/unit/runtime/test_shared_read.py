@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.runtime.shared_read import SharedReads
+from bowline.shared.runtime.shared_read import SharedReads
 
 
 class Source:

@@ -4,7 +4,14 @@ import logging
 
 import pytest
 
-from shared.runtime.tracing import ENDPOINTS, OFF, configured_tracing, parent_context, set_error, traceparent_of
+from bowline.shared.runtime.tracing import (
+    ENDPOINTS,
+    OFF,
+    configured_tracing,
+    parent_context,
+    set_error,
+    traceparent_of,
+)
 from tests.spans import SENT, Spans, parent_of
 from tests.spans import traceparent_of as expected_of
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from shared.runtime.backoff import ItemBackoff
-from shared.runtime.workers import (
+from bowline.shared.runtime.backoff import ItemBackoff
+from bowline.shared.runtime.workers import (
     DONE,
     REQUEUE,
     Priority,
@@ -18,7 +18,7 @@ from shared.runtime.workers import (
     run_worker,
     wait_failed,
 )
-from shared.runtime.workqueue import WorkQueue
+from bowline.shared.runtime.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 

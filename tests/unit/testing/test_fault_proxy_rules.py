@@ -7,8 +7,8 @@ import orjson
 import pytest
 import yaml
 
-from tests.fault_proxy.calls import Call, parse_call
-from tests.fault_proxy.faults import (
+from bowline.testing.fault_proxy.calls import Call, parse_call
+from bowline.testing.fault_proxy.faults import (
     CutWatch,
     DropBefore,
     ExpireWatch,
@@ -18,10 +18,10 @@ from tests.fault_proxy.faults import (
     SwapEvents,
     WatchFault,
 )
-from tests.fault_proxy.kubeconfig import redirect
-from tests.fault_proxy.record import Exchange, Record
-from tests.fault_proxy.rules import Match, Rule, RuleBook
-from tests.fault_proxy.watches import Next, Step, WatchScript
+from bowline.testing.fault_proxy.kubeconfig import redirect
+from bowline.testing.fault_proxy.record import Exchange, Record
+from bowline.testing.fault_proxy.rules import Match, Rule, RuleBook
+from bowline.testing.fault_proxy.watches import Next, Step, WatchScript
 
 BINDING = Call("create", "", "pods", "binding", "ns", "p")
 

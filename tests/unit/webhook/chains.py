@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import Object
-from shared.framework.admission import AdmissionChain, OnPluginError
-from shared.framework.config import Settings
-from shared.framework.mutable import MutablePod
-from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
+from bowline.shared.api.field_error import FieldError, annotation_path
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.admission import AdmissionChain, OnPluginError
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.mutable import MutablePod
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
 
 
 class Marker(AdmissionPlugin):

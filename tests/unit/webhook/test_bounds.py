@@ -6,16 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings, WorkloadEntry
-from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from shared.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
-from tests.unit.webhook.chains import built_in
-from tests.unit.webhook.reviews import deployment, encode, pod, review
-from webhook.hooks import Hook
-from webhook.review import (
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings, WorkloadEntry
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.shared.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
+from bowline.webhook.hooks import Hook
+from bowline.webhook.review import (
     MAX_ANSWER,
     MAX_VALUES,
     MAX_WARNINGS,
@@ -24,7 +22,9 @@ from webhook.review import (
     encode_answer,
     review_object,
 )
-from webhook.workloads import MAX_TEMPLATES
+from bowline.webhook.workloads import MAX_TEMPLATES
+from tests.unit.webhook.chains import built_in
+from tests.unit.webhook.reviews import deployment, encode, pod, review
 
 MIG = {f"nvidia.com/mig-{i}": "0.5" for i in range(MAX_RESOURCES)}
 

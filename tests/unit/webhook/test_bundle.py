@@ -6,11 +6,11 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from tests.localcluster.certs import Authority
+from bowline.localcluster.certs import Authority
+from bowline.webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
+from bowline.webhook.tls.ca import to_pem
+from bowline.webhook.tls.ca_bundle import KEPT, BundleOverlap
 from tests.unit.webhook.tls import DAY, NOW, authority
-from webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
-from webhook.tls.ca import to_pem
-from webhook.tls.ca_bundle import KEPT, BundleOverlap
 
 ONE, TWO = authority().certificate, authority().certificate
 A, B = to_pem([ONE]), to_pem([TWO])

@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from prometheus_client import CollectorRegistry
 
-from shared.testing.clock import SteppedClock
-from tests.unit.webhook.tls import DAY, NOW, authority, leaf_of, shake_hands
-from webhook.tls.ca import (
+from bowline.testing.clock import SteppedClock
+from bowline.webhook.tls.ca import (
     Authority,
     from_pem,
     is_valid_at,
@@ -25,11 +24,12 @@ from webhook.tls.ca import (
     service_names,
     to_pem,
 )
-from webhook.tls.files import CertificateFiles, FilePaths, rejection_reason
-from webhook.tls.metrics import CertificateMetrics
-from webhook.tls.rotation import CaState
-from webhook.tls.secret import new_secret, read_secret, with_state
-from webhook.tls.serving import CertificateError, ServingContext, client_context
+from bowline.webhook.tls.files import CertificateFiles, FilePaths, rejection_reason
+from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.webhook.tls.rotation import CaState
+from bowline.webhook.tls.secret import new_secret, read_secret, with_state
+from bowline.webhook.tls.serving import CertificateError, ServingContext, client_context
+from tests.unit.webhook.tls import DAY, NOW, authority, leaf_of, shake_hands
 
 TODAY = datetime.now(UTC).replace(microsecond=0)
 NAMES = (*service_names("bowline-webhook", "bowline-system"), "localhost", "127.0.0.1", "::1")

@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.mutable import MutablePod
-from shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.mutable import MutablePod
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline.webhook.hooks import Hook
+from bowline.webhook.inventory import inventory_of, transform_node
+from bowline.webhook.review import decode_review, encode_answer, review_object
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encode, pod, review
-from webhook.hooks import Hook
-from webhook.inventory import inventory_of, transform_node
-from webhook.review import decode_review, encode_answer, review_object
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
 

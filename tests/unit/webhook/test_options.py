@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.api.meta import ObjectKey
-from webhook.options import parse_options
-from webhook.tls.files import FilePaths
-from webhook.tls.rotation import CertLifetimes
+from bowline.shared.api.meta import ObjectKey
+from bowline.webhook.options import parse_options
+from bowline.webhook.tls.files import FilePaths
+from bowline.webhook.tls.rotation import CertLifetimes
 
 
 def test_without_arguments_everything_has_a_default() -> None:

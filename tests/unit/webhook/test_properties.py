@@ -17,18 +17,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.lint import review_manifest
-from cli.manifests import Manifest
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import PluginEntry, Settings, WorkloadEntry
-from shared.framework.workloads import READY
+from bowline.cli.manifests import Manifest
+from bowline.cli.verdicts import review_manifest
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import PluginEntry, Settings, WorkloadEntry
+from bowline.shared.framework.workload_kinds import READY
+from bowline.webhook.hooks import Hook
+from bowline.webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
 from tests.generated_pods import generated_pod
 from tests.unit.json_values import json_values
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
-from webhook.hooks import Hook
-from webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 
 EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "50"))
 many = settings(max_examples=EXAMPLES, deadline=None)

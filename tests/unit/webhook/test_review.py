@@ -7,11 +7,9 @@ import jsonpatch
 import orjson
 import pytest
 
-from shared.framework.admission import AdmissionChain
-from tests.unit.webhook.chains import built_in, marking
-from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
-from webhook.hooks import Hook
-from webhook.review import (
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.webhook.hooks import Hook
+from bowline.webhook.review import (
     MAX_WARNING,
     MalformedReviewError,
     decode_review,
@@ -19,6 +17,8 @@ from webhook.review import (
     encode_answer,
     review_object,
 )
+from tests.unit.webhook.chains import built_in, marking
+from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
 
 
 def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> dict[str, Any]:

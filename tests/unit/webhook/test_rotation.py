@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 import pytest
 from cryptography import x509
 
-from tests.unit.webhook.tls import DAY, NOW, YEAR, authority, leaf_of
-from webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
-from webhook.tls.rotation import (
+from bowline.webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
+from bowline.webhook.tls.rotation import (
     JITTER,
     MAX_BUNDLE,
     RENEW_AT,
@@ -24,6 +23,7 @@ from webhook.tls.rotation import (
     rotate,
     stale_leaf_due,
 )
+from tests.unit.webhook.tls import DAY, NOW, YEAR, authority, leaf_of
 
 LIVES = CertLifetimes(leaf=7 * DAY, authority=YEAR, grace=timedelta(seconds=30))
 YOUNG, NEXT, FORMER, STRANGER = authority(NOW - DAY), authority(NOW - DAY), authority(NOW - YEAR / 2), authority(NOW)

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.runtime.address import parse_listen
-from webhook.app import _stop_steps
-from webhook.metrics import WebhookMetrics
-from webhook.server import AdmissionServer
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.runtime.address import parse_listen
+from bowline.webhook.app import _stop_steps
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.server import AdmissionServer
 
 pytestmark = pytest.mark.looptime
 

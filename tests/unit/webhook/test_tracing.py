@@ -6,17 +6,17 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from reconciler.observe.traces import traceparent
-from shared.api import names
-from shared.api.bindrequest import decode_bind_request
-from shared.api.field_error import FieldError
-from shared.framework.admission import Verdict
-from shared.testing.builders import bind_request, stored
+from bowline.reconciler.observe.traces import traceparent
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.admission import Verdict
+from bowline.testing.builders import bind_request, stored
+from bowline.webhook.hooks import Hook, Review
+from bowline.webhook.review import review_object
+from bowline.webhook.tracing import end_span, start_span
 from tests.spans import SENT, Spans, parent_of
 from tests.unit.webhook.chains import built_in
-from webhook.hooks import Hook, Review
-from webhook.review import review_object
-from webhook.tracing import end_span, start_span
 
 
 def review(raw: dict[str, Any], operation: str = "CREATE", old: dict[str, Any] | None = None) -> Review:

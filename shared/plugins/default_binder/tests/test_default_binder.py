@@ -5,14 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from shared.api.bindrequest import AllocationKind, decode_bind_request
-from shared.framework.binding.context import BindContext
-from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
-from shared.kube.client import KubeClient
-from shared.plugins.default_binder import DefaultBinder
-from shared.testing.builders import bind_request, pod, stored
-from shared.testing.clock import START
+from bowline.shared.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.plugins.default_binder import DefaultBinder
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.clock import START
 
 
 def context(**spec: Any) -> BindContext:

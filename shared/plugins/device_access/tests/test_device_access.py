@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from shared.framework.admission import AdmissionChain, Verdict
-from shared.framework.config import PluginEntry, Settings
-from shared.framework.plugin import AdmissionInfo, PluginConfig
-from shared.framework.registry import Registry
-from shared.plugins.catalog import BUILTINS
-from shared.plugins.device_access import DeviceAccess
-from shared.plugins.device_access.config import DeviceAccessConfig
-from shared.plugins.device_access.rules import (
+from bowline.shared.framework.admission import AdmissionChain, Verdict
+from bowline.shared.framework.config import PluginEntry, Settings
+from bowline.shared.framework.plugin import AdmissionInfo, PluginConfig
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.shared.plugins.device_access import DeviceAccess
+from bowline.shared.plugins.device_access.config import DeviceAccessConfig
+from bowline.shared.plugins.device_access.rules import (
     container_errors,
     containers_of,
     hiding_errors,
     new_ephemeral_containers,
     without_devices,
 )
-from shared.testing.builders import pod
+from bowline.testing.builders import pod
 
 NAME = "NVIDIA_VISIBLE_DEVICES"
 VOID = {"name": NAME, "value": "void"}

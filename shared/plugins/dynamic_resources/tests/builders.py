@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from shared.api import names
-from shared.api.bindrequest import BindRequestSpec
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.dynamic_resources.claim import Consumer, pod_consumer
-from shared.plugins.dynamic_resources.rules import RequiredClaim
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequestSpec
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.dynamic_resources.claim import Consumer, pod_consumer
+from bowline.shared.plugins.dynamic_resources.rules import RequiredClaim
 
 POD_UID = "pod-uid"
 GROUP_UID = ObjectUID("group-uid")

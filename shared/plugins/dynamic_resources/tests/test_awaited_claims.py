@@ -1,7 +1,7 @@
 """Which claims the cache contains: those that a request awaits, for as long as one does."""
 
-from shared.api.meta import ObjectKey
-from shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims
 
 FIRST, SECOND = ObjectKey("ns", "first"), ObjectKey("ns", "second")
 A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")

@@ -4,17 +4,22 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.bindrequest import AllocationKind, BindRequest, ExtendedResourceClaimAllocation, decode_bind_request
-from shared.api.meta import ObjectKey
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import Settings
-from shared.framework.plugin import AdmissionInfo
-from shared.framework.status import Code, Reason
-from shared.framework.waiting import BindTimeoutConfig
-from shared.kube.resources import RESOURCECLAIMS
-from shared.plugins.dynamic_resources import DynamicResources
-from shared.plugins.dynamic_resources.extended import (
+from bowline.shared.api import names
+from bowline.shared.api.bindrequest import (
+    AllocationKind,
+    BindRequest,
+    ExtendedResourceClaimAllocation,
+    decode_bind_request,
+)
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.framework.status import Code, Reason
+from bowline.shared.framework.waiting import BindTimeoutConfig
+from bowline.shared.kube.resources import RESOURCECLAIMS
+from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.shared.plugins.dynamic_resources.extended import (
     claim_name,
     claim_of,
     new_extended,
@@ -22,8 +27,8 @@ from shared.plugins.dynamic_resources.extended import (
     resources_not_offered,
     undecided_allocation,
 )
-from shared.plugins.dynamic_resources.tests.builders import allocation, pod
-from shared.testing.builders import bind_request, stored
+from bowline.shared.plugins.dynamic_resources.tests.builders import allocation, pod
+from bowline.testing.builders import bind_request, stored
 
 PLUGIN = DynamicResources(BindTimeoutConfig(), Settings())
 CLAIMS: dict[str, Any] = {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation()}]}

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from shared.framework.status import Code, Reason, Status
-from shared.plugins.dynamic_resources.pod_group import claim_consumer, pod_group_name
-from shared.plugins.dynamic_resources.rules import (
+from bowline.shared.framework.status import Code, Reason, Status
+from bowline.shared.plugins.dynamic_resources.pod_group import claim_consumer, pod_group_name
+from bowline.shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     RequiredClaim,
     next_release,
     next_reservation,
     required_claims,
 )
-from shared.plugins.dynamic_resources.tests.builders import (
+from bowline.shared.plugins.dynamic_resources.tests.builders import (
     GROUP_REFERENCE,
     GROUP_UID,
     IN_GROUP,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.api.selectors import Node
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import PREREQUISITE
-from shared.plugins.dynamic_resources.rules import (
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.api.selectors import Node
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import PREREQUISITE
+from bowline.shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
     Finalizers,
@@ -24,7 +24,7 @@ from shared.plugins.dynamic_resources.rules import (
     required_claims,
     unreachable,
 )
-from shared.plugins.dynamic_resources.tests.builders import (
+from bowline.shared.plugins.dynamic_resources.tests.builders import (
     POD_UID,
     allocation,
     claim,

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from shared.api import names
-from shared.api.field_error import FieldError
-from shared.framework.plugin import Inventory
-from shared.plugins.gpu_request.rules import Policy, request_errors
+from bowline.shared.api import names
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.plugin import Inventory
+from bowline.shared.plugins.gpu_request.rules import Policy, request_errors
 
 GPU = names.RESOURCE_GPU
 MIG = "nvidia.com/mig-1g.10gb"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.framework.plugin import Inventory
-from shared.plugins.gpu_request.rules import Policy, request_errors
-from shared.plugins.gpu_request.tests.builders import (
+from bowline.shared.framework.plugin import Inventory
+from bowline.shared.plugins.gpu_request.rules import Policy, request_errors
+from bowline.shared.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
     GPU,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.api import names
-from shared.plugins.gpu_request.rules import Policy, update_errors
-from shared.plugins.gpu_request.tests.builders import (
+from bowline.shared.api import names
+from bowline.shared.plugins.gpu_request.rules import Policy, update_errors
+from bowline.shared.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
     GPU,

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
-from shared.plugins.gpu_request.tests.builders import CLASS, COUNT, GPU, INVENTORY, MIG, NAME
+from bowline.shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
+from bowline.shared.plugins.gpu_request.tests.builders import CLASS, COUNT, GPU, INVENTORY, MIG, NAME
 
 KNOWN = Policy(gpu_device_classes=frozenset({"gpu.example.com"}))
 WORDS = st.sampled_from(

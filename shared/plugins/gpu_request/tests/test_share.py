@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.plugins.gpu_request.rules import Policy, request_errors
-from shared.plugins.gpu_request.tests.builders import (
+from bowline.shared.plugins.gpu_request.rules import Policy, request_errors
+from bowline.shared.plugins.gpu_request.tests.builders import (
     COUNT,
     GPU,
     INVENTORY,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.api import names
-from shared.plugins.gpu_request.spelling import spelling_warnings
-from shared.plugins.gpu_request.tests.builders import Json, pod
+from bowline.shared.api import names
+from bowline.shared.plugins.gpu_request.spelling import spelling_warnings
+from bowline.shared.plugins.gpu_request.tests.builders import Json, pod
 
 
 def intended(raw: Json) -> list[str]:

@@ -1,6 +1,6 @@
 """Entry point of the agent."""
 
-from shared.plugins.gpu_sharing.agent.app import main
+from bowline.shared.plugins.gpu_sharing.agent.app import main
 
 if __name__ == "__main__":
     main()

@@ -17,20 +17,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import ObjectKey, uid_of
-from shared.framework.options import argument_type
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
-from shared.kube.errors import ApiError, CredentialsError, InfrastructureError
-from shared.kube.resources import NODES, PODS
-from shared.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
-from shared.runtime.address import ListenAddress, parse_listen
-from shared.runtime.backoff import Backoff
-from shared.runtime.logging import configure_logging
-from shared.runtime.metrics import new_registry
-from shared.runtime.probes import ProbeServer
-from shared.runtime.tasks import ShutdownSignal, run_process, wait_until
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, uid_of
+from bowline.shared.framework.options import argument_type
+from bowline.shared.kube.client import ClientOptions, KubeClient
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import ApiError, CredentialsError, InfrastructureError
+from bowline.shared.kube.resources import NODES, PODS
+from bowline.shared.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
+from bowline.shared.runtime.address import ListenAddress, parse_listen
+from bowline.shared.runtime.backoff import Backoff
+from bowline.shared.runtime.logging import configure_logging
+from bowline.shared.runtime.metrics import new_registry
+from bowline.shared.runtime.probes import ProbeServer
+from bowline.shared.runtime.tasks import ShutdownSignal, run_process, wait_until
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from shared.api.meta import Object
-from shared.api.names import NODE_FAKE_GPU
+from bowline.shared.api.meta import Object
+from bowline.shared.api.names import NODE_FAKE_GPU
 
 
 class DeviceError(Exception):

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
-from shared.plugins.gpu_sharing.reservation import DeviceRequest, Reservation, User, reservation_name
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest, Reservation, User, reservation_name
 
 Json = dict[str, Any]
 HALF = {names.GPU_FRACTION: "0.5"}

@@ -7,17 +7,17 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from shared.api import names
-from shared.api.gpu_share import GENERATED_LETTERS, capabilities_map, direct_env_map, map_volume, share_target
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import GpuSharing as Sharing
-from shared.framework.config import Settings
-from shared.framework.mutable import MutablePod
-from shared.framework.plugin import AdmissionInfo
-from shared.plugins.gpu_sharing import GpuSharing
-from shared.plugins.gpu_sharing.admission import prepare, share_errors
-from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
+from bowline.shared.api import names
+from bowline.shared.api.gpu_share import GENERATED_LETTERS, capabilities_map, direct_env_map, map_volume, share_target
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import GpuSharing as Sharing
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.mutable import MutablePod
+from bowline.shared.framework.plugin import AdmissionInfo
+from bowline.shared.plugins.gpu_sharing import GpuSharing
+from bowline.shared.plugins.gpu_sharing.admission import prepare, share_errors
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
 PREFIX = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import ObjectKey
-from shared.plugins.gpu_sharing.agent.app import parse_options
-from shared.plugins.gpu_sharing.agent.device import DeviceError, Nvml, fake_device, load_nvml, read_device
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.plugins.gpu_sharing.agent.app import parse_options
+from bowline.shared.plugins.gpu_sharing.agent.device import DeviceError, Nvml, fake_device, load_nvml, read_device
 
 
 class DriverError(Exception):

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
 
 
 def test_resources_of_reservation_pods_are_quantities() -> None:

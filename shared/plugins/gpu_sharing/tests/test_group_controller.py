@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
-from shared.framework.binding.handle import Handle, Reconcile
-from shared.framework.binding.metrics import PluginMetrics
-from shared.framework.config import Settings
-from shared.framework.status import Code, Suggestion
-from shared.kube.accounting import TimeAccount, accounting
-from shared.kube.errors import ApiStatus, Forbidden, NoResponse
-from shared.plugins.gpu_sharing import first_failure
-from shared.plugins.gpu_sharing.group_controller import GroupController
-from shared.plugins.gpu_sharing.idle_groups import IdleGroups
-from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.reservation import Blocked, Lost, Pending, Reservation, User
-from shared.plugins.gpu_sharing.reservation_client import ReservationClient
-from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
-from shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
-from shared.runtime.clock import Clock, SystemClock
-from shared.testing.clock import SteppedClock
+from bowline.shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.shared.framework.binding.handle import Handle, Reconcile
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.status import Code, Suggestion
+from bowline.shared.kube.accounting import TimeAccount, accounting
+from bowline.shared.kube.errors import ApiStatus, Forbidden, NoResponse
+from bowline.shared.plugins.gpu_sharing import first_failure
+from bowline.shared.plugins.gpu_sharing.group_controller import GroupController
+from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.shared.plugins.gpu_sharing.reservation import Blocked, Lost, Pending, Reservation, User
+from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from bowline.shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
+from bowline.shared.runtime.clock import Clock, SystemClock
+from bowline.testing.clock import SteppedClock
 
 NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import Object
-from shared.plugins.gpu_sharing.idle_groups import IdleGroups, transform_reservation, transform_user
-from shared.plugins.gpu_sharing.reservation import may_be_on, reservation_name
+from bowline.shared.api.meta import Object
+from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups, transform_reservation, transform_user
+from bowline.shared.plugins.gpu_sharing.reservation import may_be_on, reservation_name
 
 NODE = "node-0"
 

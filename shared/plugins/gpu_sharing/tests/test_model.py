@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.gpu_sharing.recovery import running_users
-from shared.plugins.gpu_sharing.reservation import (
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.gpu_sharing.recovery import running_users
+from bowline.shared.plugins.gpu_sharing.reservation import (
     Create,
     DeviceRequest,
     Held,
@@ -25,7 +25,7 @@ from shared.plugins.gpu_sharing.reservation import (
     requested_node,
     unused_reservations,
 )
-from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
+from bowline.shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
 
 GROUPS, SHARERS, NODE = 8, 2, "n1"
 BATCHES = 10

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.gpu_sharing.recovery import (
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.gpu_sharing.recovery import (
     MOST_BLOCKERS,
     Abandon,
     Await,
@@ -18,8 +18,8 @@ from shared.plugins.gpu_sharing.recovery import (
     running_users,
     shown_mode,
 )
-from shared.plugins.gpu_sharing.reservation import Reservation, reservation_name, view_reservation
-from shared.plugins.gpu_sharing.tests.pods import reservation, user
+from bowline.shared.plugins.gpu_sharing.reservation import Reservation, reservation_name, view_reservation
+from bowline.shared.plugins.gpu_sharing.tests.pods import reservation, user
 
 NAME = reservation_name("n1", "g1")
 WANTED = frozenset({"GPU-1"})

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import ObjectUID
-from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.reservation import (
+from bowline.shared.api.meta import ObjectUID
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.reservation import (
     Create,
     DeviceRequest,
     Held,
@@ -25,8 +25,8 @@ from shared.plugins.gpu_sharing.reservation import (
     unused_reservations,
     view_reservation,
 )
-from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
+from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
 
 REPORTED = reservation(device="GPU-1")
 SILENT = reservation()

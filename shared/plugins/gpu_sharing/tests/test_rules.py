@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.api.bindrequest import BindRequestSpec
-from shared.plugins.gpu_sharing.rules import (
+from bowline.shared.api.bindrequest import BindRequestSpec
+from bowline.shared.plugins.gpu_sharing.rules import (
     configmap_object,
     is_guarded,
     label_changes,
@@ -17,7 +17,7 @@ from shared.plugins.gpu_sharing.rules import (
     share_configmaps,
     share_of,
 )
-from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
+from bowline.shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
 SHARED = {"bowline.dev/gpu-sharing": "true"}
 ONE = {"runai-gpu-group": "g1", **SHARED}

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from shared.api.bindrequest import decode_bind_request
-from shared.api.gpu_share import memory_limit
-from shared.framework.admission import AdmissionChain
-from shared.framework.binding.context import BindContext
-from shared.framework.config import ConfigurationError, PluginEntry, Settings
-from shared.framework.plugin import AdmissionInfo, PluginConfig
-from shared.framework.registry import Builtin, Registry
-from shared.framework.status import Code, Suggestion
-from shared.plugins.gpu_sharing import GpuSharing
-from shared.plugins.hami_core import HamiCore
-from shared.testing.builders import bind_request, stored
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.api.gpu_share import memory_limit
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.config import ConfigurationError, PluginEntry, Settings
+from bowline.shared.framework.plugin import AdmissionInfo, PluginConfig
+from bowline.shared.framework.registry import Builtin, Registry
+from bowline.shared.framework.status import Code, Suggestion
+from bowline.shared.plugins.gpu_sharing import GpuSharing
+from bowline.shared.plugins.hami_core import HamiCore
+from bowline.testing.builders import bind_request, stored
 
 Json = dict[str, Any]
 

@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
 
 A, B = ObjectKey("team", "a"), ObjectKey("team", "b")
 UID_A, UID_B = ObjectUID("uid-a"), ObjectUID("uid-b")

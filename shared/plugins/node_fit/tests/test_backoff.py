@@ -3,14 +3,14 @@
 from decimal import Decimal
 from typing import Any, cast
 
-from shared.api.bindrequest import decode_bind_request
-from shared.api.meta import ObjectUID
-from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
-from shared.framework.status import Status
-from shared.plugins.node_fit import NodeFit
-from shared.plugins.node_fit.assumed_pods import AssumedPod
-from shared.testing.builders import bind_request, stored
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.api.meta import ObjectUID
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.framework.status import Status
+from bowline.shared.plugins.node_fit import NodeFit
+from bowline.shared.plugins.node_fit.assumed_pods import AssumedPod
+from bowline.testing.builders import bind_request, stored
 
 
 class Attempt:

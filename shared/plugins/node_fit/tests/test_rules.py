@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.plugins.node_fit import verdict
-from shared.plugins.node_fit.rules import (
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.plugins.node_fit import verdict
+from bowline.shared.plugins.node_fit.rules import (
     KINDS,
     Amounts,
     allocatable,

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from shared.api.bindrequest import decode_bind_request
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.plugin import BindingPlugin
-from shared.framework.config import Settings
-from shared.framework.plugin import AdmissionPlugin, PluginConfig, overriding
-from shared.kube.client import KubeClient
-from shared.plugins.numa_placement import NumaPlacement, as_annotation
-from shared.testing.builders import bind_request, stored
+from bowline.shared.api.bindrequest import decode_bind_request
+from bowline.shared.framework.binding.context import BindContext
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import AdmissionPlugin, PluginConfig, overriding
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.plugins.numa_placement import NumaPlacement, as_annotation
+from bowline.testing.builders import bind_request, stored
 
 
 def bind_context(**spec: Any) -> BindContext:

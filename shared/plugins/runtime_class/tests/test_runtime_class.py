@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from shared.framework.admission import AdmissionChain
-from shared.framework.config import GpuSharing, Settings
-from shared.framework.plugin import AdmissionInfo, PluginConfig
-from shared.plugins.runtime_class import RuntimeClass
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import GpuSharing, Settings
+from bowline.shared.framework.plugin import AdmissionInfo, PluginConfig
+from bowline.shared.plugins.runtime_class import RuntimeClass
 
 
 def chain(**sharing: Any) -> AdmissionChain:

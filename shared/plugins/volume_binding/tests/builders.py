@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from shared.api.meta import ObjectKey
-from shared.api.selectors import Node
-from shared.plugins.volume_binding.volumes import (
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.api.selectors import Node
+from bowline.shared.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     PodVolume,
     StorageClass,

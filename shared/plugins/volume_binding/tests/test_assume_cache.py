@@ -1,7 +1,7 @@
 """Which request is about to write which volume, over the lifetimes of requests."""
 
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.volume_binding.assume_cache import AssumeCache
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.volume_binding.assume_cache import AssumeCache
 
 A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 ONE, TWO = ObjectUID("claim-1"), ObjectUID("claim-2")

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from shared.api import names
-from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.volume_binding.bound_claims import FRESH_S, BoundClaimCache
-from shared.plugins.volume_binding.tests.builders import claim
-from shared.plugins.volume_binding.volumes import PersistentVolumeClaim
+from bowline.shared.api import names
+from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.plugins.volume_binding.bound_claims import FRESH_S, BoundClaimCache
+from bowline.shared.plugins.volume_binding.tests.builders import claim
+from bowline.shared.plugins.volume_binding.volumes import PersistentVolumeClaim
 
 A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 UNBOUND = claim()

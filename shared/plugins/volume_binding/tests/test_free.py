@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import Object
-from shared.api.selectors import Node
-from shared.plugins.volume_binding.matching import FreeVolumes, find_volume
-from shared.plugins.volume_binding.tests.builders import NODE, claim, raw_volume, reference, volume
-from shared.plugins.volume_binding.volumes import Volume, read_volume
+from bowline.shared.api.meta import Object
+from bowline.shared.api.selectors import Node
+from bowline.shared.plugins.volume_binding.matching import FreeVolumes, find_volume
+from bowline.shared.plugins.volume_binding.tests.builders import NODE, claim, raw_volume, reference, volume
+from bowline.shared.plugins.volume_binding.volumes import Volume, read_volume
 
 
 def cache_entry(source: Volume) -> Object:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.plugins.volume_binding.matching import find_volume
-from shared.plugins.volume_binding.tests.builders import NODE, claim, reference, volume
-from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
+from bowline.shared.plugins.volume_binding.matching import find_volume
+from bowline.shared.plugins.volume_binding.tests.builders import NODE, claim, reference, volume
+from bowline.shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
 
 
 def match_names(claim_fields: PersistentVolumeClaim, *volumes: Volume, unavailable_name: str = "") -> tuple[str, str]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.api.meta import ObjectKey
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.framework.waiting import PREREQUISITE
-from shared.plugins.volume_binding.rules import (
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.framework.waiting import PREREQUISITE
+from bowline.shared.plugins.volume_binding.rules import (
     BindVolume,
     Bound,
     Provision,
@@ -25,8 +25,17 @@ from shared.plugins.volume_binding.rules import (
     selected_node_patch,
     waits_for_volumes,
 )
-from shared.plugins.volume_binding.tests.builders import NODE, POD, SCRATCH, WANTED, claim, cls, reference, volume
-from shared.plugins.volume_binding.volumes import (
+from bowline.shared.plugins.volume_binding.tests.builders import (
+    NODE,
+    POD,
+    SCRATCH,
+    WANTED,
+    claim,
+    cls,
+    reference,
+    volume,
+)
+from bowline.shared.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     PodVolume,
     Volume,

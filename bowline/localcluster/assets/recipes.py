@@ -1,0 +1,177 @@
+"""Name, download and build of each binary (pure: release and platform in, recipe out).
+
+A recipe does not describe availability; that is the providers' task. Downloads use the official hosts only and always
+have a published checksum.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from bowline.localcluster.assets.versions import Release
+
+
+class Tool(StrEnum):
+    """The binaries a local cluster may need; the value is the file name."""
+
+    ETCD = "etcd"
+    APISERVER = "kube-apiserver"
+    CONTROLLER_MANAGER = "kube-controller-manager"
+    SCHEDULER = "kube-scheduler"
+    KUBECTL = "kubectl"
+    KWOK = "kwok"
+    HELM = "helm"
+    KUBELET = "kubelet"
+    KUBE_PROXY = "kube-proxy"
+    CONTAINERD = "containerd"
+    CONTAINERD_SHIM = "containerd-shim-runc-v2"
+    CTR = "ctr"
+    KAI_SCHEDULER = "scheduler"
+    KAI_PODGROUPER = "podgrouper"
+    KAI_ADMISSION = "admission"
+    KAI_BINDER = "binder"
+
+
+CLUSTER_TOOLS = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL, Tool.KWOK)
+KAI_TOOLS = (Tool.KAI_SCHEDULER, Tool.KAI_PODGROUPER)
+# What the pair replaces, for benchmarks.
+KAI_PEERS = (Tool.KAI_ADMISSION, Tool.KAI_BINDER)
+# containerd is built from its module, not taken from the system: Debian's 1.6 has no CDI, which DRA needs, and
+# kubelet 1.37 requires a runtime that reports its cgroup driver.
+CONTAINERD_TOOLS = (Tool.CONTAINERD, Tool.CONTAINERD_SHIM, Tool.CTR)
+NODE_TOOLS = (Tool.KUBELET, Tool.KUBE_PROXY, *CONTAINERD_TOOLS)
+KUBERNETES_TOOLS = (Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KUBECTL)
+
+ChecksumKind = Literal["sha256-file", "github-digest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Operating system and processor, by Go's names (`linux`, `amd64`)."""
+
+    system: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """One published file: its URL, its checksum's URL, and the member to extract from an archive.
+
+    `sha256-file` is a bare digest or lines of `digest  name`; `github-digest` is the JSON of a GitHub release, whose
+    assets have a digest. `member` None means that the file itself is the binary.
+    """
+
+    url: str
+    checksum_url: str
+    checksum_kind: ChecksumKind
+    member: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoBuild:
+    """One main package of a module of the Go module proxy.
+
+    Tools with the same module and version are built by one `go build`, which shares their packages. `staged` is true
+    for Kubernetes, whose go.mod refers to folders that its published module lacks.
+    """
+
+    module: str
+    version: str
+    package: str
+    staged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The providers' input for one binary."""
+
+    tool: Tool
+    version: str
+    folder: str
+    download: Download | None
+    build: GoBuild
+
+
+# The platforms that each project publishes. All others must be built.
+_KUBERNETES_SERVER_SYSTEMS = ("linux",)
+_KUBECTL_SYSTEMS = ("linux", "darwin")
+_MACHINES = ("amd64", "arm64")
+KAI_MODULE = "github.com/NVIDIA/KAI-scheduler"
+
+
+def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
+    """The recipe of one binary of a release on a platform."""
+    match tool:
+        case Tool.ETCD:
+            return _etcd(release.etcd, platform)
+        case Tool.KWOK:
+            return _kwok(release.kwok, platform)
+        case Tool.HELM:
+            return _helm(release.helm, platform)
+        case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER | Tool.KAI_ADMISSION | Tool.KAI_BINDER:
+            return _kai(tool, release.kai)
+        case Tool.CONTAINERD | Tool.CONTAINERD_SHIM | Tool.CTR:
+            return _containerd(tool, release.containerd, platform)
+        case _:
+            return _kubernetes(tool, release.kubernetes, platform)
+
+
+def _kubernetes(tool: Tool, version: str, platform: Platform) -> Recipe:
+    systems = _KUBECTL_SYSTEMS if tool is Tool.KUBECTL else _KUBERNETES_SERVER_SYSTEMS
+    download = None
+    if platform.system in systems and platform.machine in _MACHINES:
+        url = f"https://dl.k8s.io/release/{version}/bin/{platform.system}/{platform.machine}/{tool}"
+        download = Download(url=url, checksum_url=f"{url}.sha256", checksum_kind="sha256-file")
+    build = GoBuild("k8s.io/kubernetes", version, f"k8s.io/kubernetes/cmd/{tool}", staged=True)
+    return Recipe(tool, version, version, download, build)
+
+
+def _etcd(version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
+        stem = f"etcd-{version}-{platform.system}-{platform.machine}"
+        base = f"https://github.com/etcd-io/etcd/releases/download/{version}"
+        suffix = "tar.gz" if platform.system == "linux" else "zip"
+        download = Download(f"{base}/{stem}.{suffix}", f"{base}/SHA256SUMS", "sha256-file", f"{stem}/etcd")
+    module = "go.etcd.io/etcd/server/v3"
+    return Recipe(Tool.ETCD, version, f"etcd-{version}", download, GoBuild(module, version, module))
+
+
+def _kwok(version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
+        repository = "kubernetes-sigs/kwok"
+        name = f"kwok-{platform.system}-{platform.machine}"
+        download = Download(
+            f"https://github.com/{repository}/releases/download/{version}/{name}",
+            f"https://api.github.com/repos/{repository}/releases/tags/{version}",
+            "github-digest",
+        )
+    module = "sigs.k8s.io/kwok"
+    return Recipe(Tool.KWOK, version, f"kwok-{version}", download, GoBuild(module, version, f"{module}/cmd/kwok"))
+
+
+def _helm(version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
+        name = f"{platform.system}-{platform.machine}"
+        url = f"https://get.helm.sh/helm-{version}-{name}.tar.gz"
+        download = Download(url, f"{url}.sha256sum", "sha256-file", f"{name}/helm")
+    module = "helm.sh/helm/v4"
+    return Recipe(Tool.HELM, version, f"helm-{version}", download, GoBuild(module, version, f"{module}/cmd/helm"))
+
+
+def _containerd(tool: Tool, version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.system == "linux" and platform.machine in _MACHINES:
+        stem = f"containerd-{version.removeprefix('v')}-{platform.system}-{platform.machine}.tar.gz"
+        url = f"https://github.com/containerd/containerd/releases/download/{version}/{stem}"
+        download = Download(url, f"{url}.sha256sum", "sha256-file", f"bin/{tool}")
+    module = "github.com/containerd/containerd/v2"
+    build = GoBuild(module, version, f"{module}/cmd/{tool}")
+    return Recipe(tool, version, f"containerd-{version}", download, build)
+
+
+def _kai(tool: Tool, version: str) -> Recipe:
+    # Published as container images only.
+    return Recipe(tool, version, f"kai-{version}", None, GoBuild(KAI_MODULE, version, f"{KAI_MODULE}/cmd/{tool}"))

@@ -1,0 +1,168 @@
+"""The chain of providers: a folder that the user names, the cache, a download, a build.
+
+Each binary is taken from the first provider that has it; the reasons of the others are reported together if none has
+it. The expensive providers run under the cache's lock, after the cache has been read again: the previous holder of
+the lock may have supplied the missing binaries.
+
+`$BOWLINE_ASSETS` is binding: a missing or incomplete folder is an error, instead of an unexpected build of minutes.
+`$KUBEBUILDER_ASSETS` often lacks half of the binaries needed here and is only the first source.
+"""
+
+import os
+import platform as host
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bowline.localcluster.assets.cache import Cache, cache_root
+from bowline.localcluster.assets.download import Downloader
+from bowline.localcluster.assets.gobuild import GoBuilder
+from bowline.localcluster.assets.progress import Progress
+from bowline.localcluster.assets.providers import Fetcher, Folder
+from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
+from bowline.localcluster.assets.versions import Release, release_for
+from bowline.localcluster.errors import AssetsError
+
+FOLDER_SETTING = "BOWLINE_ASSETS"
+ENVTEST_SETTING = "KUBEBUILDER_ASSETS"
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """The paths of the supplied binaries."""
+
+    release: Release
+    paths: Mapping[Tool, Path]
+
+    def path(self, tool: Tool) -> Path:
+        """Return the path of a binary; KeyError if it was not requested."""
+        return self.paths[tool]
+
+
+def this_platform() -> Platform:
+    """The platform of this machine, by Go's names."""
+    machine = host.machine().lower()
+    return Platform(sys.platform, {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine))
+
+
+def ensure_assets(
+    tools: Iterable[Tool] = CLUSTER_TOOLS,
+    minor: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Assets:
+    """Return every named binary, from the first provider that has it. Raises AssetsError for those that none has."""
+    env = os.environ if environ is None else environ
+    progress_output = progress or Progress()
+    release = release_for(minor, env)
+    recipes = [recipe_for(tool, release, this_platform()) for tool in tools]
+    fetchers: list[Fetcher] = [Downloader(progress_output), GoBuilder(progress_output, env)]
+    chain = Chain(folders_of(env), Cache(cache_root(env)), fetchers, progress_output)
+    return Assets(release, chain.supply(recipes))
+
+
+def at_hand(tools: Iterable[Tool]) -> bool:
+    """Return whether the environment's folders and the cache have all of them, so that nothing is downloaded or
+    built.
+    """
+    release, platform, folders = release_for(None, os.environ), this_platform(), folders_of(os.environ)
+    cache = Cache(cache_root(os.environ))
+    recipes = (recipe_for(tool, release, platform) for tool in tools)
+    return all(cache.find(recipe) or any(folder.find(recipe).path for folder in folders) for recipe in recipes)
+
+
+def folders_of(environ: Mapping[str, str]) -> list[Folder]:
+    """Return the folders that the user named; a `$BOWLINE_ASSETS` that is not a folder is an error."""
+    folders = []
+    if named := environ.get(FOLDER_SETTING):
+        if not Path(named).is_dir():
+            raise AssetsError(f"${FOLDER_SETTING} is {named!r}, which is no folder; unset it or correct it")
+        folders.append(Folder(FOLDER_SETTING, Path(named)))
+    if named := environ.get(ENVTEST_SETTING):
+        folders.append(Folder(ENVTEST_SETTING, Path(named)))
+    return folders
+
+
+class Chain:
+    """Runs the providers in order and collects their refusals."""
+
+    def __init__(
+        self, folders: Sequence[Folder], cache: Cache, fetchers: Sequence[Fetcher], progress: Progress
+    ) -> None:
+        self._folders = folders
+        self._cache = cache
+        self._fetchers = fetchers
+        self._progress = progress
+
+    def supply(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
+        """Return a path per recipe. Raises AssetsError."""
+        refusals: dict[Tool, list[str]] = {recipe.tool: [] for recipe in recipes}
+        paths = self._from_folders(recipes, refusals)
+        self._from_cache(recipes, paths)
+        if missing := _without(recipes, paths):
+            for recipe in missing:
+                refusals[recipe.tool].append(f"cache: {self._cache.path(recipe)} is not there")
+            self._fetch(missing, paths, refusals)
+        if missing := _without(recipes, paths):
+            raise AssetsError(_not_available(missing, refusals))
+        return paths
+
+    def _from_folders(self, recipes: Sequence[Recipe], refusals: dict[Tool, list[str]]) -> dict[Tool, Path]:
+        paths: dict[Tool, Path] = {}
+        for folder in self._folders:
+            faults = []
+            for recipe in _without(recipes, paths):
+                answer = folder.find(recipe)
+                if answer.path:
+                    paths[recipe.tool] = answer.path
+                    continue
+                refusals[recipe.tool].append(f"{folder.name}: {answer.reason}")
+                # Helm is often installed elsewhere and is not part of a control plane.
+                if recipe.tool is not Tool.HELM:
+                    faults.append(answer.reason)
+            if faults and folder.setting == FOLDER_SETTING:
+                listing = "".join(f"\n  - {fault}" for fault in faults)
+                raise AssetsError(f"{folder.name} is set and must hold every binary of the cluster:{listing}")
+        return paths
+
+    def _from_cache(self, recipes: Sequence[Recipe], paths: dict[Tool, Path]) -> None:
+        for recipe in _without(recipes, paths):
+            if path := self._cache.find(recipe):
+                paths[recipe.tool] = path
+
+    def _fetch(self, missing: Sequence[Recipe], paths: dict[Tool, Path], refusals: dict[Tool, list[str]]) -> None:
+        with self._cache.exclusive(self._progress) as work:
+            self._from_cache(missing, paths)
+            for fetcher in self._fetchers:
+                left = _without(missing, paths)
+                if not left:
+                    return
+                for answer in fetcher.fetch(left, work):
+                    recipe = answer.recipe
+                    if answer.path:
+                        paths[recipe.tool] = self._cache.admit(recipe, answer.path)
+                        self._progress.report(f"{recipe.tool} {recipe.version}: ready ({fetcher.name})")
+                    else:
+                        refusals[recipe.tool].append(f"{fetcher.name}: {answer.reason}")
+                        first_line = answer.reason.splitlines()[0] if answer.reason else "no reason given"
+                        self._progress.report(f"{recipe.tool} {recipe.version}: no {fetcher.name}: {first_line}")
+
+
+def _without(recipes: Sequence[Recipe], paths: Mapping[Tool, Path]) -> list[Recipe]:
+    return [recipe for recipe in recipes if recipe.tool not in paths]
+
+
+def _not_available(missing: Sequence[Recipe], refusals: Mapping[Tool, Sequence[str]]) -> str:
+    lines = ["these binaries could not be supplied:"]
+    for recipe in missing:
+        lines.append(f"  {recipe.tool} {recipe.version}")
+        lines += [f"    - {reason}".replace("\n", "\n      ") for reason in refusals[recipe.tool]]
+    hosts = sorted({recipe.download.url.split("/")[2] for recipe in missing if recipe.download})
+    lines.append("what to do, one of:")
+    if hosts:
+        lines.append(f"  - let this machine reach {' and '.join(hosts)} (HTTPS_PROXY is honoured)")
+    lines.append("  - install a current Go (https://go.dev/dl) and let it reach its module proxy")
+    lines.append(f"  - put the binaries into a folder and set {FOLDER_SETTING} to it")
+    return "\n".join(lines)

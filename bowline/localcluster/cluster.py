@@ -1,0 +1,281 @@
+"""The API of a local cluster: start, kubectl, nodes, ServiceAccounts, stop.
+
+    with Cluster.start() as cluster:
+        cluster.make_nodes(4)
+        cluster.kubectl("apply", "-f", "-", input=text)
+
+Everything is synchronous: callers are tests, the demo and commands. Until `detach` the processes end with the program
+that started them, even when it is killed; a failed start leaves nothing behind.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Tool
+from bowline.localcluster.assets.supply import Assets, ensure_assets
+from bowline.localcluster.controlplane import ADMIN, ControlPlane, PortTakenError
+from bowline.localcluster.errors import ApiError, CommandError, StartError
+from bowline.localcluster.flags import Layout
+from bowline.localcluster.kubeconfig import kubeconfig_text, token_user, write_private
+from bowline.localcluster.nodes import node_object, runtime_class_object
+from bowline.localcluster.process import Launch, Process, Watchdog
+from bowline.localcluster.spec import ClusterSpec
+
+_START_TRIES = 3
+_KUBECTL_TIMEOUT_S = 120
+# A token's lifetime, longer than any test or demo; for a process that outlives it the file must be rewritten.
+_DAY = "24h"
+_POLL_S = 0.1
+
+
+class Cluster:
+    """A running control plane. Created by `start`; ended by `stop` or by leaving the `with` block."""
+
+    def __init__(
+        self, spec: ClusterSpec, assets: Assets, plane: ControlPlane, watchdog: Watchdog, ready_s: float
+    ) -> None:
+        self.spec = spec
+        self.assets = assets
+        self.started_in_s = ready_s
+        self.api: ApiClient = plane.client()
+        self._plane = plane
+        self._watchdog = watchdog
+
+    @classmethod
+    def start(cls, spec: ClusterSpec | None = None, *, assets: Assets | None = None) -> "Cluster":
+        """Start the processes and return when all of them are ready."""
+        cluster_spec = spec or ClusterSpec()
+        tools = (*CLUSTER_TOOLS, Tool.SCHEDULER) if cluster_spec.scheduler else CLUSTER_TOOLS
+        tool_paths = assets or ensure_assets(tools, cluster_spec.kubernetes)
+        began = time.monotonic()
+        for attempt in range(1, _START_TRIES + 1):
+            try:
+                plane, watchdog = _start_once(cluster_spec, tool_paths)
+            except PortTakenError:
+                if attempt == _START_TRIES:
+                    raise
+            else:
+                cluster = cls(cluster_spec, tool_paths, plane, watchdog, time.monotonic() - began)
+                if cluster_spec.detached:
+                    cluster.detach()
+                return cluster
+        raise AssertionError("the loop above returns or raises")
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder with all of the cluster's files."""
+        return self._plane.layout.root
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig (system:masters: for set-up and inspection, never for the pair)."""
+        return self._plane.layout.kubeconfig(ADMIN)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._plane.server
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The CA certificate of the API server."""
+        return self._plane.ca_pem
+
+    @property
+    def audit_log(self) -> Path:
+        """The audit log, one JSON event per line; only with `audit` in the spec."""
+        return self._plane.layout.audit_log
+
+    @property
+    def layout(self) -> Layout:
+        """The paths in the cluster's folder."""
+        return self._plane.layout
+
+    def process(self, name: str) -> Process:
+        """A process by its name, such as `etcd`, `kube-apiserver` or a workload's."""
+        return self._plane.processes[name]
+
+    def api_as(self, user: str, **extra: str) -> ApiClient:
+        """Return a client that impersonates another user: that user's permissions and policies apply.
+
+        `extra` are further attributes of a token, by key (`pod_uid` for authentication.kubernetes.io/pod-uid).
+        """
+        headers = {"Impersonate-User": user}
+        for key, value in extra.items():
+            # A slash is not allowed in a header's name, so the key is percent-encoded.
+            headers[f"Impersonate-Extra-authentication.kubernetes.io%2F{key.replace('_', '-')}"] = value
+        return self._plane.client(headers=headers)
+
+    def log_tails(self, lines: int = 20) -> str:
+        """The end of every process's log, for a failure report."""
+        parts = [f"--- {name} ({p.log})\n{p.tail(lines)}" for name, p in self._plane.processes.items()]
+        return "\n".join(parts)
+
+    def kubectl(
+        self,
+        *args: str,
+        input: str | None = None,  # noqa: A002 - the name subprocess.run uses
+        check: bool = True,
+        kubeconfig: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the cluster's kubectl, as the administrator unless another kubeconfig is given."""
+        command = [str(self.assets.path(Tool.KUBECTL)), f"--kubeconfig={kubeconfig or self.kubeconfig}", *args]
+        # A separate discovery cache: the user's may be of another cluster on the same port.
+        environ = {**os.environ, "KUBECACHEDIR": str(self.data_dir / "kubectl-cache")}
+        environ.pop("KUBECONFIG", None)
+        result = subprocess.run(
+            command,
+            input=input,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=_KUBECTL_TIMEOUT_S,
+            check=False,
+        )
+        if check and result.returncode != 0:
+            raise CommandError(f"kubectl {' '.join(args)} ended with {result.returncode}: {result.stderr.strip()}")
+        return result
+
+    def make_nodes(
+        self,
+        count: int,
+        gpus: int = 8,
+        prefix: str = "gpu-node",
+        labels: Mapping[str, str] | None = None,
+        resources: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Create fake nodes `<prefix>-0` and up; existing ones are left unchanged."""
+        names = [f"{prefix}-{index}" for index in range(count)]
+        for name in names:
+            self._create("/api/v1/nodes", node_object(name, gpus, labels, resources))
+        return names
+
+    def make_runtime_class(self, name: str = "nvidia") -> None:
+        """Create a RuntimeClass unless it exists."""
+        self._create("/apis/node.k8s.io/v1/runtimeclasses", runtime_class_object(name))
+
+    def make_namespace(self, name: str) -> None:
+        """Create a namespace unless it exists."""
+        self._create("/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def wait_established(self, crd: str, timeout: float = 60.0) -> None:
+        """Return when the API server serves a CRD; `kubectl wait` fails while it has no conditions yet."""
+        deadline = time.monotonic() + timeout
+        while True:
+            definition = self.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
+            conditions = (definition.get("status") or {}).get("conditions") or ()
+            if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
+                return
+            if time.monotonic() > deadline:
+                raise StartError(f"CRD {crd} is not served after {timeout:.0f} s: {conditions}")
+            time.sleep(_POLL_S)
+
+    def service_account_kubeconfig(
+        self, namespace: str, name: str, path: Path | None = None, duration: str = _DAY, pod: str = ""
+    ) -> Path:
+        """Return a kubeconfig for a ServiceAccount, with a token from a TokenRequest in a file beside it.
+
+        With `pod` the token is bound to the pod of that name, like one that a kubelet mounts: the API server derives
+        the pod from it. Calling it again for the same path renews the token, which clients that re-read `tokenFile`
+        then use.
+        """
+        target = path or self.data_dir / "tokens" / f"{namespace}.{name}.kubeconfig"
+        bound = []
+        if pod:
+            uid = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["metadata"]["uid"]
+            bound = ["--bound-object-kind=Pod", f"--bound-object-name={pod}", f"--bound-object-uid={uid}"]
+        flags = [f"--namespace={namespace}", f"--duration={duration}", *bound]
+        token = self.kubectl("create", "token", name, *flags)
+        token_file = write_private(target.with_name(f"{target.name}.token"), token.stdout.strip())
+        return write_private(target, kubeconfig_text(self.server, self.ca_pem, token_user(token_file), namespace))
+
+    def stop_apiserver(self) -> None:
+        """Stop the API server; everything else keeps running, and etcd keeps the data."""
+        self._plane.stop_apiserver()
+
+    def start_apiserver(self) -> None:
+        """Start the API server again on the same port and wait until it is ready."""
+        self._plane.start_apiserver()
+
+    def restart_apiserver(self) -> None:
+        """Make the API server unavailable for the duration of a restart."""
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def pause_apiserver(self) -> None:
+        """Make the API server hang: connections stay open and requests are not answered."""
+        self.process(Tool.APISERVER).pause()
+
+    def resume_apiserver(self) -> None:
+        """Resume a paused API server."""
+        self.process(Tool.APISERVER).resume()
+
+    def run_process(self, launch: Launch) -> Process:
+        """Start any process that must end with this cluster."""
+        return self._plane.adopt(launch)
+
+    def detach(self) -> None:
+        """Keep everything running when this program ends; `python -m bowline.localcluster down` stops it."""
+        self.api.close()
+        self._watchdog.release()
+
+    def stop(self) -> None:
+        """End every process, the newest first, and remove a temporary data folder. Idempotent."""
+        self.api.close()
+        self._plane.stop()
+        self._watchdog.close()
+        if self.spec.data_dir is None:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _create(self, path: str, body: dict[str, object]) -> None:
+        try:
+            self.api.post(path, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+
+def _start_once(spec: ClusterSpec, assets: Assets) -> tuple[ControlPlane, Watchdog]:
+    """One attempt with one set of ports; leaves nothing behind when it fails."""
+    root = Path(tempfile.mkdtemp(prefix="bowline-")) if spec.data_dir is None else spec.data_dir.absolute()
+    layout = Layout(root)
+    _refuse_used(layout)
+    watchdog = Watchdog()
+    if spec.data_dir is None:
+        watchdog.remove_at_end(root)
+    plane = ControlPlane(spec, layout, assets, watchdog)
+    try:
+        plane.prepare()
+        plane.start()
+    except BaseException:
+        # Also on Ctrl-C: a partially started cluster is unusable.
+        plane.stop()
+        watchdog.close()
+        if spec.data_dir is None:
+            shutil.rmtree(root, ignore_errors=True)
+        raise
+    return plane, watchdog
+
+
+def _refuse_used(layout: Layout) -> None:
+    """Two control planes on one folder would destroy each other's data; old data belongs to other keys."""
+    if layout.state.exists():
+        raise StartError(
+            f"{layout.root} already holds a cluster; `python -m bowline.localcluster down` ends and removes it"
+        )
+    shutil.rmtree(layout.etcd, ignore_errors=True)

@@ -1,0 +1,166 @@
+"""The demo: Bowline on a real control plane, with real commands and their real output.
+
+It needs no input and ends by itself. Every scene also verifies its result, so that a wrong demo fails.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bowline.localcluster.assets.progress import Progress
+from bowline.localcluster.assets.recipes import CLUSTER_TOOLS
+from bowline.localcluster.assets.supply import ensure_assets
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import LocalClusterError
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.mass import bind_many
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.state import later_command
+
+MANIFESTS = Path("examples") / "demo"
+MANY = 500
+NODES = 4
+# Timeout for what a scene shows; long, for a busy machine.
+PATIENCE_S = 60.0
+_BOLD, _DIM, _RESET = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
+
+
+class StoryError(LocalClusterError):
+    """A scene did not show the expected result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The cluster and the pair that the demo runs on."""
+
+    cluster: Cluster
+    pair: Pair
+
+    def show(self, *args: str, fails: bool = False) -> str:
+        """Run kubectl, printing command and output; return the output."""
+        print(f"{_DIM}${_RESET} kubectl {' '.join(args)}")
+        result = self.cluster.kubectl(*args, check=False)
+        output = (result.stdout + result.stderr).rstrip()
+        print(output + "\n")
+        if (result.returncode != 0) is not fails:
+            raise StoryError(f"kubectl {' '.join(args)} ended with {result.returncode}")
+        return output
+
+    def apply(self, name: str, fails: bool = False) -> str:
+        """Apply a manifest, printing command and output."""
+        return self.show("apply", "-f", str(MANIFESTS / name), fails=fails)
+
+    def wait(self, condition: str, *args: str, until: Callable[[str], bool]) -> None:
+        """Poll kubectl silently until `until` accepts its output. Raises StoryError after the timeout."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not until(self.cluster.kubectl(*args, check=False).stdout):
+            if time.monotonic() > deadline:
+                raise StoryError(f"{condition} did not happen within {PATIENCE_S:.0f} s:\n{self.cluster.log_tails()}")
+            time.sleep(0.1)
+
+
+def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
+    """Run the whole demo. With ``keep`` the cluster is left running in ``data_dir``."""
+    progress = Progress()
+    assets = ensure_assets(CLUSTER_TOOLS, kubernetes, progress=progress)
+    helm = find_helm(progress)
+    began = time.monotonic()
+    _title("A real control plane", "etcd, kube-apiserver, kube-controller-manager; kwok plays the kubelets.")
+    spec = ClusterSpec(kubernetes=kubernetes, data_dir=data_dir if keep else None, detached=keep)
+    cluster = Cluster.start(spec, assets=assets)
+    try:
+        print(f"Kubernetes {assets.release.kubernetes}, ready in {cluster.started_in_s:.1f} s.")
+        cluster.make_nodes(NODES)
+        cluster.make_runtime_class()
+        _title("Bowline, installed by Helm", "Webhook and reconciler run as the chart's ServiceAccounts.")
+        options = PairOptions(set_values={"config.plugins": [{"name": "example_flaky"}]})
+        print(f"{_DIM}${_RESET} helm upgrade --install {options.release} charts/bowline -n {options.namespace}")
+        pair = Pair.install(cluster, helm, options)
+        pair.start()
+        stage = Stage(cluster, pair)
+        for scene in (_refused_pod, _refused_template, _bound, _missing_node, _fails_twice, _many):
+            scene(stage)
+    except BaseException:
+        cluster.stop()
+        raise
+    print(f"{_BOLD}That was Bowline, in {time.monotonic() - began:.0f} s.{_RESET}")
+    if keep:
+        print(f'It is still running. Go on:  eval "$({later_command("env", data_dir)})"; kubectl get bindrequests')
+        print(f"End it:                      {later_command('down', data_dir)}")
+    else:
+        cluster.stop()
+        print("Nothing is left running; make demo KEEP=1 leaves it up.")
+
+
+def _refused_pod(stage: Stage) -> None:
+    _title("An invalid GPU request is denied immediately", "Three errors in one answer, each with its remedy.")
+    output = stage.apply("1-bad-pod.yaml", fails=True)
+    _expect(output, "annotations[gpu-fraction]", "annotations[gpu-fraction-num-devices]", "jupyter")
+
+
+def _refused_template(stage: Stage) -> None:
+    _title("So does a workload with a bad template", "Not hours later, in an event of a ReplicaSet.")
+    output = stage.apply("2-bad-deployment.yaml", fails=True)
+    _expect(output, "spec.template.metadata.annotations[gpu-fraction]")
+
+
+def _bound(stage: Stage) -> None:
+    _title("A good pod and a scheduler's decision", "The BindRequest names the node; Bowline binds the pod.")
+    stage.apply("3-good-pod.yaml")
+    _until_phase(stage, "train", "Succeeded")
+    stage.show("get", "bindrequests")
+    _expect(stage.show("get", "pod", "train", "-o", "wide"), "gpu-node-0")
+
+
+def _missing_node(stage: Stage) -> None:
+    _title("A decision that cannot work", "Failed for good, with a reason, an event and a hint for the scheduler.")
+    stage.apply("4-missing-node.yaml")
+    _until_phase(stage, "stranded", "Failed")
+    stage.show("get", "bindrequest", "stranded")
+    events = ("get", "events", "--field-selector=involvedObject.name=stranded,reason=BindingFailed")
+    stage.wait("the event", *events, until=lambda output: "BindingFailed" in output)
+    _expect(stage.show(*events), "NodeGone")
+
+
+def _fails_twice(stage: Stage) -> None:
+    _title("A bind that fails twice, then succeeds", "Backoff is persisted; Bound is reported only for a bound pod.")
+    stage.apply("5-fails-twice.yaml")
+    _until_phase(stage, "stubborn", "Succeeded")
+    stage.show("get", "bindrequest", "stubborn")
+    events = (
+        "get",
+        "events",
+        "--field-selector=involvedObject.name=stubborn,source!=kwok",
+        "--sort-by=.metadata.name",
+    )
+    stage.wait("the event", *events, until=lambda output: "bound to node" in output)
+    _expect(stage.show(*events), "BindingRetry", "bound to node gpu-node-1")
+
+
+def _many(stage: Stage) -> None:
+    _title(f"{MANY} pods concurrently", "Requests are created as fast as the API server takes them.")
+    seconds = bind_many(stage.cluster, MANY, NODES)
+    bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
+    print(f"{MANY} pods bound in {seconds:.1f} s: {MANY / seconds:.0f} a second, making their requests included.")
+    print(f"kubectl get pods: {len(bound.splitlines())} are on a node.\n")
+
+
+def _until_phase(stage: Stage, name: str, phase: str) -> None:
+    stage.wait(
+        f"{name} {phase}",
+        *("get", "bindrequest", name, "-o", "jsonpath={.status.phase}"),
+        until=lambda output: output == phase,
+    )
+
+
+def _title(title: str, meaning: str) -> None:
+    print(f"\n{_BOLD}== {title}{_RESET}\n{meaning}\n", flush=True)
+
+
+def _expect(output: str, *parts: str) -> None:
+    missing = [part for part in parts if part not in output]
+    if missing:
+        raise StoryError(f"the output above was to contain {', '.join(missing)}")

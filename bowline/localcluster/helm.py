@@ -1,0 +1,102 @@
+"""Helm 4 (decision 185), as needed by the local cluster and the chart's tests.
+
+The `helm` on PATH is preferred; else the chain of `assets` supplies the pinned one; else the Python package that
+contains Helm as a library, if it is installed. Values are given as JSON (`--set-json`), which needs no escaping and
+keeps types.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from bowline.localcluster.assets.progress import Progress
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.assets.supply import ensure_assets
+from bowline.localcluster.chart import ChartRelease, documents
+from bowline.localcluster.errors import AssetsError, CommandError
+from bowline.localcluster.helm_sdk import HelmSdk, load_sdk
+
+_TIMEOUT_S = 180
+
+
+class Helm(Protocol):
+    """The Helm operations in use."""
+
+    @property
+    def name(self) -> str:
+        """The implementation's name, for messages."""
+        ...
+
+    def upgrade_install(self, release: ChartRelease, kubeconfig: Path) -> str:
+        """Install or upgrade the release; return Helm's notes."""
+        ...
+
+    def template(self, release: ChartRelease, kube_version: str | None = None) -> list[dict[str, Any]]:
+        """The rendered objects, hooks included, without a cluster."""
+        ...
+
+    def uninstall(self, name: str, namespace: str, kubeconfig: Path) -> str:
+        """Remove the release; return Helm's output."""
+        ...
+
+
+class HelmCli:
+    """The helm command."""
+
+    def __init__(self, binary: Path) -> None:
+        self.binary = binary
+        self.name = str(binary)
+
+    def upgrade_install(self, release: ChartRelease, kubeconfig: Path) -> str:
+        """`helm upgrade --install`, creating the namespace."""
+        args = ["upgrade", "--install", release.name, str(release.chart), "--create-namespace"]
+        return self.run([*args, *_common(release)], kubeconfig)
+
+    def template(self, release: ChartRelease, kube_version: str | None = None) -> list[dict[str, Any]]:
+        """`helm template`."""
+        args = ["template", release.name, str(release.chart), *_common(release)]
+        if kube_version:
+            args.append(f"--kube-version={kube_version}")
+        return documents(self.run(args))
+
+    def uninstall(self, name: str, namespace: str, kubeconfig: Path) -> str:
+        """`helm uninstall`, waiting until the deleted objects no longer exist."""
+        return self.run(["uninstall", name, f"--namespace={namespace}", "--wait"], kubeconfig)
+
+    def run(self, args: Sequence[str], kubeconfig: Path | None = None) -> str:
+        """Run a helm command; return its standard output. Raises CommandError with its error output."""
+        # The user's environment must not select a cluster: only the given one is used, or none.
+        foreign = ("HELM_KUBE", "KUBECONFIG")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        command = [str(self.binary), *args]
+        if kubeconfig is not None:
+            command.append(f"--kubeconfig={kubeconfig}")
+        result = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        if result.returncode != 0:
+            raise CommandError(f"helm {' '.join(args)} ended with {result.returncode}: {result.stderr.strip()}")
+        return result.stdout
+
+
+def find_helm(progress: Progress | None = None) -> Helm:
+    """The `helm` on PATH, else the supplied one, else the Python package."""
+    on_path = shutil.which("helm")
+    if on_path:
+        return HelmCli(Path(on_path))
+    try:
+        return HelmCli(ensure_assets([Tool.HELM], progress=progress).path(Tool.HELM))
+    except AssetsError as error:
+        module = load_sdk()
+        if module is None:
+            raise AssetsError(f"{error}\n  - or install helm, or `pip install helm-python-sdk`") from error
+        return HelmSdk(module)
+
+
+def _common(release: ChartRelease) -> list[str]:
+    args = [f"--namespace={release.namespace}"]
+    args += [f"--values={path}" for path in release.values_files]
+    args += [f"--set-json={key}={json.dumps(value)}" for key, value in release.set_values.items()]
+    return args

@@ -1,0 +1,63 @@
+"""The requests through the proxy, in order of arrival."""
+
+import threading
+import time
+from dataclasses import dataclass, replace
+
+from bowline.testing.fault_proxy.calls import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request and its result.
+
+    ``code`` is the real API server's status code, None if it sent no reply; ``replied`` states whether the client got
+    a reply, real or injected; ``fault`` names the injected fault. A watch is recorded when it is opened. ``arrived``
+    is the time of arrival, by ``time.monotonic``.
+    """
+
+    number: int
+    call: Call
+    code: int | None
+    replied: bool
+    fault: str = ""
+    arrived: float = 0.0
+
+    @property
+    def applied(self) -> bool:
+        """Whether the API server executed it."""
+        return self.code is not None and 200 <= self.code < 300
+
+    @property
+    def outcome(self) -> str:
+        """As text, such as ``201``, ``201, reply lost`` or ``not forwarded (DropBefore)``."""
+        if self.code is None:
+            return f"not forwarded ({self.fault})" if self.fault else "not answered"
+        return f"{self.code}" if self.replied else f"{self.code}, reply lost"
+
+
+class Record:
+    """Exchanges as they end; read from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number = 0
+        self._arrival_times: dict[int, float] = {}
+        self._exchanges: list[Exchange] = []
+
+    def begin(self) -> int:
+        """Return the number of a request that has just arrived."""
+        with self._lock:
+            self._number += 1
+            self._arrival_times[self._number] = time.monotonic()
+            return self._number
+
+    def end(self, exchange: Exchange) -> None:
+        """Record the result of a request."""
+        with self._lock:
+            self._exchanges.append(replace(exchange, arrived=self._arrival_times.pop(exchange.number)))
+
+    def exchanges(self) -> list[Exchange]:
+        """Return all completed exchanges, in order of arrival."""
+        with self._lock:
+            return sorted(self._exchanges, key=lambda exchange: exchange.number)

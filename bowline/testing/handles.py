@@ -1,0 +1,33 @@
+"""A Handle for a plugin that a test calls instead of the reconciler.
+
+Its workers do nothing: a plugin's own queue needs the running reconciler.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.handle import Handle, Reconcile
+from bowline.shared.framework.binding.metrics import PluginMetrics
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import FeatureGates
+from bowline.shared.kube.client import KubeClient
+from bowline.shared.runtime.clock import Clock, SystemClock
+
+
+def handle_for(
+    plugin: str,
+    client: KubeClient,
+    settings: Settings | None = None,
+    registry: CollectorRegistry | None = None,
+    clock: Clock | None = None,
+) -> Handle:
+    """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``."""
+    metrics = PluginMetrics(plugin, registry or CollectorRegistry())
+    settings = settings or Settings()
+    return Handle(settings, client, clock or SystemClock(), _idle, metrics, FeatureGates(settings.feature_gates))
+
+
+def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:
+    return lambda _: None

@@ -1,0 +1,61 @@
+"""The public API as text, one line per name: what a plugin imports, the members of its classes and their arguments.
+
+``python -m tests.public_api`` prints it. Types and the values of defaults are left out: type checkers compare those.
+"""
+
+import enum
+import inspect
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+MODULES = ("bowline", "bowline.errors", "bowline.resources")
+# Dunder methods that a caller uses, beside the constructor.
+_CALLED = {"__init__", "__getitem__", "__enter__", "__aenter__", "__call__"}
+
+_STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+def lines() -> Iterator[str]:
+    """Yield the lines of the snapshot, sorted within each module."""
+    for module in MODULES:
+        names = import_module(module)
+        for name in sorted(names.__all__):
+            yield from _described(f"{module}.{name}", getattr(names, name))
+
+
+def _described(path: str, value: Any) -> Iterator[str]:
+    if not inspect.isclass(value):
+        yield f"{path}{_arguments(value)}"
+        return
+    yield path
+    if issubclass(value, enum.Enum):
+        yield from (f"{path}.{member}" for member in sorted(value.__members__))
+        return
+    for name in sorted(_members(value)):
+        yield f"{path}.{name}{_arguments(inspect.getattr_static(value, name, None))}"
+
+
+def _members(kind: type) -> set[str]:
+    """Names that Bowline's classes in the hierarchy define, with annotated ones; not those of libraries."""
+    own = [base for base in kind.__mro__ if base.__module__.startswith("bowline.")]
+    names = {name for base in own for name in (*vars(base), *inspect.get_annotations(base))}
+    return {name for name in names if not name.startswith("_") or name in _CALLED}
+
+
+def _arguments(value: Any) -> str:
+    function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    if not inspect.isfunction(function):
+        return ""
+    words, keyword_only = [], False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            words.append("*")
+        keyword_only = keyword_only or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        star = _STARS.get(parameter.kind, "")
+        words.append(f"{star}{parameter.name}{'' if parameter.default is parameter.empty else '='}")
+    return f"({', '.join(words)})"
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))  # noqa: T201
