@@ -4,10 +4,10 @@ The script is made from the parsers of all commands by the package shtab, an ext
 """
 
 import argparse
+import sys
 from collections.abc import Iterator
 
-import shtab
-
+EXIT_USAGE = 2
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -25,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
+    try:
+        import shtab  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        print("completion needs the Python package shtab: pip install 'bowline[completion]'", file=sys.stderr)
+        return EXIT_USAGE
     from bowline.cli.main import COMMANDS, build_parser  # noqa: PLC0415 - main imports this module by name
 
     parser = build_parser(COMMANDS)

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
 
 from bowline.shared.runtime.version import version_text
 
@@ -20,10 +19,6 @@ COMMANDS = {
     "completion": "print a script for completion in a shell",
     "version": "print the versions of Bowline and of Python",
 }
-
-
-# Packages that only some commands need, and the extra that installs each.
-EXTRAS = {"kubernetes": "kubeconfig", "urllib3": "kubeconfig", "shtab": "completion"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,18 +53,8 @@ def build_parser(names: Iterable[str]) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name in names and name != "version":
-            _module(parser, name).add_arguments(command)
+            import_module(f"bowline.cli.{name}").add_arguments(command)
     return parser
-
-
-def _module(parser: argparse.ArgumentParser, name: str) -> Any:
-    try:
-        return import_module(f"bowline.cli.{name}")
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
-            raise
-        extra = EXTRAS[error.name]
-        parser.error(f"{name} needs the Python package {error.name}: run pip install 'bowline[{extra}]'")
 
 
 if __name__ == "__main__":
