@@ -146,8 +146,9 @@ def _set_not_ready(checks: dict[str, Check], why: str) -> None:
 
 
 def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
-    """Return the first watch's error; None if there is none."""
-    return next((reflector.last_error for reflector in reflectors.values() if reflector.last_error), None)
+    """Return the error of the first watch that is not optional; None if there is none."""
+    required = (reflector for reflector in reflectors.values() if not reflector.selection.is_optional)
+    return next((reflector.last_error for reflector in required if reflector.last_error), None)
 
 
 def connections(workers: int) -> int:

@@ -76,6 +76,10 @@ class Admission(_Model):
     """The longest time for which a BindRequest that repeats a failed decision is denied; 0s never denies one."""
 
 
+# Whether a cluster has a property; Auto finds out.
+Detected = Literal["Auto", True, False]
+
+
 class GpuSharing(_Model):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
@@ -89,10 +93,10 @@ class GpuSharing(_Model):
     """Image of those pods, with the agent in it; the chart puts its own here."""
     agent_timeout: PositiveDuration = timedelta(seconds=40)
     """How long a reservation pod may take to report its device."""
-    cdi: bool = False
-    """Write CDI names instead of bare device UUIDs."""
-    fake_gpus: bool = Field(default=False, alias="fakeGPUs")
-    """Devices without hardware, for test clusters only."""
+    cdi: Detected = "Auto"
+    """Write CDI names instead of bare device UUIDs. Auto: as NVIDIA's GPU operator is configured (ClusterPolicy)."""
+    fake_gpus: Detected = Field(default="Auto", alias="fakeGPUs")
+    """Devices without hardware, for test clusters only. Auto: on nodes that are labelled run.ai/fake.gpu=true."""
 
 
 class Backoff(_Model):
@@ -199,7 +203,7 @@ class Settings(_Model):
     plugin_order: tuple[str, ...] = ()
     """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
     feature_gates: Mapping[str, bool] = Field(default_factory=dict)
-    """Switches of alpha and beta behaviour, by name; none exist in this version."""
+    """Switches of alpha and beta behaviour, by name: GangBinding (alpha, off), see docs/architecture.md."""
 
     def schedules(self, scheduler_name: str) -> bool:
         """Return whether pods of that scheduler are in scope."""

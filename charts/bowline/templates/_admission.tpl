@@ -75,6 +75,21 @@ has({{ .metadata }}.annotations) && {{ include "bowline.access.list" (dict "root
   || (has(object.{{ .at }}) && k in object.{{ .at }} && object.{{ .at }}[k] != oldObject.{{ .at }}[k]))
 {{- end }}
 
+{{/*
+Whether an annotation of GPU fractioning may have changed, for plugin nv_fractions: entries are searched only in maps that
+differ, and up to a limit.
+*/}}
+{{- define "bowline.cel.refractioned" -}}
+{{- $maps := list "object" "oldObject" }}
+(has(object.metadata.annotations) ? object.metadata.annotations : {})
+!= (has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {})
+&& (
+{{- range $index, $object := $maps }}
+{{- if $index }} || {{ end }}(has({{ $object }}.metadata.annotations) && (size({{ $object }}.metadata.annotations) > 256
+|| {{ $object }}.metadata.annotations.exists(k, k.startsWith('nvidia.com/container.') || k.startsWith('kai.scheduler/container.'))))
+{{- end }})
+{{- end }}
+
 {{/* The pod template of a workload as a list of one; empty if it has none. */}}
 {{- define "bowline.cel.templates" -}}
 (has({{ . }}.spec.jobTemplate) ? [{{ . }}.spec.jobTemplate.spec.template] : has({{ . }}.spec.template) ? [{{ . }}.spec.template] : [])
