@@ -32,7 +32,7 @@ def describe(taint: Object) -> str:
 
 
 def tolerates(toleration: Object, taint: Object) -> bool:
-    """Return whether a toleration of a pod or of a device request matches; an empty key or effect matches every one."""
+    """Return whether a toleration, of a pod or of a device request, matches; an empty key or effect matches each."""
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
