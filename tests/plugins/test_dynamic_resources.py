@@ -21,6 +21,7 @@ from tests.plugins.claims import (
     claims,
     extended_decision,
     get_claim,
+    is_cleared,
     is_free,
     is_protected,
     publish,
@@ -396,7 +397,7 @@ def test_a_rollback_deletes_the_claim_of_extended_resources(dra: Live) -> None:
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
     assert ("create", "resourceclaims") in writes_about(dra, RECONCILER)
     assert claims(dra) == []
-    assert "extendedResourceClaimStatus" not in dra.pod()["status"]
+    assert is_cleared(dra.pod(), [])
 
 
 def test_a_pod_deleted_while_it_waits_leaves_nothing(dra: Live) -> None:
