@@ -88,7 +88,8 @@ async def build(
     ``uninstalling``: every request is rolled back instead of attempted.
     """
     clock, binding = client.clock, settings.binding
-    lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry)
+    recorder = EventRecorder(client, socket.gethostname())
+    lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry, recorder.record)
 
     # The reconciler needs the caches, and the caches' handlers need the controller, which is built last.
     def on_change(key: ObjectKey) -> None:
@@ -106,7 +107,6 @@ async def build(
     except BaseException:
         await lifecycle.teardown()
         raise
-    recorder = EventRecorder(client, socket.gethostname())
     informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard)
     queue, wait_index = new_queue(binding.workers), _wait_index(informers, watches.values())
     store = RequestStore(

@@ -52,7 +52,8 @@ def classify_outcome(
         case Code.RETRY:
             return _retry(request, outcome, limits, jitter, now)
         case Code.FATAL:
-            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion)
+            word = f"{status.plugin}/{status.word}" if status.word else ""
+            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion, word)
         case Code.TRANSIENT:
             return TransientFailure(_by(status), status.retry_after)
         case Code.CANCELLED:

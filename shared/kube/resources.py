@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectRef, key_of, uid_of, version_of
 
 # Needs no quoting: nearly every name. Excludes "." and "..", which have a meaning in paths.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -38,6 +39,10 @@ class Resource:
     def as_metadata(self) -> "Resource":
         """Return the same resource, read as PartialObjectMetadata."""
         return replace(self, metadata_only=True)
+
+    def ref(self, obj: Object) -> ObjectRef:
+        """Return the reference to a raw object of this resource, in the version that was read."""
+        return ObjectRef(self.api_version, self.kind, key_of(obj), uid_of(obj), version_of(obj))
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of a collection, an object or an object's subresource.

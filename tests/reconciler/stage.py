@@ -101,7 +101,7 @@ class Scripted(BindingPlugin):
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return self.effects
 
     def event_sources(self) -> Iterable[EventSource]:

@@ -85,7 +85,7 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return SERVED
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether claims will be written; claims without an allocation in the request are only read."""
         return request.spec is not None and not SERVED.isdisjoint(request.spec.demands)
 
@@ -104,7 +104,11 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
         """Claims depend on no volume and no GPU group, so this plugin may run in parallel with its neighbours."""
         has_claims = bool(ctx.pod and ctx.pod["spec"].get("resourceClaims"))
         needs_extended = ctx.spec.extended_resource_claim_allocation is not None
-        return RUN_PARALLEL if has_claims or needs_extended or self.has_side_effects(ctx.request) else SKIP_PARALLEL
+        return (
+            RUN_PARALLEL
+            if has_claims or needs_extended or self.has_side_effects(ctx.request, ctx.pod)
+            else SKIP_PARALLEL
+        )
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""

@@ -55,7 +55,7 @@ def request(**spec: Any) -> BindRequest:
     ],
 )
 def test_only_requests_with_allocations_have_side_effects(spec: dict[str, Any], leaves: bool) -> None:
-    assert PLUGIN.has_side_effects(request(**spec)) is leaves
+    assert PLUGIN.has_side_effects(request(**spec), None) is leaves
 
 
 def test_both_forms_of_allocation_are_served() -> None:
@@ -100,7 +100,7 @@ def test_a_block_for_extended_resources_without_allocation_is_no_demand(empty: d
     assert regular_request.errors == ()
     assert regular_request.spec is not None
     assert regular_request.spec.demands == {AllocationKind.REGULAR}
-    assert not PLUGIN.has_side_effects(regular_request)
+    assert not PLUGIN.has_side_effects(regular_request, None)
 
 
 def without_allocation(**fields: Any) -> ExtendedResourceClaimAllocation:
