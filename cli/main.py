@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _module(parser: argparse.ArgumentParser, name: str) -> Any:
     try:
-        return import_module(f"cli.{name}")
+        return import_module(f"bowline.cli.{name}")
     except ModuleNotFoundError as error:
         if error.name not in ("kubernetes", "urllib3"):
             raise
