@@ -146,9 +146,9 @@ def _queue(scheduler: str, pod: Object) -> tuple[str, ...]:
     """Return which queue KAI-Scheduler uses: the label of the top owner, else the pod's, else default-queue."""
     if scheduler != _KAI:
         return ()
-    label = (pod["metadata"].get("labels") or {}).get("kai.scheduler/queue")
+    label = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL)
     of_pod = f"{label} of the pod" if label else "that of the pod (none)"
-    return (f"queue: label kai.scheduler/queue of the pod's owner, else {of_pod}, else default-queue",)
+    return (f"queue: label {names.QUEUE_LABEL} of the pod's owner, else {of_pod}, else default-queue",)
 
 
 # --- after the decision ---

@@ -6,14 +6,11 @@ policies.
 """
 
 import argparse
-import copy
 import json
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches, unified_diff
-from enum import StrEnum
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -24,47 +21,18 @@ from bowline.cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, fil
 from bowline.cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
 from bowline.cli.rules import RULES, explain_rule, similar_rules
 from bowline.cli.terminal import printable
-from bowline.shared.api import names
+from bowline.cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 from bowline.shared.api.field_error import FieldError
-from bowline.shared.api.meta import Object
-from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from bowline.shared.framework.config import ConfigurationError, Settings, WorkloadEntry, load_settings
+from bowline.shared.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
+from bowline.shared.framework.config import ConfigurationError, load_settings
 from bowline.shared.framework.gates import GATES
-from bowline.shared.framework.plugin import AdmissionInfo
 from bowline.shared.framework.registry import Registry
-from bowline.shared.framework.workloads import READY, resolve_workloads
 from bowline.shared.plugins.catalog import BUILTINS
-from bowline.webhook.review import display_name
-from bowline.webhook.workloads import review_workload
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 _REPORTS = {"sarif": as_sarif, "junit": as_junit, "github": as_github}
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 1
-# Of the name of a kind: Podd and Deployement resemble one, PodMonitor does not.
-_LIKENESS = 0.85
-
-
-class LintVerdict(StrEnum):
-    """The verdict on an object. Bowline reviews only the first two."""
-
-    ALLOWED = "allowed"
-    DENIED = "denied"
-    OUT_OF_SCOPE = "out of scope"  # no pod of the object has a scheduler that the configuration lists
-    NOT_CHECKED = "not checked"  # the kind is not one that Bowline knows
-
-
-@dataclass(frozen=True, slots=True)
-class LintResult:
-    """The verdict on one object. ``exclusion``: why it is out of scope."""
-
-    manifest: Manifest
-    namespace: str
-    name: str
-    verdict: LintVerdict
-    exclusion: str
-    review: Verdict
-    submitted: Object
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +80,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"name a file or a directory, or {STANDARD_INPUT} for standard input", file=sys.stderr)
         return EXIT_USAGE
     manifests, unreadable = _read_all(files)
-    chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error)
-    results = [review_manifest(chain, manifest, options.assume_scheduler) for manifest in manifests]
+    scheduler = options.assume_scheduler or DEFAULT_SCHEDULER
+    chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error, default_scheduler=scheduler)
+    results = [review_manifest(chain, manifest) for manifest in manifests]
     if options.output == "json":
         print(as_json(results, unreadable))
     elif options.output == "text":
@@ -122,7 +91,8 @@ def run(options: argparse.Namespace) -> int:
         print(_REPORTS[options.output](subjects(results, unreadable)))
     for finding in unreadable:
         print(printable(finding.message), file=sys.stderr)
-    if unreadable or not (results or options.allow_empty):
+    is_misconfigured = any(result.has_wrong_path for result in results)
+    if unreadable or is_misconfigured or not (results or options.allow_empty):
         return EXIT_USAGE
     return EXIT_DENIED if any(result.verdict is LintVerdict.DENIED for result in results) else EXIT_ALLOWED
 
@@ -137,41 +107,6 @@ def _explain(name: str) -> int:
     return EXIT_ALLOWED
 
 
-def with_ready_kinds(settings: Settings) -> Settings:
-    """Return settings with every kind that Bowline knows by name, also those that the configuration does not list.
-
-    A cluster that does not check such a kind stores the object and denies its pods; lint reports the error earlier.
-    """
-    kinds, _ = resolve_workloads(settings.workloads)
-    entries = (WorkloadEntry(kind=ready.kind, group=ready.group) for ready in READY if ready.key not in kinds)
-    return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
-
-
-def review_manifest(chain: AdmissionChain, manifest: Manifest, scheduler: str | None = None) -> LintResult:
-    """Check one object as on CREATE. Modifies ``manifest.object`` in place.
-
-    ``scheduler``: of pods that name none.
-    """
-    raw = manifest.object
-    submitted = copy.deepcopy(raw)
-    metadata = raw.get("metadata")
-    namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
-    info = AdmissionInfo(kind=manifest.kind, namespace=namespace if isinstance(namespace, str) else "")
-    specs = _pod_specs(chain, manifest)
-    for spec in specs if scheduler else ():
-        spec["schedulerName"] = spec.get("schedulerName") or scheduler
-    review = _review(chain, manifest, info)
-    exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
-    verdict, exclusion = LintVerdict.ALLOWED, ""
-    if review is None:
-        verdict, exclusion = LintVerdict.NOT_CHECKED, _similar_kind(chain, manifest)
-    elif not review.allowed:
-        verdict = LintVerdict.DENIED
-    elif exclusions and all(exclusions):
-        verdict, exclusion = LintVerdict.OUT_OF_SCOPE, ", ".join(dict.fromkeys(exclusions))
-    return LintResult(manifest, info.namespace, display_name(raw), verdict, exclusion, review or ALLOWED, submitted)
-
-
 def as_json(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -> str:
     """Return the results as JSON; its keys are a stable interface, see FORMAT_VERSION."""
     objects = [
@@ -182,8 +117,8 @@ def as_json(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -
             "namespace": result.namespace,
             "name": result.name,
             "verdict": result.verdict.value,
-            "reviewed": result.verdict in (LintVerdict.ALLOWED, LintVerdict.DENIED),
-            "exclusion": result.exclusion,
+            "reviewed": result.verdict.is_review,
+            "reason": result.reason,
             "errors": [_error(error) for error in result.review.errors],
             "warnings": [_error(error) for error in result.review.warnings],
             "patch": list(result.review.patch),
@@ -201,8 +136,8 @@ def subjects(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) 
     reviewed = [
         Subject(
             f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {result.name}",
-            f"{result.verdict} ({result.exclusion})" if result.exclusion else result.verdict,
-            result.verdict in (LintVerdict.ALLOWED, LintVerdict.DENIED),
+            _words(result),
+            result.verdict.is_review,
             [
                 Finding(error.rule, result.manifest.file, result.manifest.line, str(error), error.is_warning)
                 for error in (*result.review.errors, *result.review.warnings)
@@ -221,8 +156,9 @@ def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> st
     lines = []
     for result in results:
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
-        verdict = f"{result.verdict} ({result.exclusion})" if result.exclusion else result.verdict
-        lines.append(f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {name}: {verdict}")
+        lines.append(
+            f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {name}: {_words(result)}"
+        )
         lines += [f"  {error}  ({error.rule})" for error in result.review.errors]
         lines += [f"  warning: {error}  ({error.rule})" for error in result.review.warnings]
         lines += _changes(result) if shows_changes else []
@@ -233,6 +169,10 @@ def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> st
     return "\n".join(map(printable, lines))
 
 
+def _words(result: LintResult) -> str:
+    return f"{result.verdict} ({result.reason})" if result.reason else str(result.verdict)
+
+
 def _changes(result: LintResult) -> list[str]:
     """Return the lines that admission adds to and removes from an allowed object, with the lines around them."""
     if not (result.review.allowed and result.review.patch):
@@ -240,40 +180,6 @@ def _changes(result: LintResult) -> list[str]:
     stored = jsonpatch.apply_patch(result.submitted, list(result.review.patch))
     before, after = (yaml.safe_dump(content, sort_keys=False).splitlines() for content in (result.submitted, stored))
     return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
-
-
-def _review(chain: AdmissionChain, manifest: Manifest, info: AdmissionInfo) -> Verdict | None:
-    """Return the webhook's verdict on the object; None if its kind is not one that Bowline knows."""
-    raw, key = manifest.object, (manifest.group, manifest.kind)
-    if key == ("", "Pod"):
-        metadata = raw.get("metadata")
-        if not isinstance(metadata, dict) or not metadata.get("uid"):
-            return chain.admit_pod(raw, info)
-        for spec in _pod_specs(chain, manifest):
-            spec.pop("nodeName", None)  # set by its scheduler, as in the output of kubectl get
-        return chain.validate_pod(raw, None, info)
-    if key == (names.GROUP, names.KIND):
-        return chain.admit_bind_request(raw, info)
-    if key in chain.workloads:
-        return review_workload(chain, chain.workloads[key], raw, None, info)
-    return None
-
-
-def _similar_kind(chain: AdmissionChain, manifest: Manifest) -> str:
-    """Return a hint if the kind is nearly one that Bowline knows; empty if not."""
-    keys = (("", "Pod"), (names.GROUP, names.KIND), *chain.workloads)
-    kinds = [kind for group, kind in keys if group == manifest.group]
-    matches = get_close_matches(manifest.kind, kinds, 1, _LIKENESS)
-    return f"did you mean kind {matches[0]}?" if matches else ""
-
-
-def _pod_specs(chain: AdmissionChain, manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the pod specs in an object that Bowline reviews, as far as they are well-formed."""
-    raw, key = manifest.object, (manifest.group, manifest.kind)
-    templates = [raw] if key == ("", "Pod") else []
-    if key in chain.workloads:
-        templates = [template for _, template in chain.workloads[key].templates_in(raw) if isinstance(template, dict)]
-    return [template["spec"] for template in templates if isinstance(template.get("spec"), dict)]
 
 
 def _error(error: FieldError) -> dict[str, Any]:

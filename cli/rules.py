@@ -189,6 +189,69 @@ RULES: Final[Mapping[str, Rule]] = {
     "gpu_sharing/unprepared": Rule(
         "D", "a sharing pod reaches the validating webhook unmutated: mutation was skipped or undone"
     ),
+    "nv_fractions/owned": Rule(
+        "D",
+        "`nvidia.com/container.<container>.gpus.devices` or `.gpu-compute.portion` is set, changed or removed by a "
+        "user: only the reconciler writes them, with the Binding",
+        "annotations: {nvidia.com/container.main.gpus.devices: GPU-1}",
+        'annotations: {nvidia.com/container.main.gpu-memory.request: "8Gi"}',
+    ),
+    "nv_fractions/immutable": Rule(
+        "D", "another annotation of GPU fractioning changes on an existing pod, while plugin nv_fractions is enabled"
+    ),
+    "nv_fractions/suffix": Rule(
+        "W",
+        "an annotation `nvidia.com/container.` has a suffix that Bowline does not read",
+        "annotations: {nvidia.com/container.main.gpu-memory.limits: 8Gi}",
+        "annotations: {nvidia.com/container.main.gpu-memory.limit: 8Gi}",
+    ),
+    "nv_fractions/container": Rule(
+        "D",
+        "an annotation of GPU fractioning names no container or init container",
+        "annotations: {nvidia.com/container.absent.gpu-memory.limit: 8Gi}",
+        "annotations: {nvidia.com/container.main.gpu-memory.limit: 8Gi}",
+    ),
+    "nv_fractions/containers": Rule("D", "annotations of GPU fractioning name more than one container"),
+    "nv_fractions/container-name": Rule("D", "the container is not the one that `gpu-fraction-container-name` names"),
+    "nv_fractions/memory-format": Rule(
+        "D",
+        "`.gpu-memory.request` or `.gpu-memory.limit` is not a quantity above 0",
+        "annotations: {nvidia.com/container.main.gpu-memory.limit: 8 GB}",
+        "annotations: {nvidia.com/container.main.gpu-memory.limit: 8G}",
+    ),
+    "nv_fractions/memory-range": Rule(
+        "D",
+        "`.gpu-memory.request` exceeds `.gpu-memory.limit`",
+        "annotations: {nvidia.com/container.main.gpu-memory.request: 2Gi, "
+        "nvidia.com/container.main.gpu-memory.limit: 1Gi}",
+        "annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi, "
+        "nvidia.com/container.main.gpu-memory.limit: 2Gi}",
+    ),
+    "nv_fractions/memory-mismatch": Rule(
+        "D",
+        "`.gpu-memory.request` and `gpu-memory` differ",
+        'annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi, gpu-memory: "2048"}',
+        "annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi}",
+    ),
+    "nv_fractions/memory-and-fraction": Rule(
+        "D",
+        "`.gpu-memory.request` or `.gpu-memory.limit` is set beside `gpu-fraction`",
+        'annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi, gpu-fraction: "0.5"}',
+        "annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi}",
+    ),
+    "nv_fractions/mode": Rule(
+        "D",
+        "`.gpu-compute.mode` is neither `time-slicing` nor `sm-sharing`",
+        'annotations: {nvidia.com/container.main.gpu-compute.mode: exclusive, gpu-fraction: "0.5"}',
+        'annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing, gpu-fraction: "0.5"}',
+    ),
+    "nv_fractions/portion-limit": Rule(
+        "D",
+        "`kai.scheduler/container.<container>.gpu-memory.portion.limit` is not a number above `gpu-fraction` and "
+        "below 1",
+        'annotations: {kai.scheduler/container.main.gpu-memory.portion.limit: "0.4", gpu-fraction: "0.5"}',
+        'annotations: {kai.scheduler/container.main.gpu-memory.portion.limit: "0.8", gpu-fraction: "0.5"}',
+    ),
     "hami_core/portion": Rule(
         "D",
         "`gpu-fraction` is below 0.005 while plugin hami_core is enabled: schedulers write the portion with two "
@@ -268,6 +331,24 @@ RULES: Final[Mapping[str, Rule]] = {
     "structure/containers": Rule("D", "a pod has more containers than a review can examine"),
     "structure/resources": Rule("D", "the containers of a pod have more resources than a review can examine"),
     "structure/templates": Rule("D", "a workload has more than 128 pod templates"),
+    "kubernetes/quantity": Rule(
+        "D",
+        "a container's quantity is none, is negative, or is not whole although it counts devices; only offline: in a "
+        "cluster the API server itself denies it",
+        "limits: {memory: much}",
+        "limits: {memory: 1Gi}",
+    ),
+    "kubernetes/limit": Rule(
+        "D",
+        "a container's request is above its limit, or counts devices and has no limit or another one; only offline",
+        "limits: {cpu: 1}\nrequests: {cpu: 2}",
+        "limits: {cpu: 2}\nrequests: {cpu: 1}",
+    ),
+    "workload/template-path": Rule(
+        "W",
+        "a path of the configuration's `workloads` leads to a pod spec instead of a pod template, or the reverse: "
+        "the object's pods are not reviewed where it is applied",
+    ),
     "workload/annotation-place": Rule(
         "W", "an annotation of a share is on a workload, not on its pod template: its pods do not have it"
     ),

@@ -36,7 +36,7 @@ templates_path = ["site"]
 
 # The tables of contents of the two index pages, which are plain Markdown and list the same pages as links.
 CONTENTS = {
-    root_doc: (Path(__file__).parent / "site" / "contents.md").read_text(encoding="utf-8"),
+    root_doc: (Path(__file__).parent / "site" / "contents.txt").read_text(encoding="utf-8"),
     "docs/decisions/README": "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n",
 }
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from bowline.reconciler.contact import Contact
 from bowline.reconciler.debug import WorkPages, configuration_pages
-from bowline.reconciler.leader import run_while_leader
+from bowline.reconciler.leader import Leadership, run_while_leader
 from bowline.reconciler.observe.metrics import ReconcilerMetrics
 from bowline.reconciler.observe.tracker import Observation
 from bowline.reconciler.observe.watchdog import Watchdog
@@ -82,11 +82,12 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                     client, plugins, settings, observation, options.shard, uninstalling=bool(options.uninstall)
                 )
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
-                debug.add(*WorkPages(parts, client.clock).pages())
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
+                leadership = Leadership(lease)
+                debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
                 watchdog = new_watchdog(parts, access, lease, settings.binding)
                 uninstall = _uninstall(options, settings, client)
-                await _work(parts, lease, settings.leader_election, checks, watchdog, uninstall, stop)
+                await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
     finally:
         await debug.stop()
         await probes.stop()
@@ -95,7 +96,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
 
 async def _work(
     parts: Components,
-    lease: ObjectKey,
+    leadership: Leadership,
     election: LeaderElection,
     checks: dict[str, Check],
     watchdog: Watchdog,
@@ -114,7 +115,7 @@ async def _work(
         tasks.start("watchdog", watchdog.run())
         tasks.start("contact", contact.run())
         leading = tasks.start(
-            "leading", run_while_leader(lease, timings, parts, stop, freeze_startup_objects, watchdog.holding)
+            "leading", run_while_leader(leadership, timings, parts, stop, freeze_startup_objects, watchdog.holding)
         )
         if uninstall is not None:
             tasks.start("uninstall", uninstall.run())
@@ -145,8 +146,9 @@ def _set_not_ready(checks: dict[str, Check], why: str) -> None:
 
 
 def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
-    """Return the first watch's error; None if there is none."""
-    return next((reflector.last_error for reflector in reflectors.values() if reflector.last_error), None)
+    """Return the error of the first watch that is not optional; None if there is none."""
+    required = (reflector for reflector in reflectors.values() if not reflector.selection.is_optional)
+    return next((reflector.last_error for reflector in required if reflector.last_error), None)
 
 
 def connections(workers: int) -> int:

@@ -6,7 +6,7 @@ objects only names and Bowline's own messages are shown.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,12 +17,13 @@ from bowline.reconciler.wiring import Components
 from bowline.shared.api.meta import ObjectKey
 from bowline.shared.framework.binding.handle import Route
 from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.binding.runner import as_routes, order_by_point
+from bowline.shared.framework.binding.results import as_routes
+from bowline.shared.framework.binding.runner import order_by_point
 from bowline.shared.framework.config import Settings
 from bowline.shared.framework.plugin import Plugin
 from bowline.shared.kube.reflector import Reflector
 from bowline.shared.runtime.clock import Clock
-from bowline.shared.runtime.debugpages import DebugPage
+from bowline.shared.runtime.debugpages import DebugPage, Misdirected
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,9 @@ def configuration_pages(
 class WorkPages:
     """Pages about the components of a running process."""
 
-    def __init__(self, parts: Components, clock: Clock) -> None:
+    def __init__(self, parts: Components, clock: Clock, leader: Callable[[], str]) -> None:
         self._parts = parts
+        self._leader = leader
         self._observation = parts.observation
         self._clock = clock
 
@@ -95,8 +97,8 @@ class WorkPages:
             },
         }
 
-    def request(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return the known state of one request; None if there is none."""
+    def request(self, namespace: str, name: str) -> dict[str, Any] | Misdirected | None:
+        """Return the known state of one request; None if there is none. A standby names the leader, which has it."""
         key = ObjectKey(namespace, name)
         observation = self._observation
         in_progress, state = observation.reconciles.get(key), self._parts.reconciler.store.states.get(key)
@@ -109,13 +111,15 @@ class WorkPages:
             "remembered": state.view() if state is not None else None,
             "reconciles": [asdict(entry) for entry in observation.history.of(key)],
         }
-        return content if any(value for label, value in content.items() if label != "request") else None
+        if any(value for label, value in content.items() if label != "request"):
+            return content
+        return None if queue.is_open else Misdirected(standby_text(self._leader()))
 
     def queue(self) -> dict[str, Any]:
         """Return the leader's work queue; a standby has none."""
         queue = self._parts.controller.queue
         if not queue.is_open:
-            return {"leading": False}
+            return {"leading": False, "leader": self._leader()}
         view = queue.snapshot(SHOWN)
         return {
             "leading": True,
@@ -136,6 +140,13 @@ class WorkPages:
                 "queuedEvents": len(self._parts.recorder),
             },
         }
+
+
+def standby_text(leader: str) -> str:
+    """Return why a standby has no request. ``leader``: identity of the leader, which begins with its pod's name."""
+    if not leader:
+        return "this reconciler is a standby, and none leads"
+    return f"this reconciler is a standby: read this page from the leader, {leader}"
 
 
 def _path(plugin: Plugin, path: str) -> str:

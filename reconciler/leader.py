@@ -26,8 +26,29 @@ _MARGIN_S = 1.0
 _CANCEL_S = 10.0
 
 
+class Leadership:
+    """Which process leads, as this one last observed it. ``lease``: the Lease of the election.
+
+    Owns the elector of the present term, or of the wait for one.
+    """
+
+    def __init__(self, lease: ObjectKey) -> None:
+        self.lease = lease
+        self._elector: LeaderElector | None = None
+
+    @property
+    def leader(self) -> str:
+        """The identity of the leader; empty if there is none, or none was observed yet."""
+        return self._elector.leader if self._elector is not None else ""
+
+    def elector(self, parts: Components, timings: LeaseTimings) -> LeaderElector:
+        """Return the elector of the next term."""
+        self._elector = LeaderElector(parts.client, self.lease, new_identity(), timings, parts.shards.metadata)
+        return self._elector
+
+
 async def run_while_leader(
-    lease: ObjectKey,
+    leadership: Leadership,
     timings: LeaseTimings,
     parts: Components,
     stop: asyncio.Event,
@@ -39,13 +60,14 @@ async def run_while_leader(
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
     the Lease. ``holding`` is entered with the identity for each term.
     """
+    lease = leadership.lease
     await wait_first(parts.wait_for_sync(), stop.wait())
     on_synced()
     while not stop.is_set():
         await wait_first(parts.shards.free(lease), stop.wait())
         if stop.is_set():
             return
-        elector = LeaderElector(parts.client, lease, new_identity(), timings, parts.shards.metadata)
+        elector = leadership.elector(parts, timings)
         release = asyncio.Event()
         electing = asyncio.create_task(elector.run(release), name="leader election")
         try:

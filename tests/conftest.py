@@ -12,6 +12,7 @@ import pytest
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
+from bowline.shared.framework.workload_kinds import READY
 from tests.live import Live
 from tests.pairs import bare_control_plane, own_namespace, running_pair
 
@@ -21,7 +22,16 @@ TEST_CONFIG = {
     # Long for an agent that starts on a loaded machine, and short for a test with a silent one.
     "config.gpuSharing": {"agentTimeout": "30s", "fakeGPUs": True},
     # Kinds of other projects, whose CRDs tests install; a hook for a kind that does not exist costs nothing.
-    "config.workloads": [{"kind": "JobSet"}, {"kind": "PyTorchJob"}, {"kind": "RayCluster", "action": "Warn"}],
+    "config.workloads": [
+        *(
+            {"kind": ready.kind, "group": ready.group, "action": "Warn" if ready.kind == "RayCluster" else "Deny"}
+            for ready in READY
+        ),
+        {
+            **{"kind": "Own", "group": "example.com", "resource": "owns", "templates": ["spec.pod"]},
+            "podSpecs": [{"path": "spec.podSpec", "metadata": "spec"}],
+        },
+    ],
     # A reconciler waits this long after its start before the first rollback, because of its predecessor's Bindings.
     "config.binding.inFlightTimeout": "2s",
 }

@@ -7,18 +7,21 @@ from typing import Any
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.framework.workloads import READY, Workload
+from bowline.shared.framework.templates import TemplatePath, Workload
+from bowline.shared.framework.workload_kinds import READY
 from tests.waiting import wait_until
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 VERSIONS = {"jobset.x-k8s.io": "v1alpha2"}  # others: v1
+# A kind that only a configuration knows.
+OWN = Workload("example.com", "Own", "owns", (TemplatePath.of("spec.pod"),))
 
 Json = dict[str, Any]
 
 
 def workload_of(kind: str) -> Workload:
-    """Return the ready kind of that name."""
-    return next(workload for workload in READY if workload.kind == kind)
+    """Return the ready kind of that name, or ``OWN``."""
+    return next(workload for workload in (*READY, OWN) if workload.kind == kind)
 
 
 def api_version(kind: str) -> str:
@@ -29,7 +32,13 @@ def api_version(kind: str) -> str:
 
 def objects_path(kind: str, namespace: str) -> str:
     """Return the API path of the kind's objects."""
-    return f"/apis/{api_version(kind)}/namespaces/{namespace}/{workload_of(kind).resource}"
+    place = "" if is_cluster_scoped(kind) else f"/namespaces/{namespace}"
+    return f"/apis/{api_version(kind)}{place}/{workload_of(kind).resource}"
+
+
+def is_cluster_scoped(kind: str) -> bool:
+    """Return whether the kind's objects have no namespace."""
+    return kind.startswith("Cluster")
 
 
 def crd(kind: str) -> Json:
@@ -48,7 +57,7 @@ def crd(kind: str) -> Json:
         },
         "spec": {
             "group": workload.group,
-            "scope": "Namespaced",
+            "scope": "Cluster" if is_cluster_scoped(kind) else "Namespaced",
             "names": {"kind": kind, "plural": workload.resource, "singular": kind.lower(), "listKind": f"{kind}List"},
             "versions": [{**version, "subresources": {"status": {}}}],
         },
@@ -89,7 +98,7 @@ def job_set(name: str, *templates: Json, **metadata: Any) -> Json:
         {"name": f"job-{index}", "replicas": 1, "template": {"spec": {"template": template}}}
         for index, template in enumerate(templates)
     ]
-    return _object("JobSet", name, {"replicatedJobs": jobs}, metadata)
+    return object_of("JobSet", name, {"replicatedJobs": jobs}, **metadata)
 
 
 def ray_cluster(name: str, head: Json, *workers: Json, **metadata: Any) -> Json:
@@ -97,14 +106,44 @@ def ray_cluster(name: str, head: Json, *workers: Json, **metadata: Any) -> Json:
     groups = [
         {"groupName": f"group-{index}", "replicas": 1, "template": template} for index, template in enumerate(workers)
     ]
-    return _object("RayCluster", name, {"headGroupSpec": {"template": head}, "workerGroupSpecs": groups}, metadata)
+    spec = {"headGroupSpec": {"template": head}, "workerGroupSpecs": groups}
+    return object_of("RayCluster", name, spec, **metadata)
 
 
 def pytorch_job(name: str, **templates: Json) -> Json:
     """Return a PyTorchJob with these roles, such as Master and Worker."""
     roles = {role: {"replicas": 1, "template": template} for role, template in templates.items()}
-    return _object("PyTorchJob", name, {"pytorchReplicaSpecs": roles}, {})
+    return object_of("PyTorchJob", name, {"pytorchReplicaSpecs": roles})
 
 
-def _object(kind: str, name: str, spec: Json, metadata: Json) -> Json:
+def object_of(kind: str, name: str, spec: Json, **metadata: Any) -> Json:
+    """Return an object of the kind."""
     return {"apiVersion": api_version(kind), "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def filled(workload: Workload, template: Json) -> Json:
+    """Return an object of the kind with the template, or its spec and annotations, in each place for a pod."""
+    raw: Json = {}
+    for path in workload.templates:
+        if path.metadata is None:
+            raw = _merged(raw, _below(path.steps, template))
+            continue
+        annotations = {"annotations": template["metadata"].get("annotations") or {}}
+        if path.metadata:
+            raw = _merged(raw, _below(path.metadata, annotations))
+        raw = _merged(raw, _below(path.steps, template["spec"]))
+    return raw
+
+
+def _below(steps: tuple[str, ...], value: Any) -> Any:
+    for step in reversed(steps):
+        value = [value] if step == "[*]" else {"Worker" if step == "*" else step: value}
+    return value
+
+
+def _merged(base: Any, overlay: Any) -> Any:
+    if isinstance(base, list) and isinstance(overlay, list) and len(base) == len(overlay) == 1:
+        return [_merged(base[0], overlay[0])]
+    if not isinstance(base, dict) or not isinstance(overlay, dict):
+        return overlay
+    return {**base, **overlay, **{key: _merged(base[key], overlay[key]) for key in base.keys() & overlay.keys()}}

@@ -2,7 +2,7 @@
 
 A bad template is reported at ``kubectl apply`` instead of later in an event of a ReplicaSet. It is reviewed by the
 same chain as a pod; the pod hook remains the gate, this only reports earlier. The kinds and the location of their
-templates are in ``bowline.shared.framework.workloads``.
+templates are in ``bowline.shared.framework.workload_kinds``.
 
 Must never deny what a controller does on a user's behalf: objects owned by a controller whose own template is
 reviewed (the next ReplicaSet of an old Deployment), and updates that leave the templates unchanged (scaling, labels,
@@ -10,7 +10,8 @@ finalizers). Of several templates only the changed ones are reviewed.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -21,7 +22,8 @@ from bowline.shared.api.meta import Object
 from bowline.shared.framework import structure
 from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
 from bowline.shared.framework.plugin import AdmissionInfo
-from bowline.shared.framework.workloads import Workload, WorkloadKey
+from bowline.shared.framework.templates import Template, Workload, WorkloadKey
+from bowline.shared.framework.workload_kinds import BUILT_IN_KEYS
 
 # Each costs as much as a pod.
 MAX_TEMPLATES: Final = 128
@@ -35,7 +37,7 @@ def review_workload(
     """Review the pod templates of an object of the kind. Modifies their content in place."""
     if info.operation == "UPDATE" and structure.is_deleting(raw):
         return ALLOWED
-    check = structure.workload_errors if workload.is_built_in else structure.foreign_workload_errors
+    check = structure.workload_errors if workload.key in BUILT_IN_KEYS else structure.foreign_workload_errors
     errors = check(raw)
     if errors:
         return _as_asked(workload, verdict_of([errors]))
@@ -47,17 +49,31 @@ def review_workload(
         message = f"must not have more than {MAX_TEMPLATES} pod templates; make several objects of it"
         too_many = FieldError("structure/templates", "spec", len(templates), message)
         return _as_asked(workload, Verdict((too_many,)))
-    verdicts = (chain.validate_template(template, path, info) for path, template in templates)
+    info = replace(info, is_partial=info.is_partial or workload.is_partial)
+    verdicts = (chain.validate_template(template, info) for template in templates)
     findings = [(*verdict.errors, *verdict.warnings) for verdict in verdicts]
-    return _as_asked(workload, verdict_of([*findings, tuple(misplaced(raw, templates))]))
+    return _as_asked(workload, verdict_of(_distinct([*findings, tuple(misplaced(raw, templates))])))
 
 
-def misplaced(raw: Object, templates: Sequence[tuple[str, Any]]) -> Iterator[FieldError]:
+def _distinct(groups: Iterable[Sequence[FieldError]]) -> Iterator[list[FieldError]]:
+    """Yield the groups without repetitions: pods of one object may have the same annotations."""
+    texts: set[tuple[str, str]] = set()
+    for group in groups:
+        fresh = []
+        for error in group:
+            if (error.rule, str(error)) not in texts:
+                texts.add((error.rule, str(error)))
+                fresh.append(error)
+        yield fresh
+
+
+def misplaced(raw: Object, templates: Sequence[Template]) -> Iterator[FieldError]:
     """Yield a warning for each share annotation on the object that belongs on its pod templates."""
     annotations = _annotations(raw)
     for key in names.SHARE_ANNOTATIONS:
-        if key in annotations and templates and not any(key in _annotations(template) for _, template in templates):
-            message = f"has no effect here, the pods do not have it; set it in {templates[0][0]}.metadata.annotations"
+        if key in annotations and templates and not any(key in _annotations(t.content) for t in templates):
+            place = f"{templates[0].metadata_path}.annotations"
+            message = f"has no effect here, the pods do not have it; set it in {place}"
             path = annotation_path(key)
             yield FieldError("workload/annotation-place", path, annotations[key], message, is_warning=True)
 
@@ -69,25 +85,25 @@ def _annotations(obj: Any) -> Object:
     return annotations if isinstance(annotations, dict) else {}
 
 
-def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[tuple[str, Any]]:
-    """Return path and content of the templates that the old object does not have.
+def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[Template]:
+    """Return the templates that the old object does not have.
 
     A template that has only moved, because another one was inserted or removed, is not new; an additional copy is.
     """
     now = list(workload.templates_in(raw))
-    before = dict(workload.templates_in(old)) if old is not None else {}
-    fresh = [(path, template) for path, template in now if before.get(path) != template]
+    before = {t.path: t.content for t in workload.templates_in(old)} if old is not None else {}
+    fresh = [template for template in now if before.get(template.path) != template.content]
     if not fresh or not before:
         return fresh
-    same_paths = {path for path, template in now if before.get(path) == template}
-    former_texts = Counter(_text(template) for path, template in before.items() if path not in same_paths)
+    same_paths = {template.path for template in now if before.get(template.path) == template.content}
+    former_texts = Counter(_text(content) for path, content in before.items() if path not in same_paths)
     result = []
-    for path, template in fresh:
-        text = _text(template)
+    for template in fresh:
+        text = _text(template.content)
         if text and former_texts[text]:
             former_texts[text] -= 1
         else:
-            result.append((path, template))
+            result.append(template)
     return result
 
 

@@ -72,7 +72,7 @@ async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         ctx = await made.context(process)
         await _within(subject, process.runner.run_pre_bind(ctx))
         writes = lab.writes(since)
-        if writes and not process.plugin.has_side_effects(ctx.request):
+        if writes and not process.plugin.has_side_effects(ctx.request, ctx.pod):
             yield f"pre_bind writes ({writes[0].kind}), and has_side_effects is False: nothing rolls it back"
         if not subject.is_builtin:
             for kind in dict.fromkeys(call.kind for call in writes if not _is_declared(subject, call)):

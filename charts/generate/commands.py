@@ -40,10 +40,25 @@ def parsers() -> Mapping[str, tuple[str, argparse.ArgumentParser]]:
             continue
         parser = argparse.ArgumentParser(prog=f"bowline {name}")
         import_module(f"bowline.cli.{name}").add_arguments(parser)
-        commands[f"bowline {name}"] = (f"{summary[0].upper()}{summary[1:]}.", parser)
+        commands |= _with_subcommands(parser, summary)
     for process in (bowline.webhook.options.option_parser({}), bowline.reconciler.options.option_parser({})):
         commands[process.prog] = (process.description or "", process)
     return commands
+
+
+def _with_subcommands(
+    parser: argparse.ArgumentParser, summary: str
+) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """Return the parser by its name, or in its place those of its sub-commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            return {sub.prog: (_sentence(helps.get(name, "")), sub) for name, sub in action.choices.items()}
+    return {parser.prog: (_sentence(summary), parser)}
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[:1].upper()}{summary[1:]}."
 
 
 def flags(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

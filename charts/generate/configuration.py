@@ -28,7 +28,7 @@ with an invalid document; `bowline lint --config FILE` reports every error witho
 written `500ms`, `15s`, `2m30s` or `1h`.
 
 The arguments of a plugin are on the page of the plugin, listed in the [index](README.md#i-operate-a-cluster);
-the values of the chart are in `charts/bowline/values.yaml`.
+the values of the chart in [charts/bowline/README.md](../charts/bowline/README.md).
 
 """
 _HEADER_KEYS: Final = ("apiVersion", "kind")

@@ -27,7 +27,7 @@ _HEAD: Final = """\
 
 Chart {version}, Kubernetes {kubernetes}, Helm 4 (decision 185).
 
-```console
+```sh notest
 helm install bowline charts/bowline --namespace bowline-system --create-namespace --set image.registry=REGISTRY \\
   --set admission.mode=Warn --wait
 ```

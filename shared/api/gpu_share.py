@@ -21,6 +21,8 @@ GENERATED_LENGTH = 7
 GENERATED_TAIL = "shared-gpu"
 _GENERATED = re.compile(rf".+-[{GENERATED_LETTERS}]{{{GENERATED_LENGTH}}}-{GENERATED_TAIL}")
 _NOT_IN_VOLUME = re.compile(r"[^a-z0-9-]+")
+# What gpu_sharing leaves in ``BindContext.shared``: the value of NVIDIA_VISIBLE_DEVICES.
+SHARED_DEVICES = "gpu_sharing/devices"
 _AMOUNT = re.compile(r"[0-9]{1,19}")
 # GPU feature discovery has written bytes instead of MiB. No GPU has a TiB; KAI-Scheduler uses the same threshold.
 _TIB_IN_MIB = 2**20
@@ -105,22 +107,38 @@ def refers_to_key(container: Object, variable: str) -> bool:
 def memory_limit(pod: Object, node: Object, portion: Decimal) -> tuple[str, str]:
     """Return the memory limit per device of the pod's share, such as ``4147m`` (MiB), as HAMi core reads it.
 
-    Returns an empty limit and the reason if it is unknown. A pod that requests an amount gets that amount, because a
-    request's portion has only two decimals. Otherwise it is the portion of the memory in the node's label.
+    Returns an empty limit and the reason if it is unknown. See ``share_memory``.
+    """
+    mebibytes, error = share_memory(pod, node, portion)
+    return (f"{mebibytes}m" if mebibytes else ""), error
+
+
+def share_memory(pod: Object, node: Object, portion: Decimal) -> tuple[int, str]:
+    """Return the memory per device of the pod's share, in MiB.
+
+    Returns 0 and the reason if it is unknown. A pod that requests an amount gets that amount, because a request's
+    portion has only two decimals. Otherwise it is the portion of the memory in the node's label.
     """
     amount = (pod["metadata"].get("annotations") or {}).get(names.GPU_MEMORY)
     if amount is not None and names.GPU_FRACTION not in pod["metadata"]["annotations"]:
         if _AMOUNT.fullmatch(amount) and int(amount) > 0:
-            return f"{int(amount)}m", ""
-        return "", f'metadata.annotations[{names.GPU_MEMORY}]: "{amount}" must be a whole number of MiB above 0'
+            return int(amount), ""
+        return 0, f'metadata.annotations[{names.GPU_MEMORY}]: "{amount}" must be a whole number of MiB above 0'
+    total, error = device_memory(node)
+    if error:
+        return 0, error
+    memory = int(total * portion)
+    if memory <= 0:
+        return 0, f"spec.receivedGPU.portion: {portion} of {total} MiB is nothing; have the scheduler give more"
+    return memory, ""
+
+
+def device_memory(node: Object) -> tuple[int, str]:
+    """Return the memory of each GPU of the node in MiB, from its label; 0 and the reason if it is unknown."""
     label = (node["metadata"].get("labels") or {}).get(names.NODE_GPU_MEMORY)
     where = f"node {node['metadata']['name']}: metadata.labels[{names.NODE_GPU_MEMORY}]"
     if label is None:
-        return "", f"{where} is missing, so the memory of its GPUs is unknown; have GPU feature discovery label it"
+        return 0, f"{where} is missing, so the memory of its GPUs is unknown; have GPU feature discovery label it"
     if not _AMOUNT.fullmatch(label) or int(label) == 0:
-        return "", f'{where}: "{label}" must be a whole number of MiB; correct the label'
-    total = int(label) if int(label) < _TIB_IN_MIB else int(label) // _BYTES_PER_MIB
-    limit = int(total * portion)
-    if limit <= 0:
-        return "", f"spec.receivedGPU.portion: {portion} of {total} MiB is nothing; have the scheduler give more"
-    return f"{limit}m", ""
+        return 0, f'{where}: "{label}" must be a whole number of MiB; correct the label'
+    return int(label) if int(label) < _TIB_IN_MIB else int(label) // _BYTES_PER_MIB, ""

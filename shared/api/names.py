@@ -22,6 +22,10 @@ POD_GROUP_VERSION: Final = "v1beta1"
 POD_GROUP_API: Final = f"{POD_GROUP_GROUP}/{POD_GROUP_VERSION}"
 POD_GROUP_PLURAL: Final = "podgroups"
 POD_GROUP_KIND: Final = "PodGroup"
+KAI_POD_GROUP_VERSION: Final = "v2alpha2"
+KAI_POD_GROUP_API: Final = f"{GROUP}/{KAI_POD_GROUP_VERSION}"
+# On a pod: the name of KAI-Scheduler's PodGroup.
+POD_GROUP_NAME: Final = "pod-group-name"
 
 # --- Bowline's own ---------------------------------------------------------------------------------------
 DOMAIN: Final = "bowline.dev"
@@ -91,13 +95,30 @@ RESERVATION_CONTAINER: Final = "resource-reservation"
 RESERVATION_PREFIX: Final = "gpu-reservation-"
 RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+# On NVIDIA's ClusterPolicy: the version of its GPU operator.
+LABEL_VERSION: Final = "app.kubernetes.io/version"
 NODE_FAKE_GPU: Final = "run.ai/fake.gpu"
 # How the pods of a group share its device: on the reservation pod, absent for time-slicing.
 COMPUTE_MODE: Final = "nvidia.com/container.resource-reservation.gpu-compute.mode"
 TIME_SLICING: Final = "time-slicing"
+SM_SHARING: Final = "sm-sharing"
+
+# --- What NVIDIA's GPU fractioning reads from a pod before it creates a container: prefix, container, suffix
+NV_CONTAINER: Final = "nvidia.com/container."
+NV_MEMORY_REQUEST: Final = ".gpu-memory.request"
+NV_MEMORY_LIMIT: Final = ".gpu-memory.limit"
+NV_COMPUTE_MODE: Final = ".gpu-compute.mode"
+NV_DEVICES: Final = ".gpus.devices"
+NV_COMPUTE_PORTION: Final = ".gpu-compute.portion"
+# Written by the binder alone: they give a container devices, and limit its compute.
+NV_OWNED: Final = (NV_DEVICES, NV_COMPUTE_PORTION)
+# KAI-Scheduler's own: a memory limit as a part of the device, between this prefix and suffix also a container.
+KAI_CONTAINER: Final = "kai.scheduler/container."
+KAI_MEMORY_PORTION_LIMIT: Final = ".gpu-memory.portion.limit"
 
 # --- Results of a binding on the pod -----------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
+QUEUE_LABEL: Final = "kai.scheduler/queue"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 NUMA_MEMORY_GROUPS_PREDICTED: Final = "kai.scheduler/numa-memory-groups-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"

@@ -22,6 +22,7 @@ from bowline.shared.framework import structure
 from bowline.shared.framework.config import SYSTEM_NAMESPACES, Settings
 from bowline.shared.framework.mutable import MutableObject, MutablePod, PatchOperation
 from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, overriding
+from bowline.shared.framework.templates import Template
 from bowline.shared.framework.workloads import resolve_workloads
 
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -48,13 +49,11 @@ class Verdict:
         """Return this verdict with the patch of the mutation that preceded the validation."""
         return Verdict(self.errors, self.warnings, tuple(patch))
 
-    def under(self, prefix: str) -> "Verdict":
-        """Return this verdict with every path moved below ``prefix``, and without the patch, whose paths would be
-        wrong.
+    def placed(self, template: Template) -> "Verdict":
+        """Return this verdict on a template's pod with the paths of the workload, and without the patch, whose paths
+        would be wrong.
         """
-        return Verdict(
-            tuple(error.under(prefix) for error in self.errors), tuple(error.under(prefix) for error in self.warnings)
-        )
+        return Verdict(tuple(map(template.place, self.errors)), tuple(map(template.place, self.warnings)))
 
     def as_warnings(self) -> "Verdict":
         """Return the verdict of a review that must not deny: allowed, each error as a warning, then the warnings.
@@ -82,7 +81,11 @@ def _ignore(plugin: str, point: str, error: BaseException) -> None:
 
 
 class AdmissionChain:
-    """Admission with the enabled plugins. ``own_namespace`` is Bowline's own namespace, which is never in scope."""
+    """Admission with the enabled plugins.
+
+    ``own_namespace`` is Bowline's own namespace, which is never in scope; ``default_scheduler``, that of pods that
+    name none.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,9 @@ class AdmissionChain:
         settings: Settings,
         own_namespace: str = "",
         on_error: OnPluginError = _ignore,
+        default_scheduler: str = DEFAULT_SCHEDULER,
     ) -> None:
+        self._default_scheduler = default_scheduler
         self._settings = settings
         excluded_namespaces = (*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)
         self._excluded_namespaces = frozenset(excluded_namespaces) - {""}
@@ -112,7 +117,7 @@ class AdmissionChain:
         """Return why pods with this spec are out of scope, so that no plugin reviews them; empty if they are not."""
         if namespace in self._excluded_namespaces:
             return f"namespace {namespace}"
-        scheduler = spec.get("schedulerName") or DEFAULT_SCHEDULER
+        scheduler = spec.get("schedulerName") or self._default_scheduler
         return "" if self._settings.schedules(scheduler) else f"scheduler {scheduler}"
 
     def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
@@ -140,16 +145,19 @@ class AdmissionChain:
         before = self._review_pod(old, None, info).errors
         return replace(verdict, errors=tuple(error for error in verdict.errors if error not in before))
 
-    def validate_template(self, template: Any, path: str, info: AdmissionInfo) -> Verdict:
-        """Validate a workload's pod template as its pods will be validated; error paths start with ``path``.
+    def validate_template(self, template: Template, info: AdmissionInfo) -> Verdict:
+        """Validate a workload's pod template as its pods will be validated; error paths are those of the workload.
 
         The template is mutated first, in place: an error that mutation corrects is none.
         """
-        if not isinstance(template, dict):
-            return Verdict((FieldError("structure/type", path, template, "must be an object"),))
-        metadata = template.get("metadata")
-        pod = {"metadata": {} if metadata is None else metadata, "spec": template.get("spec")}
-        return self.admit_pod(pod, info).under(path)
+        content = template.content
+        if not isinstance(content, dict):
+            return Verdict((FieldError("structure/type", template.path, content, "must be an object"),))
+        if template.is_wrong_path:
+            return Verdict(warnings=(_wrong_path(template),))
+        metadata = content.get("metadata")
+        pod = {"metadata": {} if metadata is None else metadata, "spec": content.get("spec")}
+        return self.admit_pod(pod, info).placed(template)
 
     def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         return verdict_of(
@@ -169,7 +177,7 @@ class AdmissionChain:
         annotations = raw["metadata"].get("annotations") or {}
         if names.MIRROR_POD in annotations:
             return ALLOWED
-        scheduler = raw["spec"].get("schedulerName") or DEFAULT_SCHEDULER
+        scheduler = raw["spec"].get("schedulerName") or self._default_scheduler
         if self._settings.schedules(scheduler):
             return None
         return Verdict(warnings=(*self._scope_warnings(scheduler, annotations),))
@@ -273,7 +281,7 @@ class AdmissionChain:
 
     def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
         try:
-            return plugin.has_side_effects(request)
+            return plugin.has_side_effects(request, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
             self._on_error(plugin.name, "has_side_effects", error)
             return True
@@ -304,6 +312,17 @@ class AdmissionChain:
             )
             return [FieldError(f"{plugin.name}/internal", "", None, message)]
         return errors
+
+
+def _wrong_path(template: Template) -> FieldError:
+    """Return the warning for a configured path that leads to a pod spec instead of a template, or the reverse.
+
+    The object is not at fault, so it is not denied.
+    """
+    is_spec = "containers" in template.content
+    kinds = ("a pod's spec", "podSpecs", "templates") if is_spec else ("a pod template", "templates", "podSpecs")
+    message = "is {}, so its rules are not applied; in Bowline's configuration list the path in {}, not in {}"
+    return FieldError("workload/template-path", template.path, None, message.format(*kinds), is_warning=True)
 
 
 def spec_errors(raw: Object) -> list[FieldError]:

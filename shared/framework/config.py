@@ -19,7 +19,8 @@ from bowline.shared.api.field_error import FieldError
 from bowline.shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
 from bowline.shared.api.schema import schema_errors
 from bowline.shared.framework.strict_yaml import StrictLoader
-from bowline.shared.framework.workloads import Action, resolve_workloads
+from bowline.shared.framework.templates import Action
+from bowline.shared.framework.workloads import resolve_workloads
 
 RULE = "config/schema"
 # Never in scope, whatever the configuration: a webhook in their path can lock a cluster out of itself.
@@ -75,6 +76,10 @@ class Admission(_Model):
     """The longest time for which a BindRequest that repeats a failed decision is denied; 0s never denies one."""
 
 
+# Whether a cluster has a property; Auto finds out.
+Detected = Literal["Auto", True, False]
+
+
 class GpuSharing(_Model):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
@@ -88,10 +93,10 @@ class GpuSharing(_Model):
     """Image of those pods, with the agent in it; the chart puts its own here."""
     agent_timeout: PositiveDuration = timedelta(seconds=40)
     """How long a reservation pod may take to report its device."""
-    cdi: bool = False
-    """Write CDI names instead of bare device UUIDs."""
-    fake_gpus: bool = Field(default=False, alias="fakeGPUs")
-    """Devices without hardware, for test clusters only."""
+    cdi: Detected = "Auto"
+    """Write CDI names instead of bare device UUIDs. Auto: as NVIDIA's GPU operator is configured (ClusterPolicy)."""
+    fake_gpus: Detected = Field(default="Auto", alias="fakeGPUs")
+    """Devices without hardware, for test clusters only. Auto: on nodes that are labelled run.ai/fake.gpu=true."""
 
 
 class Backoff(_Model):
@@ -132,11 +137,21 @@ class LeaderElection(_Model):
     """Time between renewals."""
 
 
+class PodSpecEntry(_Model):
+    """Where a kind has pod specs instead of pod templates."""
+
+    path: str
+    """Of the pod specs, such as spec.groups[*].podSpec."""
+    metadata: str = ""
+    """Of the objects with the labels and annotations of those pods, such as spec.groups[*]; empty without any."""
+
+
 class WorkloadEntry(_Model):
     """A kind of object that pods are made from: its pod templates are validated when it is applied.
 
     The built-in kinds always are; for them an entry can only set the action. Kinds listed in
-    shared/framework/workloads.py need only their name; any other needs group, resource and templates.
+    shared/framework/workload_kinds.py need only their name; any other needs group, resource, and templates or
+    podSpecs.
     """
 
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
@@ -149,6 +164,8 @@ class WorkloadEntry(_Model):
     """The kind's plural in URLs."""
     templates: tuple[str, ...] = ()
     """Where its pod templates are, such as spec.groups[*].template."""
+    pod_specs: tuple[PodSpecEntry, ...] = ()
+    """Where it has pod specs that are not in a template."""
 
 
 class PluginEntry(_Model):
@@ -186,7 +203,7 @@ class Settings(_Model):
     plugin_order: tuple[str, ...] = ()
     """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
     feature_gates: Mapping[str, bool] = Field(default_factory=dict)
-    """Switches of alpha and beta behaviour, by name; none exist in this version."""
+    """Switches of alpha and beta behaviour, by name: GangBinding (alpha, off), see docs/architecture.md."""
 
     def schedules(self, scheduler_name: str) -> bool:
         """Return whether pods of that scheduler are in scope."""

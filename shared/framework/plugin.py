@@ -47,6 +47,7 @@ class AdmissionInfo:
       reports that its own mutation is missing; false for templates, offline lint and the mutating hook.
     - ``kind``: the submitted object's kind, which for a template is not Pod.
     - ``inventory``: None where it is not known.
+    - ``is_partial``: the pod gets containers from elsewhere too, as a TrainJob's from its runtime; templates only.
     - ``request_uid``: unique per request; generated values are derived from it, so that the chain stays pure. Empty
       offline.
     - ``user``: the requesting user. Empty offline.
@@ -58,6 +59,7 @@ class AdmissionInfo:
     kind: str = "Pod"
     is_validating_webhook: bool = False
     inventory: Inventory | None = None
+    is_partial: bool = False
     request_uid: str = ""
     user: str = ""
     traceparent: str = ""
@@ -103,10 +105,12 @@ class Plugin(Generic[Args_co]):
         self.args = args
         self.settings = settings
 
-    def has_side_effects(self, request: BindRequest) -> bool:
-        """Return whether pre_bind may write anything that only rollback removes.
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        """Return whether pre_bind may write anything that only rollback removes. Must change neither argument.
 
-        If any plugin returns True, or raises, the request gets Bowline's finalizer before the first attempt.
+        If any plugin returns True, or raises, the request gets Bowline's finalizer before the first attempt: in the
+        webhook without a further write, in the reconciler by one. ``pod`` is None in the webhook; a plugin that
+        decides by the pod returns False then, since the reconciler asks again with the pod before every attempt.
         """
         return False
 

@@ -126,6 +126,7 @@ _POD_SPEC = {
     "tolerations": [_OBJECT],
     "schedulingGates": [_OBJECT],
 }
+POD_SPEC_FIELDS: Final = tuple(_POD_SPEC)
 _POD = {"metadata": _METADATA, "spec": _POD_SPEC, "status": _OBJECT}
 _WORKLOAD = {"metadata": _METADATA, "spec": {"jobTemplate": {"spec": _OBJECT}}, "status": _OBJECT}
 _FOREIGN_WORKLOAD = {"metadata": _METADATA}

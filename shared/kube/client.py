@@ -36,9 +36,9 @@ from bowline.shared.kube.errors import (
     from_status,
     own_policy,
 )
+from bowline.shared.kube.messages import Answer, Request, TransportOptions, parse_json
 from bowline.shared.kube.metrics import KubeMetrics
 from bowline.shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
-from bowline.shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
 from bowline.shared.runtime.backoff import full_jitter
 from bowline.shared.runtime.clock import Clock, SystemClock
 
@@ -105,6 +105,9 @@ class KubeClient:
         # The API server uses the part before the slash as the field manager.
         agent = f"{options.name}/http1.1"
         pool = TransportOptions(agent, options.timeout_s, options.connect_timeout_s, options.connections)
+        # Imported here, because `bowline lint` imports this module with the plugins, and needs no networking.
+        from bowline.shared.kube.transport import Transport  # noqa: PLC0415
+
         self._transport = Transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._free = asyncio.Semaphore(options.connections)

@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 # At worst about twenty requests a minute during an outage, and a quick recovery after it.
 _BACKOFF_BASE = timedelta(seconds=0.5)
 _BACKOFF_CAP = timedelta(seconds=5)
+# Of an optional selection, which may be missing for as long as the process runs.
+_OPTIONAL_CAP = timedelta(minutes=1)
 # As in client-go: randomized, so that the watches of a cluster do not all end together.
 _WATCH_S = (300, 600)
 # A watch that ends this soon without an event is a failure, or it would be reopened in a hot loop.
@@ -107,6 +109,9 @@ class Reflector:
       ``transform`` must exclude the difference. Each list tries ``selection`` first.
     - ``owner``: the plugin that the watch belongs to, for metrics and logs.
     - ``page_size``: the objects of a page of a list, which are decoded together.
+
+    Of an optional selection any failure ends the first list, the next try follows within a minute, and no metric
+    reports its contact.
     """
 
     def __init__(
@@ -124,7 +129,7 @@ class Reflector:
         self.selection = selection
         self.store = store if store is not None else Store()
         self.synced = asyncio.Event()
-        # Also set when the API server does not serve the resource: then it has no objects.
+        # Also set when the API server does not serve the resource: then it has no objects. If optional, by any error.
         self.first_list_ended = asyncio.Event()
         # Why there is no contact with the API server; None while there is.
         self.last_error: str | None = "not listed yet"
@@ -144,8 +149,8 @@ class Reflector:
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._version = ""
-        self._backoff = Backoff(_BACKOFF_BASE, _BACKOFF_CAP)
-        if client.metrics is not None:
+        self._backoff = Backoff(_BACKOFF_BASE, _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP)
+        if client.metrics is not None and not selection.is_optional:
             client.metrics.follow(selection.resource.plural, self)
 
     @property
@@ -325,7 +330,7 @@ class Reflector:
             self._fruitless += 1
         if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
             self._version = ""
-        if error.code == 404:
+        if error.code == 404 or self.selection.is_optional:
             # In any form: a path that is not served is answered in plain text.
             self.first_list_ended.set()
         if isinstance(error, Expired):

@@ -10,13 +10,11 @@ import logging
 import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
 import aiohttp
-import orjson
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDict
 from yarl import URL
 
 from bowline.shared.kube.config import ClusterAccess
@@ -28,6 +26,7 @@ from bowline.shared.kube.errors import (
     UntrustedServer,
     from_response,
 )
+from bowline.shared.kube.messages import Answer, Request, TransportOptions
 
 log = logging.getLogger(__name__)
 
@@ -40,38 +39,6 @@ _READ_BUFFER = 2**18
 _GOODBYE_S = 1.0
 # Rejected credentials are read again at most this often, however many requests get 401.
 _REREAD_EVERY_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP response."""
-
-    code: int
-    headers: CIMultiDictProxy[str]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """An HTTP request. ``separate_pool``: uses the separate session; ``is_fenced``: not sent while read-only."""
-
-    method: str
-    path: str
-    accept: str
-    body: bytes | None = None
-    content_type: str = ""
-    separate_pool: bool = False
-    is_fenced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TransportOptions:
-    """``connections`` bounds the requests in flight per session; more wait, up to ``connect_timeout_s``."""
-
-    user_agent: str
-    timeout_s: float
-    connect_timeout_s: float
-    connections: int
 
 
 class Transport:
@@ -319,14 +286,3 @@ def map_error(error: Exception) -> InfrastructureError:
     if isinstance(error, TimeoutError):
         return NoResponse("the API server did not answer in time")
     return NoResponse(f"the connection to the API server broke: {text}")
-
-
-def parse_json(body: bytes) -> dict[str, Any]:
-    """Return the object in a response or in a line of it. Raises NoResponse if it is not a JSON object."""
-    try:
-        content = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise NoResponse("the answer is not JSON; is something between here and the API server?") from error
-    if not isinstance(content, dict):
-        raise NoResponse("the answer is no JSON object; is something between here and the API server?")
-    return content

@@ -9,11 +9,13 @@ from bowline.shared.plugins.gpu_sharing import GpuSharing
 from bowline.shared.plugins.hami_core import HamiCore
 from bowline.shared.plugins.node_fit import NodeFit
 from bowline.shared.plugins.numa_placement import NumaPlacement
+from bowline.shared.plugins.nv_fractions import NvFractions
 from bowline.shared.plugins.runtime_class import RuntimeClass
 from bowline.shared.plugins.volume_binding import VolumeBinding
 
 BUILTINS: tuple[Builtin, ...] = (
     Builtin(GpuRequest),
+    Builtin(NvFractions, is_enabled=False),
     Builtin(GpuSharing),
     Builtin(DeviceAccess, is_enabled=False),
     Builtin(RuntimeClass),

@@ -4,8 +4,8 @@ Read-only, on an address of their own: by default of the loopback interface, whi
 shell in the pod reach. The API server checks the right to use these; here no caller is authorized. Pages contain
 object names, which metrics never do, but no secrets.
 
-A page is a function from the variable parts of its path to plain data, or None if there is nothing at that path. It
-must be fast and bounded, because it runs in the event loop, between binds.
+A page is a function from the variable parts of its path to plain data, to None if there is nothing at that path, or
+to ``Misdirected`` if another process has it. It must be fast and bounded: it runs in the event loop, between binds.
 """
 
 import logging
@@ -25,6 +25,13 @@ PREFIX = "/debug"
 # More than an operator reads, less than would delay a bind: encoding 1 MiB takes about 2 ms.
 MAX_BYTES = 1024 * 1024
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Misdirected:
+    """In place of a page's content: another process has it. Answered with 421."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,8 @@ def _page(page: DebugPage, arguments: list[str], path: str) -> web.Response:
         content = page.content(*arguments)
         if content is None:
             return _answer(404, {"error": f"nothing is known of {'/'.join(arguments) or path}", "page": page.about})
+        if isinstance(content, Misdirected):
+            return _answer(421, {"error": content.why, "page": page.about})
         body = orjson.dumps(content, default=str, option=_OPTIONS)
     except Exception as error:
         # A plugin's page may raise: that must not affect the process, and the caller receives the error.

@@ -16,6 +16,8 @@ from tests.benchmarks.claims import ClaimSizes, bench_claims
 from tests.benchmarks.costs import QUICK as QUICK_COSTS
 from tests.benchmarks.costs import CostSizes, bench_costs
 from tests.benchmarks.isolation import IsolationSizes, bench_isolation
+from tests.benchmarks.lint import QUICK as QUICK_LINT
+from tests.benchmarks.lint import LintSizes, bench_lint
 from tests.benchmarks.many_claims import ManySizes, bench_many_claims
 from tests.benchmarks.policies import QUICK as QUICK_POLICIES
 from tests.benchmarks.policies import PolicySizes, bench_policies
@@ -65,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     reviews.set_defaults(
         run=lambda options: bench_reviews(QUICK_REVIEWS if options.size == "quick" else ReviewSizes())
     )
+    lint = commands.add_parser("lint", help="bowline lint: its start, and thousands of files")
+    lint.add_argument("--folder", type=Path, metavar="FOLDER", help="with manifests to copy instead of the examples")
+    lint.set_defaults(
+        run=lambda options: bench_lint(QUICK_LINT if options.size == "quick" else LintSizes(), options.folder)
+    )
     costs = commands.add_parser("costs", help="the CPU time of a drain, by process and function")
     costs.add_argument("--checkout", type=Path, metavar="FOLDER", help="compare with another version of Bowline")
     costs.set_defaults(
@@ -95,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         webhooks,
         policies,
         reviews,
+        lint,
         costs,
         memory,
         pending,

@@ -26,6 +26,11 @@ class Figure:
         """Spread of the repetitions: (max - min) / median; 0 for a single one."""
         return (max(self.values) - min(self.values)) / self.median if self.median else 0.0
 
+    @property
+    def noise_text(self) -> str:
+        """The spread in words: a single measurement has none."""
+        return f"{self.noise:.0%}" if len(self.values) > 1 else "1 run"
+
 
 @dataclass(slots=True)
 class Report:
@@ -72,7 +77,7 @@ def as_text(report: Report) -> str:
     for figure in report.figures:
         ratio = report.ratio(figure)
         ratio_text = f"{ratio:.2f}" if ratio is not None else ""
-        value = f"{_short(figure.median):>10} {figure.unit:8} {figure.noise:6.0%} {ratio_text:>7}"
+        value = f"{_short(figure.median):>10} {figure.unit:8} {figure.noise_text:>6} {ratio_text:>7}"
         lines.append(f"{figure.name:{width}} {value}  {figure.wanted}")
     lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run")
     return "\n".join(lines)

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.pair import Pair
 from bowline.shared.api import names
 from tests.chart.policies import RECONCILER
+from tests.chart.rendering import CHART
+from tests.documents import Command, commands, run
 from tests.live import Live
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.sharing import Shares
@@ -43,12 +47,17 @@ def live(running: tuple[Cluster, Pair]) -> Iterator[Live]:
 def switch(live: Live, mode: str) -> str:
     """Upgrade to the mode and restart both processes, as a rollout does; returns Helm's notes."""
     notes = live.pair.upgrade({"admission.mode": mode})
+    restart(live, webhook=mode != "Off")
+    return notes
+
+
+def restart(live: Live, *, webhook: bool = True) -> None:
+    """Restart the processes from the release's objects, as a rollout does."""
     live.pair.stop()
     reconciler = live.pair.launch_reconciler()
-    if mode != "Off":
+    if webhook:
         live.pair.launch_webhook().wait_ready(60)
     reconciler.wait_ready(60)
-    return notes
 
 
 def present(live: Live) -> list[str]:
@@ -120,6 +129,31 @@ def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live:
     until_created(live, "after", created=False)
     shares.share("prepared", "g")
     live.phase("prepared", "Succeeded")
+
+
+def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reconciler(
+    live: Live, helm_command: HelmCli
+) -> None:
+    folders = (helm_command.binary.parent, live.cluster.assets.path(Tool.KUBECTL).parent)
+
+    def execute(command: Command) -> None:
+        run(command.text.replace("CHART", str(CHART)), live.cluster.kubeconfig, *folders)
+
+    delete, off, warn, wait, enforce, stop = commands("docs/emergency.md")
+    execute(delete)
+    assert present(live) == []
+    execute(off)
+    assert present(live) == []
+    execute(warn)
+    restart(live)
+    execute(wait)
+    until_created(live, "warned", created=True, output="Warning: ")
+    execute(enforce)
+    restart(live)
+    until_created(live, "denied", created=False)
+    execute(stop)
+    deployment = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconciler"
+    assert live.cluster.api.get(deployment)["spec"]["replicas"] == 0
 
 
 def test_mode_off_removes_what_can_deny_and_survives_the_next_upgrade(live: Live) -> None:

@@ -34,7 +34,8 @@ def share_map(name: str, **metadata: Any) -> dict[str, Any]:
 def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force, with a sharing pod, its ConfigMap and its reservation."""
     api = chart_cluster.api
-    rules = ["--verb=get,create,update,patch,delete", "--resource=pods,pods/status,pods/binding,configmaps"]
+    resources = "pods,pods/status,pods/binding,pods/ephemeralcontainers,configmaps"
+    rules = ["--verb=get,create,update,patch,delete", f"--resource={resources}"]
     chart_cluster.kubectl("create", "clusterrole", "tenants", *rules)
     for user in (TENANT, BINDER, AGENT):
         name = user.replace(":", "-")
@@ -45,12 +46,13 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
         api.post(f"{CORE}/pods", pod("held", HELD))
         api.post(f"{CORE}/pods", pod("plain", {"app": "mine"}))
         api.post(f"{CORE}/pods", pod("large", MANY | HELD))
+        api.post(f"{CORE}/pods", pod("fractioned", {}, {NV_DEVICES: "GPU-1", NV_PORTION: "0.5"}))
         api.post(f"{CORE}/configmaps", share_map("held-0"))
         api.post(f"{CORE}/configmaps", {"metadata": {"name": "plain"}})
         labels = {"app": names.RESERVATION_APP, GROUP: "g"}
         api.post(RESERVATIONS, pod("reservation", labels, {names.RESERVED_DEVICE: "GPU-1", "other": "x"}))
         yield made
-    for path in (POD, PLAIN, LARGE, RESERVATION, MAP, f"{CORE}/configmaps/plain"):
+    for path in (POD, PLAIN, LARGE, FRACTIONED, RESERVATION, MAP, f"{CORE}/configmaps/plain"):
         remove(api, path)
     bindings = [f"clusterrolebinding/{user.replace(':', '-')}" for user in (TENANT, BINDER, AGENT)]
     chart_cluster.kubectl("delete", "clusterrole/tenants", *bindings)
@@ -67,6 +69,14 @@ LARGE = f"{CORE}/pods/large"
 
 def binding(**metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "plain", **metadata}, "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}}
+
+
+NV_DEVICES, NV_PORTION = (f"{names.NV_CONTAINER}main{suffix}" for suffix in names.NV_OWNED)
+FRACTIONED, FRACTIONED_STATUS = f"{CORE}/pods/fractioned", f"{CORE}/pods/fractioned/status"
+
+
+def annotations(changes: dict[str, str | None] | None) -> dict[str, Any]:
+    return {"metadata": {"annotations": changes}}
 
 
 DEVICE = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-2"}}}
@@ -86,6 +96,25 @@ DENIED = [
     pytest.param(TENANT, "PATCH", PLAIN, labels({f"{GROUP}/x": "x"}), f"{GROUP}/x", id="joining a group"),
     pytest.param(TENANT, "PATCH", STATUS, labels({GROUP: None}), GROUP, id="leaving by the status"),
     pytest.param(TENANT, "POST", f"{PLAIN}/binding", binding(labels={GROUP: "g"}), GROUP, id="a group by a Binding"),
+    *(
+        pytest.param(TENANT, "POST", f"{CORE}/pods", pod("new", {}, {name: "1"}), name, id=f"a new pod with {name}")
+        for name in (NV_DEVICES, NV_PORTION, f"{names.NV_CONTAINER}absent{names.NV_DEVICES}")
+    ),
+    pytest.param(TENANT, "PATCH", PLAIN, annotations({NV_DEVICES: "GPU-1"}), NV_DEVICES, id="devices for a pod"),
+    pytest.param(TENANT, "PATCH", FRACTIONED, annotations({NV_DEVICES: "GPU-2"}), NV_DEVICES, id="other devices"),
+    pytest.param(TENANT, "PATCH", FRACTIONED, annotations({NV_PORTION: None}), NV_PORTION, id="all of the compute"),
+    pytest.param(TENANT, "PATCH", FRACTIONED, annotations(None), NV_DEVICES, id="removing every annotation"),
+    pytest.param(
+        TENANT, "PATCH", FRACTIONED_STATUS, annotations({NV_PORTION: "1"}), NV_PORTION, id="compute by the status"
+    ),
+    pytest.param(
+        TENANT,
+        "POST",
+        f"{PLAIN}/binding",
+        binding(annotations={NV_DEVICES: "GPU-1"}),
+        NV_DEVICES,
+        id="devices by a Binding",
+    ),
     pytest.param(TENANT, "POST", f"{CORE}/configmaps", share_map("new-0"), SHARING, id="a ConfigMap like a share's"),
     pytest.param(TENANT, "PATCH", MAP, {"data": {names.VISIBLE_DEVICES: "all"}}, SHARING, id="another device"),
     pytest.param(TENANT, "PATCH", MAP, labels({SHARING: None}), SHARING, id="a share's ConfigMap without its label"),
@@ -104,6 +133,16 @@ ALLOWED = [
     ),
     pytest.param(TENANT, "PATCH", POD, labels({"app": "other", "new": "x"}), id="other labels of a sharing pod"),
     pytest.param(TENANT, "PATCH", STATUS, {"status": {"message": "x"}}, id="the status of a sharing pod"),
+    pytest.param(
+        TENANT,
+        "PATCH",
+        FRACTIONED,
+        annotations({"x": "y", f"{names.NV_CONTAINER}main{names.NV_COMPUTE_MODE}": names.SM_SHARING}),
+        id="annotations of the pod's author",
+    ),
+    pytest.param(TENANT, "PATCH", FRACTIONED, labels({"x": "y"}), id="a label of a pod with devices"),
+    pytest.param(RECONCILER, "PATCH", FRACTIONED, annotations({NV_DEVICES: None}), id="the reconciler takes devices"),
+    pytest.param(BINDER, "PATCH", FRACTIONED, annotations({NV_DEVICES: "x"}), id="a trusted user changes devices"),
     pytest.param(TENANT, "DELETE", POD, None, id="deleting a sharing pod"),
     pytest.param(TENANT, "POST", f"{PLAIN}/binding", binding(labels={"a": "b"}), id="other labels by a Binding"),
     pytest.param(
@@ -156,3 +195,20 @@ def test_above_the_limit_labels_cannot_be_changed(policies: Policies, method: st
     denial = policies.denial(policies.as_user(TENANT), method, path + DRY, body)
     assert "a pod has at most 256" in denial
     assert "remove labels, or leave those of an existing pod as they are" in denial
+
+
+def test_above_the_limit_annotations_cannot_be_changed(policies: Policies) -> None:
+    tenant = policies.as_user(TENANT)
+    denial = policies.denial(tenant, "POST", f"{CORE}/pods{DRY}", pod("new", {}, MANY))
+    assert "a pod has at most 256, so that" in denial
+    assert "remove annotations, or leave those of an existing pod as they are" in denial
+
+
+def test_an_ephemeral_container_brings_no_devices(policies: Policies) -> None:
+    """The API server ignores metadata in this subresource, so a debug container gets none of its own."""
+    body = policies.cluster.api.get(FRACTIONED)
+    body["metadata"]["annotations"][f"{names.NV_CONTAINER}debug{names.NV_DEVICES}"] = "GPU-2"
+    body["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "registry.example/debug:1"}]
+    stored = policies.as_user(TENANT).request("PUT", f"{FRACTIONED}/ephemeralcontainers{DRY}", body)
+    assert [container["name"] for container in stored["spec"]["ephemeralContainers"]] == ["debug"]
+    assert stored["metadata"]["annotations"] == {NV_DEVICES: "GPU-1", NV_PORTION: "0.5"}

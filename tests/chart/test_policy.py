@@ -142,6 +142,9 @@ def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Render
     devices = [v["expression"] for v in guard["variables"] if v["name"] in ("device", "deviceBefore")]
     assert all(expression.count(f"'{names.RESERVED_DEVICE}'") == 2 for expression in devices)
     assert "variables.device == variables.deviceBefore" in guard["validations"][2]["expression"]
+    (fractions,) = [v["expression"] for v in guard["variables"] if v["name"] == "fractions"]
+    suffixes = " || ".join(f"k.endsWith('{suffix}')" for suffix in names.NV_OWNED)
+    assert f"k.startsWith('{names.NV_CONTAINER}') && ({suffixes})" in fractions
     maps = rendered.get(POLICY, "bowline-share-configmaps")["spec"]["matchConditions"][0]["expression"]
     assert maps.count(f"'{names.LABEL_GPU_SHARING}' in") == 2
 

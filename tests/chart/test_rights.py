@@ -29,6 +29,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("scheduling.run.ai", "bindrequests/status", ""): {"patch"},
         ("", "pods", ""): {"get", "list", "watch", "patch"},
         ("", "configmaps", ""): {"get", "create", "delete"},
+        ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
         ("", "pods/binding", ""): {"create"},
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},
@@ -43,6 +44,8 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
         ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},
         ("scheduling.k8s.io", "podgroups", ""): {"get"},
+        ("resource.k8s.io", "resourceslices", ""): {"get", "list", "watch"},
+        ("resource.k8s.io", "devicetaintrules", ""): {"get", "list", "watch"},
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},
@@ -122,6 +125,7 @@ def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[
     held = rights(rendered.get("ClusterRole", "bowline-reconciler"))
     assert held["", "pods", ""] == {"get", "list", "watch"}
     assert ("", "configmaps", "") not in held
+    assert ("nvidia.com", "clusterpolicies", "") not in held
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,32 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.cluster import Cluster
+from bowline.shared.api import names
 from tests.chart.objects import FRACTION, JOBS, job, owned_by, template
 from tests.chart.rendering import Chart
 from tests.chart.test_calls_live import NO_LISTENER, called
-from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
+from tests.foreign_kinds import (
+    install,
+    job_set,
+    object_of,
+    objects_path,
+    pytorch_job,
+    ray_cluster,
+    remove,
+    workload_of,
+)
 
-KINDS = ("JobSet", "RayCluster", "PyTorchJob")
+KINDS = (
+    *("JobSet", "RayCluster", "PyTorchJob", "ClusterTrainingRuntime", "Job", "PodCliqueSet", "InferenceService"),
+    *("LLMInferenceService", "Workflow", "CronWorkflow", "Own"),
+)
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-JOB_SETS, RAY_CLUSTERS, PYTORCH_JOBS = (objects_path(kind, "default") for kind in KINDS)
+PATHS = {kind: objects_path(kind, "default") for kind in KINDS}
+JOB_SETS, RAY_CLUSTERS, PYTORCH_JOBS = (PATHS[kind] for kind in KINDS[:3])
 OURS, FOREIGN, SHARED = template("bowline"), template("other"), template("other", FRACTION)
 VALIDATED = "/validate/workloads"
+SPEC, SHARES = {"containers": [{"name": "main", "image": "x"}]}, {"annotations": FRACTION}
+OUR_SPEC = {**SPEC, "schedulerName": "bowline"}
 
 BEFORE: list[tuple[str, Any]] = [
     (JOB_SETS, job_set("ours", OURS, FOREIGN)),
@@ -28,6 +44,11 @@ BEFORE: list[tuple[str, Any]] = [
     (JOB_SETS, job_set("leaving", OURS, finalizers=["example.com/keep"])),
     (RAY_CLUSTERS, ray_cluster("ours", OURS, OURS, FOREIGN)),
     (PYTORCH_JOBS, pytorch_job("ours", Master=OURS, Worker=OURS)),
+    (
+        PATHS["PodCliqueSet"],
+        object_of("PodCliqueSet", "ours", {"template": {"cliques": [{"spec": {"podSpec": OUR_SPEC}}]}}),
+    ),
+    (PATHS["InferenceService"], object_of("InferenceService", "ours", {"predictor": {"schedulerName": "bowline"}})),
 ]
 
 
@@ -38,7 +59,12 @@ def armed(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
     for path, body in BEFORE:
         chart_cluster.api.post(path, body)
     chart_cluster.api.delete(f"{JOB_SETS}/leaving")
-    values = {"webhook": {"url": NO_LISTENER}, "config": {"workloads": [{"kind": kind} for kind in KINDS]}}
+    own = {"templates": ["spec.pod"], "podSpecs": [{"path": "spec.podSpec", "metadata": "spec"}]}
+    workloads = [
+        {"kind": kind, "group": workload_of(kind).group} | ({**own, "resource": "owns"} if kind == "Own" else {})
+        for kind in KINDS
+    ]
+    values = {"webhook": {"url": NO_LISTENER}, "config": {"workloads": workloads}}
     (configuration,) = chart.render(values).of_kind("ValidatingWebhookConfiguration")
     configuration = deepcopy(configuration)
     for hook in configuration["webhooks"]:
@@ -100,7 +126,87 @@ CREATES = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "call"), CREATES)
+def clique_set(*cliques: Any, **metadata: Any) -> Any:
+    return object_of("PodCliqueSet", "a", {"template": {"cliques": list(cliques)}}, **metadata)
+
+
+def described(kind: str, spec: Any, **metadata: Any) -> Any:
+    return PATHS[kind], object_of(kind, "a", spec, **metadata)
+
+
+QUEUE = {names.QUEUE_LABEL: "team"}
+FOREIGN_TASK, MODEL = {"template": FOREIGN}, {"model": {"image": "x"}}
+DESCRIBED = [
+    pytest.param(
+        *described("ClusterTrainingRuntime", {"template": {"spec": job_set("a", OURS)["spec"]}}),
+        VALIDATED,
+        id="a kind without namespaces",
+    ),
+    pytest.param(RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}), None, id="a RayCluster without a scheduler"),
+    pytest.param(RAY_CLUSTERS, ray_cluster("a", {"spec": SPEC}, labels=QUEUE), VALIDATED, id="with a queue of KAI"),
+    pytest.param(*described("Job", {"tasks": [{"template": {"spec": SPEC}}]}), None, id="a Volcano Job"),
+    pytest.param(
+        *described("Job", {"schedulerName": "bowline", "tasks": [{"template": {"spec": SPEC}}]}),
+        VALIDATED,
+        id="whose scheduler is in its spec",
+    ),
+    pytest.param(
+        *described("Job", {"schedulerName": "bowline", "tasks": [FOREIGN_TASK]}), None, id="whose task has another"
+    ),
+    pytest.param(PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}}), None, id="a PodCliqueSet"),
+    pytest.param(
+        PATHS["PodCliqueSet"],
+        clique_set({"spec": {"podSpec": SPEC}}, {"spec": {"podSpec": OUR_SPEC}}),
+        VALIDATED,
+        id="one with a clique of ours",
+    ),
+    pytest.param(
+        PATHS["PodCliqueSet"],
+        clique_set({**SHARES, "spec": {"podSpec": SPEC}}),
+        VALIDATED,
+        id="one with an annotated clique",
+    ),
+    pytest.param(
+        PATHS["PodCliqueSet"], clique_set({"spec": {"podSpec": SPEC}}, labels=QUEUE), VALIDATED, id="with a queue"
+    ),
+    pytest.param(*described("InferenceService", {"predictor": MODEL}), None, id="an InferenceService"),
+    pytest.param(
+        *described("InferenceService", {"predictor": MODEL}, **SHARES), VALIDATED, id="annotated, as are its pods"
+    ),
+    pytest.param(
+        *described("InferenceService", {"predictor": MODEL, "transformer": {**SHARES}}), VALIDATED, id="one component"
+    ),
+    pytest.param(
+        *described("InferenceService", {"predictor": {**MODEL, "schedulerName": "bowline"}}), VALIDATED, id="of ours"
+    ),
+    pytest.param(*described("LLMInferenceService", {"template": SPEC}), None, id="an LLMInferenceService"),
+    pytest.param(*described("LLMInferenceService", {"worker": OUR_SPEC}), VALIDATED, id="with workers of ours"),
+    pytest.param(*described("LLMInferenceService", {"template": SPEC, **SHARES}), VALIDATED, id="with annotations"),
+    pytest.param(*described("Workflow", {"templates": [{"container": {}}]}), None, id="a Workflow"),
+    pytest.param(
+        *described("Workflow", {"templates": [{"steps": []}, {"container": {}, "metadata": SHARES}]}),
+        VALIDATED,
+        id="with an annotated template",
+    ),
+    pytest.param(
+        *described("Workflow", {"schedulerName": "bowline", "templates": [{"container": {}}]}),
+        VALIDATED,
+        id="of ours as a whole",
+    ),
+    pytest.param(
+        *described("CronWorkflow", {"workflowSpec": {"schedulerName": "bowline", "templates": [{"script": {}}]}}),
+        VALIDATED,
+        id="a CronWorkflow of ours",
+    ),
+    pytest.param(*described("Own", {"pod": FOREIGN}), None, id="an own kind with a template"),
+    pytest.param(*described("Own", {"pod": OUR_SPEC}), VALIDATED, id="a pod spec in place of its template"),
+    pytest.param(*described("Own", {"podSpec": SPEC}), None, id="an own kind with a pod spec"),
+    pytest.param(*described("Own", {"podSpec": SPEC, **SHARES}), VALIDATED, id="whose metadata is annotated"),
+    pytest.param(*described("Own", {"podSpec": OURS}), VALIDATED, id="a template in place of its pod spec"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "call"), [*CREATES, *DESCRIBED])
 def test_creations_call_the_hook(armed: Cluster, path: str, body: Any, call: str | None) -> None:
     assert called(armed, "POST", path, body) == call
 
@@ -116,6 +222,20 @@ def groups_of(*templates: Any, replicas: int = 1) -> Any:
 
 
 UPDATES = [
+    pytest.param(
+        PATHS["PodCliqueSet"],
+        {"spec": {"template": {"cliques": [{"spec": {"replicas": 9, "podSpec": OUR_SPEC}}]}}},
+        None,
+        id="cliques scaled",
+    ),
+    pytest.param(
+        PATHS["PodCliqueSet"],
+        {"spec": {"template": {"cliques": [{**SHARES, "spec": {"podSpec": OUR_SPEC}}]}}},
+        VALIDATED,
+        id="an annotation of a clique",
+    ),
+    pytest.param(PATHS["InferenceService"], {"metadata": SHARES}, VALIDATED, id="an annotation of all its pods"),
+    pytest.param(PATHS["InferenceService"], {"metadata": {"labels": {"a": "b"}}}, None, id="a label of the service"),
     pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, VALIDATED, id="a template changed"),
     pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, VALIDATED, id="a job more"),
     pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, replicas=9)}}, None, id="jobs scaled"),

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from bowline.cli.lint import LintResult, review_manifest, with_ready_kinds
 from bowline.cli.manifests import read_manifests
+from bowline.cli.verdicts import LintResult, review_manifest, with_ready_kinds
 from bowline.localcluster.cluster import Cluster
 from bowline.shared.framework.admission import AdmissionChain
 from bowline.shared.framework.config import Settings

@@ -159,7 +159,7 @@ def _joins_a_device(live: LiveCluster) -> None:
     claim = DeviceRequest(
         ObjectKey(live.namespace, HOLDER), ObjectUID(""), ObjectKey(live.namespace, HOLDER), NODE, group
     )
-    reservation_spec = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", fake=True)
+    reservation_spec = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", is_fake=lambda _: True)
     live.cluster.api.post(RESERVATIONS, reservation_object(claim, reservation_spec))
     live.until("its device is known", lambda: any(device_of(entry) for entry in read_objects(live).reservations))
     holder = pod(HOLDER, live.namespace, nodeName=NODE)

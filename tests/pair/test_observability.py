@@ -96,23 +96,28 @@ def live(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterat
     with Cluster.start(ClusterSpec(controllers=())) as cluster:
         cluster.make_nodes(1)
         cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        metrics, debug = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        argv = (
-            *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}"),
-            *(f"--metrics-listen={metrics}", f"--debug-listen={debug}", f"--config={config}", "--log-level=debug"),
-        )
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(PLUGINS),
-            **receiver.environment,
-        }
-        launch = Launch("watched", argv, cluster.layout.logs / "watched.log", CHECKOUT, environment)
-        process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig, debug)
-        live = Watched(cluster, "default", process)
-        live.process.wait_ready()
+        live = start("watched", cluster, config, receiver)
         live.until("it leads", lambda: live.value("bowline_leader") == 1 or None)
         yield live
         assert live.process.stop()
+
+
+def start(name: str, cluster: Cluster, config: Path, receiver: Receiver) -> Watched:
+    """Start a reconciler, and wait until it is ready."""
+    metrics, debug = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    argv = (
+        *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+        *(f"--metrics-listen={metrics}", f"--debug-listen={debug}", f"--config={config}", "--log-level=debug"),
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(PLUGINS),
+        **receiver.environment,
+    }
+    launch = Launch(name, argv, cluster.layout.logs / f"{name}.log", CHECKOUT, environment)
+    process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig, debug)
+    process.wait_ready()
+    return Watched(cluster, "default", process)
 
 
 def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
@@ -208,6 +213,21 @@ def test_pages_have_their_own_address_and_name_unknown_keys(live: Watched) -> No
     status, index = live.page("/debug/")
     assert status == 200
     assert "/debug/requests/{namespace}/{name}" in index["pages"]
+
+
+def test_the_pages_of_a_standby_name_the_leader(live: Watched, receiver: Receiver, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    leases = live.cluster.api.get("/apis/coordination.k8s.io/v1/leases")["items"]
+    (holder,) = [lease["spec"]["holderIdentity"] for lease in leases if "bowline" in lease["metadata"]["name"]]
+    standby = start("standby", live.cluster, config, receiver)
+    try:
+        standby.until("it knows the leader", lambda: standby.page("/debug/queue")[1]["leader"] == holder or None)
+        status, message = standby.page("/debug/requests/default/absent")
+        text = f"this reconciler is a standby: read this page from the leader, {holder}"
+        assert (status, message["error"]) == (421, text)
+    finally:
+        assert standby.process.stop()
 
 
 def test_a_plugin_that_delays_an_attempt_is_named(live: Watched) -> None:

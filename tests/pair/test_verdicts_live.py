@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.lint import review_manifest, with_ready_kinds
 from bowline.cli.manifests import Manifest
+from bowline.cli.verdicts import review_manifest, with_ready_kinds
 from bowline.shared.api import names
 from bowline.shared.framework.admission import AdmissionChain, Verdict
 from bowline.shared.framework.config import Settings
@@ -89,18 +89,22 @@ async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     pair: Live, client: KubeClient, raw: Any
 ) -> None:
     namespaced = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
-    faults = [str(fault) for fault in lint(namespaced).errors]
+    faults = [f"{fault} ({fault.rule})" for fault in lint(namespaced).errors]
     assert faults
     for _ in range(3):  # the order must not vary
         status = await denial_status(client, pair, namespaced)
-        assert [f"{cause.field}: {cause.message}" for cause in status.causes] == faults
+        *causes, signature = status.causes
+        assert [f"{cause.field}: {cause.message}" for cause in causes] == faults
+        assert signature.message.startswith("denied by Bowline; ")
         assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
         count = f"{len(faults)} errors: " if len(faults) > 1 else ""
         # The API server prefixes the webhook's name.
         assert status.message.endswith(f"denied the request: {count}{'; '.join(faults)}")
     result = pair.kubectl("apply", "-f", "-", objects=namespaced, check=False)
     text = result.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
-    assert [line.removeprefix("* ") for line in text.splitlines() if line] == faults
+    *lines, signature_line = [line.removeprefix("* ") for line in text.splitlines() if line]
+    assert lines == faults
+    assert "denied by Bowline; " in signature_line
 
 
 async def denial_status(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
@@ -196,5 +200,6 @@ async def rejected_fields(client: KubeClient, pair: Live, raw: Any) -> list[str]
     try:
         await client.create(RESOURCES["Pod"], pair.namespace, raw, params={"dryRun": "All"})
     except ApiError as error:
-        return [cause.field for cause in error.status.causes] or [error.status.message]
+        # The last cause of Bowline's denials names no field.
+        return [cause.field for cause in error.status.causes if cause.field] or [error.status.message]
     return []

@@ -19,6 +19,7 @@ GUARDED_CONFIG = {
         {"name": "device_access"},
         {"name": "hami_core"},
         {"name": "node_fit"},
+        {"name": "nv_fractions"},
     ],
     "config.gpuSharing": {"fakeGPUs": True},
 }

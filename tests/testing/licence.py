@@ -36,7 +36,7 @@ class Licence(AdmissionPlugin, BindingPlugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         return ()
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return True
 
     async def pre_bind(self, ctx: BindContext) -> Status:

@@ -131,7 +131,7 @@ class WithoutRollback(Licence):
 class WithoutSideEffects(Licence):
     name = "without_side_effects"
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return False
 
 

@@ -6,17 +6,51 @@ a denial while no replica is available. Plain CEL without optionals, total by ha
 
 {{/* Whether the pod (or pod template) at the path . is of a listed scheduler. Takes dict "path" and "root". */}}
 {{- define "bowline.cel.ours" -}}
+{{- include "bowline.cel.specOfOurs" (dict "spec" (printf "%s.spec" .path) "root" .root) -}}
+{{- end }}
+
+{{/* The same of a pod's spec. Takes dict "spec", "root", and "workload" where its kind sets a scheduler. */}}
+{{- define "bowline.cel.specOfOurs" -}}
 {{- $names := .root.Values.config.schedulerNames -}}
+{{- $workload := .workload | default dict -}}
+{{- $default := "'default-scheduler'" -}}
+{{- with $workload.schedulerField -}}
+{{- $default = include "bowline.cel.field" (dict "path" (printf "object.%s" .) "default" $default) -}}
+{{- end -}}
+{{- with $workload.queueScheduler -}}
+{{- $default = printf "(has(object.metadata.labels) && 'kai.scheduler/queue' in object.metadata.labels ? '%s' : %s)" . $default -}}
+{{- end -}}
 {{- if has "*" $names -}}
 true
 {{- else -}}
-(has({{ .path }}.spec.schedulerName) ? {{ .path }}.spec.schedulerName : 'default-scheduler') in {{ toJson $names }}
+(has({{ .spec }}.schedulerName) ? {{ .spec }}.schedulerName : {{ $default }}) in {{ toJson $names }}
 {{- end -}}
+{{- end }}
+
+{{/* The value of a field, or a default. Takes dict "path" (object.spec.x.y) and "default". */}}
+{{- define "bowline.cel.field" -}}
+({{ include "bowline.cel.has" (dict "at" "object" "steps" (splitList "." .path | rest)) }} ? {{ .path }} : {{ .default }})
+{{- end }}
+
+{{/* Whether the fields below "at" exist. Takes dict "at" and "steps". */}}
+{{- define "bowline.cel.has" -}}
+{{- $at := .at -}}
+{{- $each := list -}}
+{{- range .steps -}}
+{{- $at = printf "%s.%s" $at . -}}
+{{- $each = append $each (printf "has(%s)" $at) -}}
+{{- end -}}
+{{- join " && " $each | default "true" -}}
 {{- end }}
 
 {{/* Whether the pod (or pod template) at the path has an annotation that a plugin reviews. Takes dict "path" and "root". */}}
 {{- define "bowline.cel.annotated" -}}
-has({{ .path }}.metadata.annotations) && {{ include "bowline.access.list" (dict "root" .root "field" "reviewedAnnotations") }}.exists(k, k in {{ .path }}.metadata.annotations)
+{{- include "bowline.cel.annotatedAt" (dict "metadata" (printf "%s.metadata" .path) "root" .root) -}}
+{{- end }}
+
+{{/* Whether the metadata has one. Takes dict "metadata" and "root". */}}
+{{- define "bowline.cel.annotatedAt" -}}
+has({{ .metadata }}.annotations) && {{ include "bowline.access.list" (dict "root" .root "field" "reviewedAnnotations") }}.exists(k, k in {{ .metadata }}.annotations)
 {{- end }}
 
 {{/* Whether an annotation, a label or a field was added, removed or changed that a plugin reviews. Takes the root. */}}
@@ -39,6 +73,21 @@ has({{ .path }}.metadata.annotations) && {{ include "bowline.access.list" (dict 
 {{ .keys }}.exists(k,
   (has(object.{{ .at }}) && k in object.{{ .at }}) != (has(oldObject.{{ .at }}) && k in oldObject.{{ .at }})
   || (has(object.{{ .at }}) && k in object.{{ .at }} && object.{{ .at }}[k] != oldObject.{{ .at }}[k]))
+{{- end }}
+
+{{/*
+Whether an annotation of GPU fractioning may have changed, for plugin nv_fractions: entries are searched only in maps that
+differ, and up to a limit.
+*/}}
+{{- define "bowline.cel.refractioned" -}}
+{{- $maps := list "object" "oldObject" }}
+(has(object.metadata.annotations) ? object.metadata.annotations : {})
+!= (has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {})
+&& (
+{{- range $index, $object := $maps }}
+{{- if $index }} || {{ end }}(has({{ $object }}.metadata.annotations) && (size({{ $object }}.metadata.annotations) > 256
+|| {{ $object }}.metadata.annotations.exists(k, k.startsWith('nvidia.com/container.') || k.startsWith('kai.scheduler/container.'))))
+{{- end }})
 {{- end }}
 
 {{/* The pod template of a workload as a list of one; empty if it has none. */}}
@@ -67,15 +116,15 @@ block its rollout. Of a configured kind every version counts. The last of the li
 {{- $group := $entry.group | default "" -}}
 {{- $kind := dict -}}
 {{- range $known -}}
-{{- if and (eq .kind $entry.kind) (has $group (list "" .group)) -}}
+{{- if and (not $kind) (eq .kind $entry.kind) (has $group (list "" .group)) -}}
 {{- $kind = . -}}
 {{- end -}}
 {{- end -}}
-{{- $own := and $group $entry.resource $entry.templates -}}
-{{- if and $kind (or $entry.resource $entry.templates) -}}
-{{- fail (printf "config.workloads[%d]: %s is known: leave out its resource and templates" $index $entry.kind) -}}
+{{- $own := and $group $entry.resource (or $entry.templates $entry.podSpecs) -}}
+{{- if and $kind (or $entry.resource $entry.templates $entry.podSpecs) -}}
+{{- fail (printf "config.workloads[%d]: %s is known: leave out its resource, templates and podSpecs" $index $entry.kind) -}}
 {{- else if not (or $kind $own) -}}
-{{- fail (printf "config.workloads[%d]: %s is not known by its name: give its group, resource and templates" $index $entry.kind) -}}
+{{- fail (printf "config.workloads[%d]: %s is not known by its name: give its group, resource and templates or podSpecs" $index $entry.kind) -}}
 {{- end -}}
 {{- if not $kind.builtIn -}}
 {{- $found = append $found ($kind | default $entry) -}}
@@ -90,25 +139,68 @@ block its rollout. Of a configured kind every version counts. The last of the li
 {{- end }}
 
 {{/*
-Whether one of the workload's templates is of ours, or annotated so. Takes dict "workload" and "root". If the object
-does not have the shape of the paths, the expression fails, and the API server continues without a call.
+Where a workload describes pods, as a JSON array: "steps" to what a pod's spec and metadata have in common, then "spec"
+and "metadata", the fields from there. Of a template the common part is the template; of a pod spec it ends with the
+last step for each item or value.
+*/}}
+{{- define "bowline.podPlaces" -}}
+{{- $places := list -}}
+{{- range .templates -}}
+{{- $steps := include "bowline.templateSteps" . | fromJsonArray -}}
+{{- $places = append $places (dict "steps" $steps "spec" (list "spec") "metadata" (list "metadata") "isTemplate" true) -}}
+{{- end -}}
+{{- range .podSpecs -}}
+{{- $steps := include "bowline.templateSteps" .path | fromJsonArray -}}
+{{- $metadata := include "bowline.templateSteps" (.metadata | default "") | fromJsonArray -}}
+{{- $common := 1 -}}
+{{- range $index, $step := $steps -}}
+{{- if or (eq $step "[*]") (eq $step "*") -}}
+{{- $common = add1 $index | int -}}
+{{- end -}}
+{{- end -}}
+{{- $place := dict "steps" (slice $steps 0 $common) "spec" (slice $steps $common) "isTemplate" false -}}
+{{- if $metadata -}}
+{{- $_ := set $place "metadata" (slice $metadata $common) -}}
+{{- end -}}
+{{- $places = append $places $place -}}
+{{- end -}}
+{{- toJson $places -}}
+{{- end }}
+
+{{/*
+Whether one of the workload's pods is of ours, or annotated so, or at a path of the wrong form, which the webhook reports.
+Takes dict "workload" and "root". If the object does not have the shape of the paths, the expression fails, and the API
+server continues without a call.
 */}}
 {{- define "bowline.cel.templateOfOurs" -}}
 {{- $each := list -}}
-{{- range .workload.templates -}}
-{{- $steps := include "bowline.templateSteps" . | fromJsonArray -}}
-{{- $each = append $each (include "bowline.cel.ofOursBelow" (dict "at" "object" "steps" $steps "root" $.root)) -}}
+{{- range include "bowline.podPlaces" .workload | fromJsonArray -}}
+{{- $each = append $each (include "bowline.cel.ofOursBelow" (dict "at" "object" "steps" .steps "place" . "workload" $.workload "root" $.root)) -}}
+{{- end -}}
+{{- if .workload.inherits -}}
+{{- $each = append $each (printf "(%s)" (include "bowline.cel.annotated" (dict "path" "object" "root" .root))) -}}
 {{- end -}}
 {{- join " || " $each -}}
 {{- end }}
 
 {{- define "bowline.cel.ofOursBelow" -}}
 {{- if not .steps -}}
-((has({{ .at }}.spec) && {{ include "bowline.cel.ours" (dict "path" .at "root" .root) }})
-|| (has({{ .at }}.metadata) && {{ include "bowline.cel.annotated" (dict "path" .at "root" .root) }}))
+{{- $spec := join "." (prepend .place.spec .at) -}}
+{{- $isSpec := include "bowline.cel.has" (dict "at" .at "steps" .place.spec) -}}
+(({{ $isSpec }} && {{ include "bowline.cel.specOfOurs" (dict "spec" $spec "workload" .workload "root" .root) }})
+{{- if hasKey .place "metadata" }}
+{{- $metadata := join "." (prepend .place.metadata .at) }}
+|| ({{ include "bowline.cel.has" (dict "at" .at "steps" .place.metadata) }} && {{ include "bowline.cel.annotatedAt" (dict "metadata" $metadata "root" .root) }})
+{{- end }}
+{{- if .place.isTemplate }}
+|| (!has({{ .at }}.spec) && has({{ .at }}.containers))
+{{- else }}
+|| ({{ $isSpec }} && !has({{ $spec }}.containers) && has({{ $spec }}.spec) && has({{ $spec }}.spec.containers))
+{{- end -}}
+)
 {{- else -}}
 {{- $step := first .steps -}}
-{{- $below := dict "steps" (rest .steps) "root" .root -}}
+{{- $below := dict "steps" (rest .steps) "place" .place "workload" .workload "root" .root -}}
 {{- $each := printf "e%d" (len .steps) -}}
 {{- if eq $step "[*]" -}}
 {{ .at }}.exists({{ $each }}, {{ include "bowline.cel.ofOursBelow" (set $below "at" $each) }})
@@ -122,14 +214,25 @@ does not have the shape of the paths, the expression fails, and the API server c
 {{- end }}
 
 {{/*
-Whether an object of the workload is new, or stays and gets another template. Takes dict "workload". Scaling and status
-make no call. A template that only moves within its list does: the webhook then sees that it is not new.
+Whether an object of the workload is new, or stays and gets another template. Takes dict "workload" and "root". Scaling and
+status make no call. A template that only moves within its list does: the webhook then sees that it is not new.
 */}}
 {{- define "bowline.cel.templateChanged" -}}
 {{- $each := list -}}
-{{- range .workload.templates -}}
+{{- $paths := .workload.templates | default list -}}
+{{- range .workload.podSpecs -}}
+{{- $paths = append $paths .path -}}
+{{- with .metadata -}}
+{{- $paths = append $paths (printf "%s.annotations" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range uniq $paths -}}
 {{- $steps := include "bowline.templateSteps" . | fromJsonArray -}}
 {{- $each = append $each (include "bowline.cel.changedBelow" (dict "now" "object" "then" "oldObject" "steps" $steps)) -}}
+{{- end -}}
+{{- if .workload.inherits -}}
+{{- $keys := include "bowline.access.list" (dict "root" .root "field" "reviewedAnnotations") -}}
+{{- $each = append $each (include "bowline.cel.entryChanged" (dict "at" "metadata.annotations" "keys" $keys)) -}}
 {{- end -}}
 request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && ({{ join " || " $each }}))
 {{- end }}

@@ -110,11 +110,13 @@ class Policy:
     gpu_device_classes: frozenset[str] = frozenset()
 
 
-def request_errors(raw: Object, policy: Policy, inventory: Inventory | None = None) -> list[FieldError]:
-    """Return every error and warning of a new pod."""
+def request_errors(
+    raw: Object, policy: Policy, inventory: Inventory | None = None, *, is_partial: bool = False
+) -> list[FieldError]:
+    """Return every error and warning of a new pod. ``is_partial``: it may get further containers."""
     pod = view_pod(raw)
     return [
-        *(_share_errors(pod, inventory) if pod.annotations else ()),
+        *(_share_errors(pod, inventory, is_partial=is_partial) if pod.annotations else ()),
         *(_exclusion_errors(pod, policy) if pod.share else ()),
         *_device_errors(pod, inventory),
         *spelling_warnings(raw),
@@ -137,7 +139,7 @@ def update_errors(raw: Object, old: Object) -> list[FieldError]:
 # --- annotations ---
 
 
-def _share_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldError]:
+def _share_errors(pod: PodGpus, inventory: Inventory | None, *, is_partial: bool) -> Iterator[FieldError]:
     """Yield the errors of the annotations' values and of the annotations they depend on."""
     annotations = pod.annotations
     if names.GPU_FRACTION in annotations:
@@ -147,7 +149,7 @@ def _share_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldEr
     if names.GPU_FRACTION_NUM_DEVICES in annotations:
         yield from _num_devices_errors(pod, annotations[names.GPU_FRACTION_NUM_DEVICES], inventory)
     if names.GPU_FRACTION_CONTAINER in annotations:
-        yield from _container_name_errors(pod)
+        yield from _container_name_errors(pod, is_partial=is_partial)
     if names.MPS in annotations:
         yield from _mps_errors(pod, annotations[names.MPS])
 
@@ -226,12 +228,12 @@ def _num_devices_errors(pod: PodGpus, text: str, inventory: Inventory | None) ->
         yield _error(pod, "num-devices-inventory", key, _too_many(inventory), is_warning=True)
 
 
-def _container_name_errors(pod: PodGpus) -> Iterator[FieldError]:
+def _container_name_errors(pod: PodGpus, *, is_partial: bool) -> Iterator[FieldError]:
     key = names.GPU_FRACTION_CONTAINER
     if not pod.share:
         message = f"has no effect without {EITHER_SHARE}"
         yield _error(pod, "container-name-unused", key, message, is_warning=True)
-    elif pod.target is None:
+    elif pod.target is None and not is_partial:
         container_names = _join_limited(
             [format_value(container.name) for container in pod.containers if container.name]
         )

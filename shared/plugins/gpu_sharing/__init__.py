@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 from bowline.shared.api import names
-from bowline.shared.api.gpu_share import direct_env_map, memory_limit
+from bowline.shared.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.shared.api.meta import uid_of
 from bowline.shared.framework.waiting import UNLIMITED
 from bowline.shared.kube.errors import ApiError, Conflict
-from bowline.shared.kube.resources import PODS
+from bowline.shared.kube.resources import CLUSTERPOLICIES, NODES, PODS
 from bowline.shared.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
@@ -48,6 +48,7 @@ from bowline.shared.plugin import (
 from bowline.shared.plugins.gpu_sharing.admission import prepare, share_errors
 from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.shared.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
+from bowline.shared.plugins.gpu_sharing.detection import Detection, transform_fake_node, transform_policy
 from bowline.shared.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
 from bowline.shared.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
@@ -97,13 +98,17 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
     after = ("gpu_request",)
     # The rights on reservation pods end at their namespace, which has its own part of the chart.
     access = Access(
-        rules=(Rule("configmaps", ("get", "create", "delete")),),  # those of a share are in its pod's namespace
+        rules=(
+            Rule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
+            Rule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
+        ),
         pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
     )
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._sharing = settings.gpu_sharing
+        self._detection = Detection(self._sharing)
 
     # --- admission ---
 
@@ -123,7 +128,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return (AllocationKind.FRACTION,) if self._sharing.enabled else ()
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
         back.
         """
@@ -138,7 +143,9 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         spec = ReservationSpec(
             namespace=sharing.reservation_namespace,
             image=sharing.agent_image,
-            fake=sharing.fake_gpus,
+            is_fake=self._detection.is_fake,
+            # Where fake GPUs are detected, the node has the label already, and the agent may not read nodes.
+            verifies_fakes=sharing.fake_gpus is True,
             settings=self.args,
         )
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
@@ -177,6 +184,20 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
             transform=transform_user,
             on_change=self._user_changed,
         )
+        if self._detection.detects_cdi:
+            yield EventSource(
+                CLUSTERPOLICIES,
+                transform=transform_policy,
+                on_change=self._detection.policy_changed,
+                optional=True,
+            )
+        if self._detection.detects_fakes:
+            yield EventSource(
+                NODES.as_metadata(),
+                label_selector=f"{names.NODE_FAKE_GPU}=true",
+                transform=transform_fake_node,
+                on_change=self._detection.node_changed,
+            )
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
             yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
@@ -241,6 +262,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
     async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
         if ctx.state.get("granted") == devices:
+            ctx.shared[SHARED_DEVICES] = ctx.state["visible"]
             return Status.ok()
         groups, pod = ctx.spec.gpu_groups, ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
@@ -254,13 +276,14 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
             share,
             received_gpu.portion,
             devices,
-            cdi=self._sharing.cdi,
+            cdi=self._detection.uses_cdi(),
             memory_limit=limit,
             compute_modes=ctx.spec.compute_modes,
         )
         status = await write_configmaps(ctx.client, maps, pod)
         if status.code is Code.OK:
-            ctx.state["granted"] = devices
+            ctx.state["granted"], ctx.state["visible"] = devices, maps.visible
+            ctx.shared[SHARED_DEVICES] = maps.visible
         elif status.code is Code.FATAL:
             self._metrics.refused_configmaps.inc()
         return status
@@ -272,7 +295,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Remove labels and ConfigMaps, and release the groups."""
-        if not self.has_side_effects(ctx.request) or ctx.request.spec is None:
+        if not self.has_side_effects(ctx.request, ctx.pod) or ctx.request.spec is None:
             return Status.ok()
         groups = ctx.spec.gpu_groups
         try:

@@ -5,7 +5,7 @@ must run on the same node, and no owner, because it outlives the first pod as lo
 The chart's policy compares the whole pod: a field that is added here needs an entry there. Decision 160.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,15 @@ from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest, reserv
 
 @dataclass(frozen=True, slots=True)
 class ReservationSpec:
-    """What the reservation pods of this cluster have in common."""
+    """What the reservation pods of this cluster have in common.
+
+    ``is_fake``: whether a node's GPUs are fake; ``verifies_fakes``: the agent itself checks the node's label.
+    """
 
     namespace: str
     image: str
-    fake: bool = False
+    is_fake: Callable[[str], bool] = lambda _: False
+    verifies_fakes: bool = True
     settings: GpuSharingConfig = field(default_factory=GpuSharingConfig)
 
 
@@ -35,11 +39,10 @@ def reservation_object(
     # KAI-Scheduler 0.17 reads the mode; its absence is time-slicing.
     optional_annotations = {names.COMPUTE_MODE: claim.compute_mode, names.ANNOTATION_EXPECTED_DEVICES: expected}
     annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
+    is_fake = spec.is_fake(claim.node)
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
-    arguments = []
-    if spec.fake:
+    if is_fake and spec.verifies_fakes:
         env.append(_field("NODE_NAME", "spec.nodeName"))
-        arguments.append("--fake")
     settings = spec.settings
     pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
     # Empty settings are left to the cluster's defaults.
@@ -71,7 +74,7 @@ def reservation_object(
                     "image": spec.image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["python", "-m", "bowline.shared.plugins.gpu_sharing.agent"],
-                    "args": [*arguments, "--listen=:8080"],
+                    "args": [*(["--fake"] if is_fake else []), "--listen=:8080"],
                     "env": env,
                     "resources": _resources(settings),
                     "ports": [{"name": "health", "containerPort": 8080}],

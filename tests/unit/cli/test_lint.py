@@ -123,7 +123,7 @@ def test_the_output_for_programs(lint: Any) -> None:
         "2",
     )
     assert (excluded["verdict"], excluded["reviewed"]) == ("out of scope", False)
-    assert excluded["exclusion"] == "scheduler default-scheduler"
+    assert excluded["reason"] == "scheduler default-scheduler"
     assert [fault["rule"] for fault in excluded["warnings"]] == ["scope/scheduler"]
     assert unknown_kind == {
         "file": "2.yaml",
@@ -133,7 +133,7 @@ def test_the_output_for_programs(lint: Any) -> None:
         "name": "other",
         "verdict": "not checked",
         "reviewed": False,
-        "exclusion": "",
+        "reason": "",
         "errors": [],
         "warnings": [],
         "patch": [],
@@ -223,6 +223,171 @@ spec: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {container
 def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word: str) -> None:
     _, out, _ = lint(text)
     assert out.splitlines()[0].endswith(f": {word}")
+
+
+PATCH = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve}
+spec: {template: {metadata: {annotations: {gpu-fraction: "0.5", gpu-fraction-container-name: main}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        pytest.param(PATCH, "partial (no containers: review the output of kustomize build)", id="no pod spec"),
+        pytest.param(
+            PATCH.replace("main}}", "main}}, spec: {schedulerName: bowline}"),
+            "partial (no containers",
+            id="none in it",
+        ),
+        pytest.param(
+            PATCH[: PATCH.index("spec:")] + "spec: {replicas: 3}", "partial (no containers", id="no template"
+        ),
+        pytest.param("{apiVersion: v1, kind: Pod, metadata: {name: p}}", "partial (no containers", id="a pod"),
+        pytest.param(
+            GOOD.replace("containers", "container"),
+            "partial (no containers; did you mean containers instead of container?)",
+            id="a misspelt field",
+        ),
+        pytest.param(
+            JOB_SET.replace("containers: [{name: main, image: x}]", "volumes: []").replace('"2"', '"0.5"'),
+            "partial (",
+            id="a foreign kind",
+        ),
+        pytest.param(
+            GOOD.replace('"0.5"', '"${FRACTION}"'), "unrendered (a variable instead of a value)", id="a variable"
+        ),
+        pytest.param(
+            GOOD.replace('"0.5"', '"{{ .Values.half }}"'), "unrendered (a variable", id="an expression in quotes"
+        ),
+        pytest.param(
+            GOOD.replace("image: x", 'image: x, resources: {limits: {nvidia.com/gpu: "$(GPUS)"}}').replace(
+                "gpu-f", "f"
+            ),
+            "unrendered (a variable",
+            id="a quantity",
+        ),
+        pytest.param(
+            GOOD.replace("schedulerName: bowline", 'schedulerName: "${SCHEDULER}"'),
+            "unrendered (scheduler ${SCHEDULER})",
+            id="a scheduler",
+        ),
+    ],
+)
+def test_what_is_incomplete_has_no_verdict_instead_of_errors(lint: Any, text: str, word: str) -> None:
+    status, out, _ = lint(text, options=("-o", "text"))
+    first, *findings, _ = out.splitlines()
+    assert f": {word}" in first
+    assert (status, findings) == (0, [])
+    _, out, _ = lint(text, options=("-o", "json"))
+    assert json.loads(out)["objects"][0]["reviewed"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        pytest.param(PATCH.replace('"0.5"', '"2"'), "gpu_request/fraction-range", id="a value in a patch"),
+        pytest.param(
+            BAD.replace("none", '"${COUNT}"'), "gpu_request/fraction-range", id="a value beside that of a variable"
+        ),
+    ],
+)
+def test_an_error_in_what_is_there_denies(lint: Any, text: str, rule: str) -> None:
+    text = text.replace("spec: {template: {", "spec: {template: {spec: {schedulerName: bowline}, ")
+    status, out, _ = lint(text, options=("-o", "json"))
+    (entry,) = json.loads(out)["objects"]
+    assert (status, entry["verdict"], [error["rule"] for error in entry["errors"]]) == (1, "denied", [rule])
+
+
+def with_resources(resources: str, scheduler: str = "default-scheduler") -> str:
+    container = f"{{name: main, image: x, resources: {resources}}}"
+    return FOREIGN.replace('annotations: {gpu-fraction: "0.5"}', "labels: {}").replace(
+        "containers: [{name: main, image: x}]", f"schedulerName: {scheduler}, containers: [{container}]"
+    )
+
+
+DEVICES = "example.com/device"
+
+
+@pytest.mark.parametrize(
+    ("resources", "errors"),
+    [
+        pytest.param("{limits: {nvidia.com/gpu: 1}}", [], id="a limit"),
+        pytest.param("{requests: {cpu: 1}}", [], id="a request of what is overcommitted"),
+        pytest.param("{requests: {cpu: 500m}, limits: {cpu: 1}}", [], id="a request below the limit"),
+        pytest.param("{requests: {nvidia.com/gpu: 0}}", ["limits[nvidia.com/gpu]"], id="none, without a limit"),
+        pytest.param("{requests: {nvidia.com/gpu: 1}}", ["limits[nvidia.com/gpu]"], id="a GPU without a limit"),
+        pytest.param(f"{{requests: {{{DEVICES}: 1}}}}", [f"limits[{DEVICES}]"], id="another device without one"),
+        pytest.param("{limits: {nvidia.com/gpu: 500m}}", ["limits[nvidia.com/gpu]"], id="half a GPU"),
+        pytest.param(
+            "{limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}}",
+            ["requests[nvidia.com/gpu]"],
+            id="less GPUs",
+        ),
+        pytest.param("{limits: {cpu: 1}, requests: {cpu: 2}}", ["requests[cpu]"], id="above the limit"),
+        pytest.param(
+            "{limits: {hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}",
+            ["requests[hugepages-2Mi]"],
+            id="hugepages",
+        ),
+        pytest.param("{limits: {memory: -1}}", ["limits[memory]"], id="below zero"),
+        pytest.param("{limits: {memory: much}}", ["limits[memory]"], id="no quantity"),
+    ],
+)
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "bowline"])
+def test_the_api_servers_rules_for_quantities_hold_for_every_pod(
+    lint: Any, resources: str, errors: list[str], scheduler: str
+) -> None:
+    status, out, _ = lint(with_resources(resources, scheduler), options=("-o", "json"))
+    (entry,) = json.loads(out)["objects"]
+    paths = [error["path"].removeprefix("spec.containers[0].resources.") for error in entry["errors"]]
+    assert (status, paths) == (1 if errors else 0, errors)
+
+
+POD_SPEC = """
+apiVersion: example.com/v1
+kind: Own
+metadata: {name: own}
+spec: {annotations: {gpu-fraction: "2"}, pod: {schedulerName: bowline, containers: [{name: main, image: x}]}}
+"""
+
+
+def test_a_configured_pod_spec_is_validated_with_its_metadata(lint: Any) -> None:
+    own_kind = "group: example.com, kind: Own, resource: owns"
+    Path("config.yaml").write_text(
+        HEAD + f"workloads: [{{{own_kind}, podSpecs: [{{path: spec.pod, metadata: spec}}]}}]\n"
+    )
+    status, out, _ = lint(POD_SPEC, options=("--config", "config.yaml"))
+    assert status == 1
+    assert '  spec.annotations[gpu-fraction]: "2": must be ' in out
+
+
+def test_a_wrong_path_in_the_configuration_is_an_error_of_the_usage(lint: Any) -> None:
+    Path("config.yaml").write_text(
+        HEAD + "workloads: [{group: example.com, kind: Own, resource: owns, templates: [spec.pod]}]\n"
+    )
+    status, out, _ = lint(POD_SPEC, options=("--config", "config.yaml"))
+    assert status == 2
+    assert "Own own: not checked (a configured path is wrong)" in out
+    assert "  warning: spec.pod: null: is a pod's spec, so its rules are not applied; in Bowline" in out
+
+
+def test_the_queue_of_a_ray_cluster_makes_its_pods_those_of_kai_scheduler(lint: Any) -> None:
+    template = '{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: main, image: x}]}}'
+    head = f"spec: {{headGroupSpec: {{template: {template}}}}}"
+    text = f"apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {{name: r}}\n{head}\n"
+    assert "warning: spec.headGroupSpec.template.metadata.annotations[gpu-fraction]" in lint(text)[1]
+    queued = text.replace("name: r", "name: r, labels: {kai.scheduler/queue: team}")
+    assert lint(queued)[1] == "0.yaml:1: RayCluster r: allowed\n1 object: 1 allowed\n"
+
+
+def test_a_scheduler_is_assumed_for_a_pod_spec(lint: Any) -> None:
+    spec = "spec: {template: {containers: [{name: main, image: x}]}}"
+    text = f"apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nmetadata: {{name: l}}\n{spec}\n"
+    assert "out of scope" in lint(text)[1]
+    assert ": allowed" in lint(text, options=("--assume-scheduler", "bowline"))[1]
 
 
 def test_a_stored_pod_may_have_its_node(lint: Any) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.cli.lint import review_manifest
 from bowline.cli.main import main
 from bowline.cli.manifests import Manifest
 from bowline.cli.rules import RULES, Rule
+from bowline.cli.verdicts import review_manifest
 from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
+from bowline.shared.framework.config import PluginEntry, Settings
 from bowline.shared.framework.registry import Registry
 from bowline.shared.plugins.catalog import BUILTINS
 
@@ -62,8 +62,10 @@ def manifest(example: str) -> Manifest:
 
 
 def reported(example: str) -> tuple[set[str], set[str]]:
-    """Return the rules of the denials and of the warnings."""
-    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(Settings()), Settings())
+    """Return the rules of the denials and of the warnings. Annotations of nv_fractions enable it."""
+    plugins = (PluginEntry(name="nv_fractions"),) if "/container." in example else ()
+    settings = Settings(plugins=plugins)
+    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
     review = review_manifest(chain, manifest(example)).review
     return {error.rule for error in review.errors}, {warning.rule for warning in review.warnings}
 

@@ -16,6 +16,7 @@ from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.shared.framework.config import Namespaces, Settings
 from bowline.shared.framework.mutable import MutableObject, MutablePod
 from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
+from bowline.shared.framework.templates import Template
 
 CREATE = AdmissionInfo(namespace="team")
 UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", is_validating_webhook=True)
@@ -70,7 +71,7 @@ class Raises(AdmissionPlugin):
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         sys.exit(3)
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         sys.exit(3)
 
 
@@ -88,7 +89,7 @@ class Effects(AdmissionPlugin):
 
     name = "effects"
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return True
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
@@ -229,14 +230,15 @@ class TestUpdate:
 class TestTemplates:
     def test_errors_have_paths_into_the_template(self) -> None:
         template = {"metadata": {"annotations": {"bad": "x"}}, "spec": pod()["spec"]}
-        verdict = chain(Labels).validate_template(template, "spec.template", CREATE)
+        verdict = chain(Labels).validate_template(Template.at("spec.template", template), CREATE)
         assert [str(fault) for fault in verdict.errors] == [
             'spec.template.metadata.annotations[bad]: "x": must not be'
         ]
         assert verdict.patch == ()
 
     def test_an_error_that_mutation_corrects_is_not_reported(self) -> None:
-        assert chain(Labels, Needs).validate_template({"spec": pod()["spec"]}, "spec.template", CREATE).allowed
+        template = Template.at("spec.template", {"spec": pod()["spec"]})
+        assert chain(Labels, Needs).validate_template(template, CREATE).allowed
 
     @pytest.mark.parametrize(
         ("template", "path"),
@@ -250,7 +252,7 @@ class TestTemplates:
         ],
     )
     def test_a_malformed_template_is_denied_with_its_path(self, template: Any, path: str) -> None:
-        verdict = chain(Raises).validate_template(template, "spec.template", CREATE)
+        verdict = chain(Raises).validate_template(Template.at("spec.template", template), CREATE)
         assert [fault.path for fault in verdict.errors] == [path]
 
 

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
 from bowline.shared.runtime.address import ListenAddress
-from bowline.shared.runtime.debugpages import MAX_BYTES, DebugPage, DebugServer, match
+from bowline.shared.runtime.debugpages import MAX_BYTES, DebugPage, DebugServer, Misdirected, match
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,7 @@ PAGES = (
     DebugPage("queue", "keys in line", lambda: {"depth": 2, ("odd", "key"): object}),
     DebugPage("requests/{namespace}/{name}", "one request", lambda ns, name: {"ns": ns} if name == "a" else None),
     DebugPage("broken", "by plugin x", broken),
+    DebugPage("elsewhere", "the leader's", lambda: Misdirected("read this page from the leader, pod-1")),
     DebugPage("long", "too much", lambda: "x" * MAX_BYTES),
 )
 
@@ -77,6 +78,7 @@ async def test_a_page_is_json_whatever_is_in_it(get: Get) -> None:
     [
         pytest.param("/debug/nothing", 404, "no page /debug/nothing", id="no such page"),
         pytest.param("/debug/requests/team-a/b", 404, "nothing is known of team-a/b", id="no such object"),
+        pytest.param("/debug/elsewhere", 421, "from the leader, pod-1", id="a page of another process"),
         pytest.param("/debug/broken", 500, "no page today", id="a page that raises"),
         pytest.param("/debug/long", 500, str(MAX_BYTES), id="a page that is too long"),
     ],

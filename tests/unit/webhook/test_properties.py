@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowline.cli.lint import review_manifest
 from bowline.cli.manifests import Manifest
+from bowline.cli.verdicts import review_manifest
 from bowline.shared.framework.admission import AdmissionChain
 from bowline.shared.framework.config import PluginEntry, Settings, WorkloadEntry
-from bowline.shared.framework.workloads import READY
+from bowline.shared.framework.workload_kinds import READY
 from bowline.webhook.hooks import Hook
 from bowline.webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 from tests.foreign_kinds import job_set, pytorch_job, ray_cluster

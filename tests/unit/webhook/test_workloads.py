@@ -10,13 +10,18 @@ from bowline.shared.api.field_error import annotation_path
 from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.shared.framework.config import Settings, WorkloadEntry
 from bowline.shared.framework.plugin import AdmissionInfo
-from bowline.shared.framework.workloads import BUILT_IN, READY
+from bowline.shared.framework.templates import Workload
+from bowline.shared.framework.workload_kinds import BUILT_IN, READY
 from bowline.webhook.workloads import review_workload
-from tests.unit.webhook.chains import marking
+from tests.foreign_kinds import filled
+from tests.unit.webhook.chains import built_in, marking
 from tests.unit.webhook.reviews import pod
 
-GROUPS = {workload.kind: workload.group for workload in (*BUILT_IN, *READY)}
-ALL = Settings(workloads=tuple(WorkloadEntry(kind=workload.kind) for workload in READY))
+# Of two kinds of one name the second is named with its group.
+KINDS: dict[str, Workload] = {}
+for listed in (*BUILT_IN, *READY):
+    KINDS[listed.kind if listed.kind not in KINDS else f"{listed.kind}.{listed.group}"] = listed
+ALL = Settings(workloads=tuple(WorkloadEntry(kind=ready.kind, group=ready.group) for ready in READY))
 
 
 def template(annotations: Any = None, **spec: Any) -> dict[str, Any]:
@@ -25,24 +30,13 @@ def template(annotations: Any = None, **spec: Any) -> dict[str, Any]:
 
 def workload(kind: str, **metadata: Any) -> dict[str, Any]:
     """Return a workload with an invalid template in each of its kind's places."""
-    raw: dict[str, Any] = {"metadata": {"name": "w", **metadata}}
-    for path in next(workload_kind for workload_kind in (*BUILT_IN, *READY) if workload_kind.kind == kind).templates:
-        below: Any = template({"bad": "x"})
-        for step in reversed(path.steps):
-            below = [below] if step == "[*]" else {"Worker" if step == "*" else step: below}
-        raw = merge(raw, below)
-    return raw
-
-
-def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
-    common = {key: merge(base[key], overlay[key]) for key in base.keys() & overlay.keys()}
-    return {**base, **overlay, **common}
+    return {"metadata": {"name": "w", **metadata}, **copy.deepcopy(filled(KINDS[kind], template({"bad": "x"})))}
 
 
 def verdict(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Verdict:
     chain: AdmissionChain = marking(settings=settings)
     info = AdmissionInfo(operation="CREATE" if old is None else "UPDATE", namespace="team", kind=kind)
-    return review_workload(chain, chain.workloads[GROUPS[kind], kind], raw, old, info)
+    return review_workload(chain, chain.workloads[KINDS[kind].key], raw, old, info)
 
 
 def error_paths(raw: Any, old: Any = None, kind: str = "Deployment") -> list[str]:
@@ -79,16 +73,32 @@ PATHS = {
     "XGBoostJob": ["spec.xgbReplicaSpecs[Worker].template"],
     "PaddleJob": ["spec.paddleReplicaSpecs[Worker].template"],
     "JAXJob": ["spec.jaxReplicaSpecs[Worker].template"],
+    "TrainJob": [
+        "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template",
+        "spec.podTemplateOverrides[0]",
+    ],
+    "TrainingRuntime": ["spec.template.spec.replicatedJobs[0].template.spec.template"],
+    "ClusterTrainingRuntime": ["spec.template.spec.replicatedJobs[0].template.spec.template"],
+    "Job.batch.volcano.sh": ["spec.tasks[0].template"],
+    "PodCliqueSet": ["spec.template.cliques[0]"],
+    "InferenceService": ["spec.predictor", "spec.transformer", "spec.explainer"],
+    "LLMInferenceService": ["spec", "spec.prefill"],
+    "Workflow": ["spec.templates[0].metadata"],
+    "WorkflowTemplate": ["spec.templates[0].metadata"],
+    "ClusterWorkflowTemplate": ["spec.templates[0].metadata"],
+    "CronWorkflow": ["spec.workflowSpec.templates[0].metadata"],
 }
 
 
 @pytest.mark.parametrize("kind", PATHS)
 def test_an_invalid_template_is_denied_with_a_path_into_it(kind: str) -> None:
-    assert error_paths(workload(kind), None, kind) == [f"{path}.metadata.annotations[bad]" for path in PATHS[kind]]
+    has_templates = KINDS[kind].templates[0].metadata is None
+    annotations = "metadata.annotations[bad]" if has_templates else "annotations[bad]"
+    assert error_paths(workload(kind), None, kind) == [f"{path}.{annotations}" for path in PATHS[kind]]
 
 
 def test_every_kind_is_tested_above() -> None:
-    assert list(PATHS) == list(GROUPS)
+    assert list(PATHS) == list(KINDS)
 
 
 def test_a_kind_that_is_not_configured_is_not_known() -> None:
@@ -270,3 +280,47 @@ def test_the_shape_of_a_foreign_kind_is_left_to_its_own_schema(spec: Any) -> Non
     if isinstance(spec, dict):
         spec["groups"] = [{"template": template({"bad": "x"})}]
         assert not review_workload(chain, chain.workloads["example.com", "Own"], raw, None, info).allowed
+
+
+# --- paths of the wrong form, and pods with containers from elsewhere ---
+
+OWN = {"group": "a.b", "kind": "Own", "resource": "owns"}
+
+
+@pytest.mark.parametrize(
+    ("paths", "raw", "form"),
+    [
+        pytest.param({"templates": ["spec.pod"]}, template(BAD)["spec"], "podSpecs, not in templates", id="a spec"),
+        pytest.param(
+            {"podSpecs": [{"path": "spec.pod"}]}, template(BAD), "templates, not in podSpecs", id="a template"
+        ),
+    ],
+)
+def test_a_wrong_path_is_a_warning_and_denies_nothing(paths: Any, raw: Any, form: str) -> None:
+    chain = marking(settings=Settings(workloads=(WorkloadEntry.model_validate({**OWN, **paths}),)))
+    raw = {"metadata": {"name": "w"}, "spec": {"pod": raw}}
+    result = review_workload(chain, chain.workloads["a.b", "Own"], raw, None, AdmissionInfo(kind="Own"))
+    assert result.allowed
+    (warning,) = result.warnings
+    assert (warning.rule, warning.path) == ("workload/template-path", "spec.pod")
+    assert warning.message.endswith(f"list the path in {form}")
+
+
+def test_a_container_may_come_from_a_runtime() -> None:
+    annotations = {names.GPU_FRACTION: "0.5", names.GPU_FRACTION_CONTAINER: "node"}
+    patch = {"metadata": {"annotations": annotations}, "spec": {"schedulerName": "bowline"}}
+    chain = built_in(settings=ALL)
+    for kind, raw, is_allowed in (
+        ("TrainJob", {"spec": {"podTemplateOverrides": [patch]}}, True),
+        ("Deployment", {"spec": {"template": patch}}, False),
+    ):
+        workload_kind = chain.workloads[KINDS[kind].key]
+        result = review_workload(chain, workload_kind, {"metadata": {}, **raw}, None, AdmissionInfo(kind=kind))
+        assert result.allowed is is_allowed, result.errors
+
+
+def test_the_replicas_of_an_invalid_inference_service_can_be_changed() -> None:
+    old = workload("InferenceService")
+    new = copy.deepcopy(old)
+    new["spec"]["predictor"]["minReplicas"] = 3
+    assert error_paths(new, old, "InferenceService") == []

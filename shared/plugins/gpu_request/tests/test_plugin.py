@@ -8,6 +8,7 @@ from bowline.shared.framework.admission import AdmissionChain
 from bowline.shared.framework.binding.plugin import BindingPlugin
 from bowline.shared.framework.config import GpuSharing, Settings
 from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig, overriding
+from bowline.shared.framework.templates import Template
 from bowline.shared.plugins.gpu_request import GpuRequest
 from bowline.shared.plugins.gpu_request.tests.builders import CLASS, GPU, INVENTORY, Json, container, pod
 
@@ -39,8 +40,8 @@ def test_an_update_is_validated_by_its_changes() -> None:
 
 
 def test_errors_of_a_template_have_paths_into_it() -> None:
-    template = ours({"gpu-fraction": "7"}, container(limits={GPU: 0.5}))
-    verdict = chain().validate_template(template, "spec.template", AdmissionInfo(kind="Deployment"))
+    template = Template.at("spec.template", ours({"gpu-fraction": "7"}, container(limits={GPU: 0.5})))
+    verdict = chain().validate_template(template, AdmissionInfo(kind="Deployment"))
     assert [fault.path for fault in verdict.errors] == [
         "spec.template.metadata.annotations[gpu-fraction]",
         "spec.template.metadata.annotations[gpu-fraction]",

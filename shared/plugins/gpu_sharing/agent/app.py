@@ -47,7 +47,7 @@ class Options:
     """The agent's configuration."""
 
     pod: ObjectKey
-    node: str  # only used with ``fake``
+    node: str  # only used with ``fake``; empty: the reconciler has verified its label
     fake: bool
     listen: ListenAddress
     kubeconfig: Path | None
@@ -69,8 +69,7 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
     )
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="access to the API server, outside a pod")
     flags = parser.parse_args(arguments)
-    variables = ("POD_NAMESPACE", "POD_NAME", *(("NODE_NAME",) if flags.fake else ()))
-    missing = [name for name in variables if not environment.get(name)]
+    missing = [name for name in ("POD_NAMESPACE", "POD_NAME") if not environment.get(name)]
     if missing:
         parser.error(f"environment: {', '.join(missing)} must be set; a pod gets it by fieldRef")
     return Options(
@@ -139,7 +138,8 @@ class Agent:
             return
         else:
             pod = await self._own_pod(client)
-            device = fake_device(pod, await client.get(NODES, "", self._options.node))
+            node = await client.get(NODES, "", self._options.node) if self._options.node else None
+            device = fake_device(pod, node)
         before = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
         if before != device:
             # By UID: another pod of the same name has an agent of its own.

@@ -63,8 +63,13 @@ def read_device(load: Callable[[], Nvml] = load_nvml) -> str:
     return uuid.decode() if isinstance(uuid, bytes) else uuid
 
 
-def fake_device(pod: Object, node: Object) -> str:
-    """Return a fake UUID, constant for the pod. Raises DeviceError on a node that is not labelled as fake."""
+def fake_device(pod: Object, node: Object | None) -> str:
+    """Return a fake UUID, constant for the pod. Raises DeviceError on a node that is not labelled as fake.
+
+    ``node``: None if the reconciler has read its label.
+    """
+    if node is None:
+        return f"GPU-{pod['metadata']['uid']}"
     name = node["metadata"]["name"]
     label = (node["metadata"].get("labels") or {}).get(NODE_FAKE_GPU)
     if label != "true":

@@ -87,6 +87,7 @@ def node(labels: dict[str, str]) -> dict[str, Any]:
 
 def test_a_fake_device_is_the_same_for_the_pods_whole_life() -> None:
     assert fake_device(POD, node({"run.ai/fake.gpu": "true"})) == "GPU-u-1"
+    assert fake_device(POD, None) == "GPU-u-1", "the reconciler has read the label"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,6 @@ def test_options() -> None:
     ("arguments", "environment", "reason"),
     [
         pytest.param([], {}, "POD_NAMESPACE, POD_NAME must be set", id="outside a pod"),
-        pytest.param(["--fake"], ENVIRONMENT, "NODE_NAME must be set", id="fake without a node"),
         pytest.param(["--listen=x"], ENVIRONMENT, "must be HOST:PORT", id="an address that is none"),
     ],
 )

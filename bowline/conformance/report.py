@@ -1,0 +1,40 @@
+"""Runs one case and states its result."""
+
+from dataclasses import dataclass
+
+from bowline.conformance.binder import Binder, BinderCluster, CaseFailure, Situation
+from bowline.conformance.cases import Case
+from bowline.conformance.claims import ClaimObserver
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A case's result; ``why`` is empty if it passed."""
+
+    case: Case
+    why: str = ""
+
+    @property
+    def line(self) -> str:
+        """One line for the case, and the reason of a failure below it."""
+        head = f"{'FAIL' if self.why else 'PASS'} {self.case.name:16} {self.case.promise}"
+        return f"{head}\n     {self.why}" if self.why else head
+
+
+def run_case(case: Case, cluster: BinderCluster, binder: Binder, timeout_s: float) -> Result:
+    """Run the case in a namespace of its own; the program runs before and is killed after it.
+
+    A false report fails the case, even if it has reached its end.
+    """
+    situation = Situation(cluster, binder, timeout_s)
+    cluster.cluster.make_namespace(situation.namespace)
+    with ClaimObserver(cluster, situation.namespace) as claims:
+        binder.start()
+        try:
+            case.run(situation)
+            why = ""
+        except CaseFailure as failure:
+            why = str(failure)
+        finally:
+            binder.kill()
+    return Result(case, "; ".join(filter(None, (*dict.fromkeys(claims.false), why))))

@@ -1,0 +1,81 @@
+"""Binders as black boxes: Bowline's reconciler passes every case, three wrong ones fail by the name of a case."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from bowline.conformance.binder import Binder, BinderCluster
+from bowline.conformance.cases import CASES, Case
+from bowline.conformance.report import run_case
+
+BINDERS = Path(__file__).parent / "binders"
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+apiVersion: config.bowline.dev/v1alpha1
+kind: BowlineConfiguration
+leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+binding: {inFlightTimeout: 1s, backoff: {base: 100ms, max: 1s}}
+gpuSharing: {fakeGPUs: true}
+"""
+LIMIT_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BinderCluster]:
+    """A cluster without a binder."""
+    with BinderCluster.start(None, None) as started:
+        yield started
+
+
+def case(name: str) -> Case:
+    """The case of this name."""
+    (selected,) = (entry for entry in CASES if entry.name == name)
+    return selected
+
+
+def reconciler(folder: Path) -> Sequence[str]:
+    """The command of Bowline's reconciler; a shell gives it the kubeconfig."""
+    (folder / "config.yaml").write_text(CONFIG)
+    listen = "--metrics-listen=127.0.0.1:0 --debug-listen=127.0.0.1:0 --namespace=default"
+    command = (
+        f"{sys.executable} -m bowline.reconciler --config={folder}/config.yaml --kubeconfig=$KUBECONFIG {listen}"
+    )
+    return ("/bin/sh", "-c", f"exec {command}")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("selected", [pytest.param(entry, id=entry.name) for entry in CASES])
+def test_the_reconciler_passes(cluster: BinderCluster, selected: Case, tmp_path: Path) -> None:
+    result = run_case(selected, cluster, Binder(cluster, reconciler(tmp_path)), LIMIT_S)
+    assert result.why == "", cluster.cluster.log_tails(15)
+
+
+WRONG = [
+    pytest.param("early", "rejected", "phase Succeeded of pod pod, which is on no node", id="reports first"),
+    pytest.param("early", "bound-elsewhere", "which is on node gpu-node-1", id="reports for another node"),
+    pytest.param("leaky", "withdrawn", "reservation pods, ConfigMaps and labels are removed", id="releases nothing"),
+    pytest.param("forgetful", "killed", "is Pending", id="forgets what it did not see"),
+]
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(("program", "failing", "why"), WRONG)
+def test_a_wrong_binder_fails_by_name(cluster: BinderCluster, program: str, failing: str, why: str) -> None:
+    binder = Binder(cluster, (sys.executable, str(BINDERS / f"{program}.py")))
+    result = run_case(case(failing), cluster, binder, 15.0)
+    assert why in result.why
+    assert result.line.startswith(f"FAIL {failing} ")
+
+
+@pytest.mark.timeout(200)
+def test_the_command_states_which_case_failed() -> None:
+    command = [sys.executable, "-m", "bowline.conformance", "--binder", "sh -c 'exit 3'", "--case", "binds"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 1, result.stderr
+    assert result.stdout.splitlines()[-1] == "0 passed, 1 failed: binds"
+    assert "the binder has ended with status 3" in result.stdout
+    assert shlex.split(command[4]) == ["sh", "-c", "exit 3"]

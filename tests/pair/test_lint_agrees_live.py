@@ -1,0 +1,201 @@
+"""``bowline lint`` with the release's configuration and kubectl give the same verdicts and messages.
+
+Each example manifest, and objects of each kind that the configuration lists, are applied both ways; all as dry runs.
+And what runs in the cluster has no finding.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bowline.cli.main import main
+from bowline.cli.manifests import read_manifests
+from bowline.cli.verdicts import LintResult, LintVerdict, review_manifest
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.pair import Pair
+from bowline.shared.api import names
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import parse_settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.framework.templates import Workload
+from bowline.shared.framework.workload_kinds import BUILT_IN, READY
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing.builders import pod
+from tests.examples.manifests import examples
+from tests.foreign_kinds import OWN, api_version, filled, install, remove
+from tests.live import Live
+from tests.plugins.sharing import Shares
+
+KINDS = [ready.kind for ready in (*READY, OWN)]
+SIGNATURE = "bowline lint --explain RULE"
+# What the API server denies itself, with its own words, before it calls the webhooks for Kubernetes' own kinds.
+OWN_RULES = ("kubernetes/", "structure/", "gpu_request/quantity-", "gpu_request/request-", "gpu_request/limit-")
+
+
+@pytest.fixture(scope="module")
+def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
+    """The CRDs of every configured kind are installed; their controllers are not."""
+    install(pair_cluster[0], *KINDS)
+    yield
+    remove(pair_cluster[0], *KINDS)
+
+
+@pytest.fixture
+def live(pair: Live, kinds: None) -> Live:
+    """The pair on a cluster with the kinds."""
+    return pair
+
+
+def configuration(live: Live) -> str:
+    """Return the configuration with which the webhook runs."""
+    maps = live.cluster.api.get("/api/v1/namespaces/bowline-system/configmaps")["items"]
+    (text,) = [item["data"]["config.yaml"] for item in maps if "config.yaml" in (item.get("data") or {})]
+    return str(text)
+
+
+def lint(live: Live, path: Path) -> list[LintResult]:
+    settings = parse_settings(configuration(live))
+    built_in = settings.model_copy(update={"plugins": ()})  # a test's plugin reviews nothing
+    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(built_in), settings)
+    return [review_manifest(chain, manifest) for manifest in read_manifests(str(path))]
+
+
+def assert_agreement(live: Live, path: Path) -> list[LintResult]:
+    """Apply the file both ways and compare; returns the results of lint."""
+    results = lint(live, path)
+    answer = live.kubectl("create", "--dry-run=server", "-f", str(path), check=False)
+    denied = [result for result in results if result.verdict is LintVerdict.DENIED]
+    assert (answer.returncode == 0) == (not denied), answer.stderr
+    errors = [error for result in denied for error in result.review.errors]
+    if SIGNATURE in answer.stderr or not any(error.rule.startswith(OWN_RULES) for error in errors):
+        assert answer.stderr.count(SIGNATURE) == len(denied), answer.stderr
+        for error in errors:
+            # The API server writes a quantity as a string.
+            assert f"{error.path}: " in answer.stderr
+            assert f": {error.message} ({error.rule})" in answer.stderr
+    # The API server warns about other things, too.
+    warnings = [str(warning) for result in results for warning in result.review.warnings]
+    lines = [line.removeprefix("Warning: ") for line in answer.stderr.splitlines() if line.startswith("Warning: ")]
+    assert [warning for warning in warnings if warning not in lines] == []
+    reported = [line for line in lines if any(key in line for key in (*names.OWNED_ANNOTATIONS, "spec.pod"))]
+    assert reported == [line for line in reported if line in warnings]
+    return results
+
+
+@pytest.mark.parametrize("example", [*examples("good"), *examples("bad")])
+def test_an_example_gets_the_same_verdict_both_ways(live: Live, example: Any) -> None:
+    results = assert_agreement(live, example.path)
+    assert {error.rule for result in results for error in result.review.errors} == set(example.errors)
+
+
+def template(scheduler: str, fraction: str) -> Any:
+    metadata = {"labels": {"app": "x"}, "annotations": {names.GPU_FRACTION: fraction}}
+    return {"metadata": metadata, "spec": {**pod()["spec"], "schedulerName": scheduler, "restartPolicy": "Never"}}
+
+
+def object_of_kind(workload: Workload, content: Any) -> Any:
+    raw = filled(workload, content)
+    if workload in BUILT_IN:
+        version = f"{workload.group}/v1".lstrip("/")
+        return _completed({"apiVersion": version, "kind": workload.kind, "metadata": {"name": "w"}, **raw})
+    return {"apiVersion": api_version(workload.kind), "kind": workload.kind, "metadata": {"name": "w"}, **raw}
+
+
+def _completed(raw: Any) -> Any:
+    """Return the object of a built-in kind with what its schema requires beside the template."""
+    kind, spec = raw["kind"], raw["spec"]
+    if kind == "ReplicationController":
+        spec["selector"] = {"app": "x"}
+    elif kind == "CronJob":
+        spec["schedule"] = "0 0 1 1 *"
+    elif kind != "Job":
+        spec["selector"] = {"matchLabels": {"app": "x"}}
+    if kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"):
+        spec["template"]["spec"]["restartPolicy"] = "Always"
+    if kind == "StatefulSet":
+        spec["serviceName"] = "w"
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "fraction", "verdict"),
+    [
+        pytest.param("bowline", "0.5", LintVerdict.ALLOWED, id="a valid share"),
+        pytest.param("bowline", "2", LintVerdict.DENIED, id="an invalid share"),
+        pytest.param("other", "0.5", LintVerdict.OUT_OF_SCOPE, id="a share of another scheduler"),
+    ],
+)
+@pytest.mark.parametrize("workload", [pytest.param(w, id=f"{w.kind}.{w.group}") for w in (*BUILT_IN, *READY)])
+def test_each_configured_kind_gets_the_same_verdict_both_ways(
+    live: Live, tmp_path: Path, workload: Workload, scheduler: str, fraction: str, verdict: LintVerdict
+) -> None:
+    path = tmp_path / "object.json"
+    path.write_text(json.dumps(object_of_kind(workload, template(scheduler, fraction))))
+    (result,) = assert_agreement(live, path)
+    if workload.kind == "RayCluster" and verdict is LintVerdict.DENIED:
+        assert result.verdict is LintVerdict.ALLOWED, "the configuration says Warn"
+    else:
+        assert result.verdict is verdict
+    has_finding = (scheduler, fraction) != ("bowline", "0.5")
+    assert bool(result.review.errors or result.review.warnings) is has_finding
+
+
+@pytest.mark.parametrize(
+    ("spec", "form"),
+    [
+        pytest.param({"pod": template("bowline", "2")["spec"]}, "podSpecs, not in templates", id="a pod spec"),
+        pytest.param({"podSpec": template("bowline", "2")}, "templates, not in podSpecs", id="a template"),
+    ],
+)
+def test_a_wrong_path_of_the_configuration_is_reported_both_ways(
+    live: Live, tmp_path: Path, spec: Any, form: str
+) -> None:
+    path = tmp_path / "object.json"
+    raw = {"apiVersion": "example.com/v1", "kind": "Own", "metadata": {"name": "w"}, "spec": spec}
+    path.write_text(json.dumps(raw))
+    (result,) = assert_agreement(live, path)
+    (warning,) = result.review.warnings
+    assert warning.message.endswith(form)
+
+
+def test_the_api_server_denies_what_lint_denies_by_its_rules_for_quantities(live: Live, tmp_path: Path) -> None:
+    """Only the verdict is the same: the texts are the API server's own."""
+    for resources in (
+        {"requests": {"nvidia.com/gpu": 1}},
+        {"requests": {"nvidia.com/gpu": 0}},
+        {"limits": {"example.com/device": "500m"}},
+        {"limits": {"cpu": 1}, "requests": {"cpu": 2}},
+        {"limits": {"hugepages-2Mi": "4Mi", "cpu": 1}, "requests": {"hugepages-2Mi": "2Mi"}},
+        {"limits": {"memory": "-1"}},
+    ):
+        raw = pod("w", live.namespace)
+        raw["spec"]["schedulerName"] = "default-scheduler"
+        raw["spec"]["containers"][0]["resources"] = resources
+        path = tmp_path / "pod.json"
+        path.write_text(json.dumps(raw))
+        (result,) = lint(live, path)
+        assert result.verdict is LintVerdict.DENIED, resources
+        answer = live.kubectl("create", "--dry-run=server", "-f", str(path), check=False)
+        assert answer.returncode == 1, resources
+        assert "spec.containers[0].resources" in answer.stderr, resources
+
+
+def test_what_runs_in_the_cluster_has_no_finding(
+    live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares = Shares(live)
+    shares.share("half", "lint-agrees")
+    live.until("the share runs", lambda: live.pod("half")["status"].get("phase") == "Running" or None)
+    dump = live.cluster.kubectl("get", "pods,bindrequests", "--all-namespaces", "-o", "yaml")
+    path = tmp_path / "dump.yaml"
+    path.write_text(dump.stdout)
+    assert main(["lint", str(path), "-o", "json"]) == 0
+    objects = json.loads(capsys.readouterr().out)["objects"]
+    assert [entry for entry in objects if entry["errors"]] == []
+    (half,) = [entry for entry in objects if (entry["kind"], entry["name"]) == ("Pod", "half")]
+    assert (half["verdict"], half["warnings"]) == ("allowed", [])
+    shares.delete("half")
+    shares.await_release("lint-agrees")

@@ -1,0 +1,81 @@
+"""CDI detected from NVIDIA's ClusterPolicy on the real API server, where its CRD is installed later."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bowline.shared.api import names
+from tests.live import Live
+from tests.plugins.sharing import Shares
+
+CRDS, POLICIES = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/nvidia.com/v1/clusterpolicies"
+CRD: dict[str, Any] = {
+    "metadata": {"name": "clusterpolicies.nvidia.com"},
+    "spec": {
+        "group": "nvidia.com",
+        "names": {"kind": "ClusterPolicy", "plural": "clusterpolicies", "singular": "clusterpolicy"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+POLICY = {
+    "apiVersion": "nvidia.com/v1",
+    "kind": "ClusterPolicy",
+    "metadata": {"name": "cluster-policy", "labels": {names.LABEL_VERSION: "v25.10.0"}},
+    "spec": {"cdi": {"enabled": True}},
+}
+# The watch is tried again within a minute.
+DETECTED_S = 120.0
+
+
+@pytest.fixture
+def shares(pair: Live) -> Iterator[Shares]:
+    """Sharing pods in the test's namespace; without the GPU operator before and after."""
+    yield Shares(pair)
+    if not pair.not_found(f"{CRDS}/clusterpolicies.nvidia.com"):
+        pair.cluster.api.delete(f"{CRDS}/clusterpolicies.nvidia.com")
+
+
+def visible(shares: Shares, name: str) -> str:
+    """Bind a share on a device of its own; the devices that its container gets."""
+    shares.share(name, name)
+    shares.live.phase(name, "Succeeded")
+    prefix = shares.live.pod(name)["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+    devices = shares.maps()[f"{prefix}-0"][names.VISIBLE_DEVICES]
+    assert devices.removeprefix(f"{names.CDI_GPU_KIND}=") == shares.device(name)
+    return devices
+
+
+def await_cdi(shares: Shares, *, expected: bool) -> None:
+    """Wait until a share that is bound now gets its device by a CDI name, or by its UUID."""
+    numbers = iter(range(1000))
+
+    def is_detected() -> bool:
+        name = f"probe-{expected}-{next(numbers)}".lower()
+        devices = visible(shares, name)
+        shares.delete(name)
+        shares.await_release(name)
+        return devices.startswith(names.CDI_GPU_KIND) is expected
+
+    shares.live.until(f"CDI names: {expected}", is_detected, DETECTED_S)
+
+
+@pytest.mark.timeout(600)
+def test_devices_follow_the_cluster_policy_and_its_changes(shares: Shares) -> None:
+    """The pair has started without the CRD: it is installed, the policy is created, changed and deleted."""
+    api = shares.live.cluster.api
+    assert not visible(shares, "before").startswith(names.CDI_GPU_KIND)
+    api.post(CRDS, CRD)
+    shares.live.until("ClusterPolicies are served", lambda: not shares.live.not_found(POLICIES))
+    api.post(POLICIES, POLICY)
+    await_cdi(shares, expected=True)
+    api.patch(f"{POLICIES}/cluster-policy", {"spec": {"cdi": {"enabled": False}}})
+    await_cdi(shares, expected=False)

@@ -1,0 +1,76 @@
+"""The verdicts on public manifests of other projects, where a folder with them is named by ``BOWLINE_MANIFESTS``.
+
+The manifests are not part of this repository. Each file has the verdicts of its reviewable objects, and the rules of
+what is reported: anything else would be a false denial or a false warning.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bowline.cli.main import main
+from bowline.cli.manifests import UnreadableError, read_manifests
+from bowline.cli.verdicts import LintVerdict, review_manifest, with_ready_kinds
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.registry import Registry
+from bowline.shared.plugins.catalog import BUILTINS
+
+FOLDER = Path(os.environ.get("BOWLINE_MANIFESTS", "absent"))
+ALLOWED, SCOPE = "allowed", "out of scope"
+UNREADABLE = "unreadable"
+VERDICTS = {
+    **dict.fromkeys(("01-gpu-sharing", "02-gpu-memory", "03-gpu-sharing-init-container"), ALLOWED),
+    **dict.fromkeys(("04-gpu-sharing-non-default-container", "05-gpu-sharing-with-mps", "06-gpu-pod"), ALLOWED),
+    "07-ray-job": ALLOWED,
+    "08-multi-topology-jobs": "allowed allowed",
+    "09-3-new-workloads": "allowed allowed",
+    "10-ray-cluster.kai-gpu-sharing": ALLOWED,
+    **dict.fromkeys(("11-ray-service.llm-serve", "12-ray-cluster.verl", "13-ray-job.batch-inference"), SCOPE),
+    "15-gpu-deployment": SCOPE,
+    "16-production-stack_v1alpha1_vllmruntime": "",
+    "17-deployment-vllm-multi": UNREADABLE,
+    "18-values": UNREADABLE,
+    **dict.fromkeys(("19-lws", "20-lws", "21-lws", "22-resnet", "23-sample-pytorchjob", "24-sample-mpijob"), SCOPE),
+    "25-sample-leaderworkerset-tas": "denied",
+    "26-sample-hami": SCOPE,
+    **dict.fromkeys(("27-llama3_2_1B", "28-lammps-train-gpus", "29-mindspore-gpu", "30-deployment"), SCOPE),
+    **dict.fromkeys(("31-default_use", "32-vllm_cross_vgpu", "33-mig-1g-12gb", "34-gpu-test7"), SCOPE),
+    "35-nvbandwidth-test-job": SCOPE,
+    "36-nvidia_v1alpha1_gpucluster": "",
+    **dict.fromkeys(("37-gpu", "38-llm-inference-service-qwen2-7b-gpu"), SCOPE),
+    "39-mnnvl-gpu-bare": ALLOWED,
+    "40-workflow": SCOPE,
+    "41-jobset-controller-manager-istio": "partial",
+}
+FILES = sorted(FOLDER.glob("*.yaml"))
+
+
+def chain() -> AdmissionChain:
+    settings = with_ready_kinds(Settings())
+    return AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
+
+
+@pytest.mark.skipif(not FILES, reason="BOWLINE_MANIFESTS names no folder with the manifests")
+def test_every_manifest_has_its_verdict_and_no_finding_but_one() -> None:
+    verdicts: dict[str, str] = {}
+    findings: dict[str, list[str]] = {}
+    for file in FILES:
+        try:
+            results = [review_manifest(chain(), manifest) for manifest in read_manifests(str(file))]
+        except UnreadableError:
+            verdicts[file.stem] = UNREADABLE
+            continue
+        verdicts[file.stem] = " ".join(r.verdict for r in results if r.verdict is not LintVerdict.NOT_CHECKED)
+        for result in results:
+            for finding in (*result.review.errors, *result.review.warnings):
+                findings.setdefault(file.stem, []).append(finding.rule)
+    assert verdicts == VERDICTS
+    assert findings == {"25-sample-leaderworkerset-tas": ["kubernetes/limit"]}
+
+
+@pytest.mark.skipif(not FILES, reason="BOWLINE_MANIFESTS names no folder with the manifests")
+def test_the_one_without_limits_is_denied_offline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(FOLDER / "25-sample-leaderworkerset-tas.yaml")]) == 1
+    assert "resources.limits[nvidia.com/gpu]: null: is required" in capsys.readouterr().out
