@@ -6,7 +6,7 @@ from typing import Any
 from bowline.shared.api import names
 from bowline.shared.api.gpu_share import gpu_groups
 from tests.foreign_kinds import api_version, install, objects_path, remove
-from tests.kai.team import Team, needs_kai
+from tests.kai.team import QUEUE_LABEL, TEAM, Team, needs_kai
 from tests.plugins.claims import claim, get_claim, publish, reserved_by
 from tests.plugins.sharing import Shares
 from tests.plugins.storage import Storage, mounts
@@ -130,7 +130,10 @@ def test_decisions_made_without_a_reconciler_are_bound_when_it_starts(team: Team
 
 def test_devices_that_the_scheduler_allocates_are_reserved(team: Team) -> None:
     publish(team.live.cluster)
-    team.live.create(claim("one"))
+    shared_claim = claim("one")
+    # Newer versions count a named claim for its queue.
+    shared_claim["metadata"]["labels"] = {QUEUE_LABEL: TEAM}
+    team.live.create(shared_claim)
     team.submit("pod", resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
     (decision,) = team.runs("pod")["spec"]["resourceClaimAllocations"]
     stored = get_claim(team.live, "one")
