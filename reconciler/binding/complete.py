@@ -76,6 +76,7 @@ class Completer:
 
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
         """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""
+        state.gang.leave()  # before any await: another pod of the gang must not rely on this one
         request = snapshot.request
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
         may_have_effects = has_effects or is_rollback_incomplete(request)
@@ -98,6 +99,7 @@ class Completer:
 
     async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
         """Roll back an abandoned request: being deleted, Failed with side effects, or of a release that ends."""
+        state.gang.leave()
         if (pending := self._writes_in_flight(snapshot, state)) is not None:
             return pending
         await self._roll_back(snapshot, state, why)
@@ -116,6 +118,7 @@ class Completer:
 
         Returns when to continue; None at the end.
         """
+        state.gang.leave()
         side_effects = state.rollback.side_effects
         if side_effects is not None and roll_back:
             snapshot = await self.store.read_live(self.store.from_cache(key, side_effects), Target.POD)
@@ -162,7 +165,6 @@ class Completer:
         result = await self.runner.run_rollback(ctx, why)
         if result.code is Code.OK:
             state.rollback.complete()
-            state.gang.leave()
             return
         if is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})

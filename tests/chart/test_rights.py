@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bowline.shared.framework.gates import GANG_BINDING
 from tests.chart.presets import PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
@@ -125,6 +126,13 @@ def test_rights_on_reservation_pods_end_at_their_namespace(rendered: Rendered) -
     for name in ("bowline-shares", "bowline-agent"):
         assert rendered.get("Role", name)["metadata"]["namespace"] == RESERVATIONS
         assert rendered.get("RoleBinding", name)["metadata"]["namespace"] == RESERVATIONS
+
+
+def test_pod_groups_of_kai_scheduler_may_be_read_only_with_the_gate(chart: Chart) -> None:
+    key = ("scheduling.run.ai", "podgroups", "")
+    gated = chart.render({"config": {"featureGates": {GANG_BINDING: True}}})
+    assert rights(gated.get("ClusterRole", "bowline-reconciler"))[key] == {"get"}
+    assert key not in TABLE["ClusterRole", "bowline-reconciler"]
 
 
 def test_the_agent_may_read_nodes_only_with_fake_gpus(chart: Chart) -> None:

@@ -1,5 +1,6 @@
 """Pods of a PodGroup are bound when as many as it requires are prepared or bound, else none; then nothing is left."""
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -197,6 +198,29 @@ async def test_a_deleted_member_is_replaced_and_does_not_count_before(stage: Sta
         for name in ("member-1", "member-2", "replacement"):
             await stage.phase(name, "Succeeded")
     assert await bound(stage) == {"member-1", "member-2", "replacement"}
+
+
+async def test_a_pod_that_is_being_rolled_back_does_not_count(stage: Stage) -> None:
+    devices, began, go = Devices(), asyncio.Event(), asyncio.Event()
+
+    async def release(ctx: BindContext) -> Status:
+        began.set()
+        await go.wait()
+        return await devices.release(ctx)
+
+    devices.on_rollback = release
+    await make_group(stage, 3)
+    async with stage.working(devices, gates=ON) as working:
+        await request_members(stage, *members(2))
+        await all_wait(stage, working, 2)
+        await stage.withdraw("member-0")
+        await began.wait()
+        await request_members(stage, "member-2")
+        index = working.parts.reconciler.requeue.index
+        await until(lambda: len(index) == 2)
+        assert await bound(stage) == set()
+        go.set()
+        await stage.request_deleted("member-0")
 
 
 async def test_a_restart_between_the_bindings_binds_the_rest(stage: Stage) -> None:
