@@ -19,7 +19,7 @@ settings.load_profile("house")
 
 ROOT = Path(__file__).resolve().parent
 # Folders whose tests need nothing but Python. The tests of all others are live: they need an API server or binaries.
-UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "shared")
+UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "bowline" / "shared")
 # Of a unit test, which takes well below a second on an idle machine. Live tests have the limit of pyproject.toml.
 UNIT_TIMEOUT_S = 30
 
