@@ -191,7 +191,9 @@ func (claimPlugin) UnprepareResourceClaims(_ context.Context, claims []kubeletpl
 	return results, nil
 }
 
-func (claimPlugin) HandleError(_ context.Context, err error, message string) { log.Printf("%s: %v", message, err) }
+func (claimPlugin) HandleError(_ context.Context, err error, message string) {
+	log.Printf("%s: %v", message, err)
+}
 
 func writeSpec(claim types.UID, device string) (string, error) {
 	name := string(claim) + "-" + device
