@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from bowline.localcluster.node.cluster import NodeCluster, install_chart
+from bowline.localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
 from bowline.shared.api import names
 from tests.node.steps import NodeLive
 from tests.node.test_pods import UUID_PREFIX
+from tests.plugins.test_gpu_sharing_detection import CRD, CRDS, POLICIES, POLICY
 
 GPUS = 4
 _BY_CDI = {"config.gpuSharing.cdi": True, "config.gpuSharing.agentTimeout": "5s"}
@@ -46,6 +47,39 @@ def _specification(node: NodeCluster, devices: int) -> None:
 def _reserved(live: NodeLive) -> str:
     (reservation,) = json.loads(live.reservations())
     return str(reservation["metadata"]["annotations"][names.RESERVED_DEVICE])
+
+
+@pytest.fixture
+def gpu_operator(node: NodeCluster) -> Iterator[None]:
+    """NVIDIA's GPU operator, as far as its ClusterPolicy shows that the runtime takes devices by CDI."""
+    api = node.cluster.api
+    api.post(CRDS, CRD)
+    node.cluster.wait_established("clusterpolicies.nvidia.com")
+    api.post(POLICIES, POLICY)
+    yield
+    api.delete(f"{CRDS}/clusterpolicies.nvidia.com")
+
+
+@pytest.mark.usefixtures("gpu_operator")
+def test_cdi_is_detected_from_the_cluster_policy(node: NodeCluster, live: NodeLive) -> None:
+    numbers = iter(range(100))
+
+    def has_cdi_name() -> bool:
+        name = f"detect-{next(numbers)}"
+        live.run_pod(name, {"gpu-fraction": "0.5"})
+        live.bind_share(name, "0.50", name)
+        live.phase(name, "Succeeded")
+        prefix = live.pod(name)["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+        path = f"/api/v1/namespaces/{live.namespace}/configmaps/{prefix}-0"
+        devices = str(live.cluster.api.get(path)["data"][names.VISIBLE_DEVICES])
+        live.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+        return devices.startswith(names.CDI_GPU_KIND)
+
+    try:
+        live.until("a share gets a CDI name", has_cdi_name, 150.0)
+    except AssertionError:
+        logs = node.cluster.kubectl("logs", f"deployment/{RELEASE}-reconciler", f"--namespace={NAMESPACE}").stdout
+        raise AssertionError("\n".join(line for line in logs.splitlines() if "nvidia" in line)) from None
 
 
 def test_share_sees_its_device_by_the_environment(live: NodeLive) -> None:
