@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-upgrade test-availability check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-upgrade test-availability check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -118,9 +118,17 @@ bench-admission: setup ## Verdicts a second of the webhook, and what it costs a 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt
 	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/runtime.txt pyproject.toml -o requirements/image.txt
+	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate --extra tracing -c requirements/runtime.txt pyproject.toml -o requirements/image-tracing.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+	printf 'hatchling\n' | uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/dev.txt - -o requirements/build.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra docs -c requirements/dev.txt pyproject.toml -o requirements/docs.txt
+
+image: setup ## Build the image as an OCI layout in OUT (dist): PYTHON_IMAGE=NAME@sha256:..., PLATFORMS, TRACING=1
+	$(BIN)/python -m charts.release image --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(TRACING),--tracing)
+
+release: setup ## Wheel, chart, image, SBOM, checksums in OUT (dist): VERSION, PYTHON_IMAGE; REGISTRY, PLATFORMS, KEY (gpg)
+	$(BIN)/python -m charts.release release --version "$(VERSION)" --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(KEY),--key $(KEY))
 
 wheel: setup ## Build the wheel that plugin authors install
 	$(BIN)/python -m hatchling build -t wheel

@@ -10,8 +10,7 @@ import sys
 import time
 from typing import Any
 
-from kubernetes.client import ApiClient, ApiException
-
+from bowline.cli.api import Api, ApiException
 from bowline.cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
 from bowline.cli.terminal import printable
 from bowline.shared.api import names
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     return run_connected(options, lambda api: bind(api, namespace_of(options), options))
 
 
-def bind(api: ApiClient, namespace: str, options: argparse.Namespace) -> int:
+def bind(api: Api, namespace: str, options: argparse.Namespace) -> int:
     """Create the request, and wait for its end if wanted; returns the exit status. Raises ClusterError."""
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{names.PLURAL}"
     try:
@@ -99,7 +98,7 @@ def bind_request(pod: Object, node: str) -> dict[str, Any]:
     }
 
 
-def _await_end(api: ApiClient, path: str) -> int:
+def _await_end(api: Api, path: str) -> int:
     """Wait until the request has ended and print how; returns the exit status."""
     last = ""
     while True:

@@ -1,6 +1,7 @@
 """``bowline check``: whether an installed release works, and what it lacks.
 
-It changes nothing: pods are created as dry runs. What the user may not read or do is reported as not checked.
+It changes nothing: pods and a BindRequest are created as dry runs. What the user may not read or do is reported as
+not checked.
 """
 
 import argparse
@@ -8,20 +9,10 @@ import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any
 
-from kubernetes.client import ApiClient, ApiException, VersionApi
-
-from bowline.cli.cluster import (
-    REQUEST_TIMEOUT_S,
-    ClusterError,
-    add_cluster_options,
-    call,
-    message_of,
-    reported_errors,
-    run_connected,
-)
+from bowline.cli.api import Api, ApiException, ClusterError
+from bowline.cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected, server_time
 from bowline.cli.release import CRD, Finding, Release, Reply, Unread, findings
 from bowline.cli.terminal import printable
 from bowline.shared.api import names
@@ -41,9 +32,9 @@ BOWLINE = "app.kubernetes.io/name=bowline"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.description = (
-        "Check an installed release: processes, Lease, admission (by pods created as dry runs), CAs, CRD, the "
-        "agents' ServiceAccount, and other binders. Exit status: 0 all is well, 1 something is missing, 2 the "
-        "cluster cannot be reached, or bad usage."
+        "Check an installed release: processes, Lease, admission (by pods and a BindRequest created as dry runs), "
+        "CAs, CRD, the agents' ServiceAccount, and other binders. Exit status: 0 all is well, 1 something is missing,"
+        " 2 the cluster cannot be reached, or bad usage."
     )
     add_cluster_options(parser, "bowline-system")
     what = "repeat until all is well, at most this long, such as 2m"
@@ -57,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     return run_connected(options, lambda api: check(api, options.namespace, options.wait))
 
 
-def check(api: ApiClient, namespace: str, limit: timedelta) -> int:
+def check(api: Api, namespace: str, limit: timedelta) -> int:
     """Print the findings as soon as nothing is missing, or after ``limit``; returns the exit status.
 
     Raises ClusterError if the API server does not answer at the end.
@@ -65,9 +56,11 @@ def check(api: ApiClient, namespace: str, limit: timedelta) -> int:
     deadline, last = time.monotonic() + limit.total_seconds(), ""
     while True:
         report: list[Finding] = []
+        release = None
         try:
             with reported_errors(api):
-                report = findings(read_release(api, namespace))
+                release = read_release(api, namespace)
+            report = findings(release)
             missing = next((str(finding) for finding in report if finding.remedy), "")
         except ClusterError as error:
             missing = str(error)
@@ -81,20 +74,20 @@ def check(api: ApiClient, namespace: str, limit: timedelta) -> int:
         time.sleep(POLL_S)
     for finding in report:
         print(printable(str(finding)))
-    if missing:
+    if missing or release is None:
         return EXIT_MISSING
+    for component, image in release.images:
+        print(printable(f"{component}: {image}"))
     print(f"Bowline in namespace {namespace}: all is well{', as far as it was checked' if report else ''}")
     return EXIT_WELL
 
 
-def read_release(api: ApiClient, namespace: str) -> Release:
-    """Read what ``findings`` decides on. Raises the package's exceptions, but for what is absent or not permitted."""
-    # The API server's time: the clock of the user's machine may be wrong.
-    _, _, headers = VersionApi(api).get_code_with_http_info(_request_timeout=REQUEST_TIMEOUT_S)
+def read_release(api: Api, namespace: str) -> Release:
+    """Read what ``findings`` decides on. Raises ApiException, but for what is absent or not permitted."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     release = Release(
         namespace,
-        parsedate_to_datetime(headers["Date"]),
+        server_time(api),
         _items(api, f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
         leases=_items(api, leases, labelSelector=names.SHARD_LABEL),
         requests=_items(api, f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
@@ -116,12 +109,13 @@ def read_release(api: ApiClient, namespace: str) -> Release:
         agent=agent,
         mutating=_read(api, f"{hooks}/mutatingwebhookconfigurations/{name}"),
         validating=validating,
-        valid=_reply(api, scope, settings, "0.5" if release.shares_gpus else ""),
-        invalid=_reply(api, scope, settings, "2"),
+        valid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "0.5" if release.shares_gpus else "")),
+        invalid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "2")),
+        request=_reply(api, f"/apis/{names.API_VERSION}/namespaces/{scope}/{names.PLURAL}", _request()),
     )
 
 
-def _read(api: ApiClient, path: str, **query: str | int) -> Any:
+def _read(api: Api, path: str, **query: str | int) -> Any:
     """Return an object; None for 404, Unread for 403."""
     try:
         return call(api, "GET", path, **query)
@@ -133,12 +127,12 @@ def _read(api: ApiClient, path: str, **query: str | int) -> Any:
     return None
 
 
-def _items(api: ApiClient, path: str, **query: str | int) -> Any:
+def _items(api: Api, path: str, **query: str | int) -> Any:
     listed = _read(api, path, **query)
     return listed if isinstance(listed, Unread) else (listed or {}).get("items", ())
 
 
-def _settings(api: ApiClient, release: Release) -> Settings | Unread:
+def _settings(api: Api, release: Release) -> Settings | Unread:
     """Return the configuration that the Deployments mount."""
     if isinstance(release.deployments, Unread):
         return release.deployments
@@ -154,7 +148,7 @@ def _settings(api: ApiClient, release: Release) -> Settings | Unread:
         return Unread(f"ConfigMap {name}, which is of another version of Bowline: {error}")
 
 
-def _namespace_in_scope(api: ApiClient, configuration: Object | Unread | None) -> str:
+def _namespace_in_scope(api: Api, configuration: Object | Unread | None) -> str:
     """Return a namespace whose pods the webhook reviews: default, unless that is excluded."""
     hooks = configuration["webhooks"] if configuration and not isinstance(configuration, Unread) else ()
     selector = next((hook.get("namespaceSelector") for hook in hooks if hook["name"] == "pods.bowline.dev"), None)
@@ -165,19 +159,27 @@ def _namespace_in_scope(api: ApiClient, configuration: Object | Unread | None) -
     return "default" if "default" in scope or not scope else scope[0]
 
 
-def _reply(api: ApiClient, namespace: str, settings: Settings, fraction: str) -> Reply | Unread:
-    """Return the reply to a pod that requests this fraction of a GPU, created as a dry run."""
+def _reply(api: Api, path: str, body: Object) -> Reply | Unread:
+    """Return the reply to an object that is created as a dry run."""
     try:
-        return Reply(
-            call(api, "POST", f"/api/v1/namespaces/{namespace}/pods", _pod(settings, fraction), dryRun="All")
-        )
+        return Reply(call(api, "POST", path, body, dryRun="All"))
     except ApiException as error:
         message = message_of(error)
-    return (
-        Unread(f"missing permission: {message}")
-        if 'cannot create resource "pods"' in message
-        else Reply(None, message)
-    )
+    if f'cannot create resource "{path.rpartition("/")[2]}"' in message:
+        return Unread(f"missing permission: {message}")
+    return Reply(None, message)
+
+
+def _request() -> Object:
+    """Return a BindRequest; its pod and its node need not exist."""
+    spec = {
+        "podName": "bowline-check",
+        "selectedNode": "bowline-check",
+        "receivedResourceType": "Regular",
+        "receivedGPU": {"count": 0, "portion": "0.00"},
+    }
+    metadata = {"generateName": "bowline-check-"}
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
 
 
 def _pod(settings: Settings, fraction: str) -> Object:

@@ -1,6 +1,7 @@
-"""Access of commands to a cluster: options as kubectl's, the `kubernetes` package, one error with a remedy.
+"""Access of commands to a cluster: options as kubectl's, one kind of request, one error with a remedy.
 
-The package is an extra (``pip install 'bowline[kubeconfig]'``). ``bowline lint`` imports neither it nor this module.
+A kubeconfig is read by the `kubernetes` package, an extra (``pip install 'bowline[kubeconfig]'``); a pod without one
+uses the product's own client, because the image lacks that package (decision 186). ``bowline lint`` imports neither.
 A ClusterError ends the command with exit status 2: nothing is known about the cluster then.
 """
 
@@ -10,26 +11,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from kubernetes import config
-from kubernetes.client import ApiClient, ApiException, Configuration, VersionApi
-from urllib3.exceptions import HTTPError
-
-from bowline.shared.kube.errors import CredentialsError, from_response
-from bowline.shared.kube.kubeconfig import REMEDY, check_files
+from bowline.cli.api import Answer, Api, ApiException, ClusterError
+from bowline.shared.kube.errors import CredentialsError
+from bowline.shared.kube.kubeconfig import check_files
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_FILE = "~/.kube/config"
-# Of each call, in seconds: to connect, and to read. A create waits for all admission webhooks, up to 30 s.
-REQUEST_TIMEOUT_S = (5, 40)
 EXIT_UNKNOWN = 2
-
-
-class ClusterError(Exception):
-    """The cluster cannot be reached, or its API server gives no decision. The message states the remedy."""
 
 
 def add_cluster_options(parser: argparse.ArgumentParser, namespace: str = "") -> None:
@@ -40,7 +34,7 @@ def add_cluster_options(parser: argparse.ArgumentParser, namespace: str = "") ->
     parser.add_argument("-n", "--namespace", default=namespace, metavar="NAME", help=default)
 
 
-def run_connected(options: argparse.Namespace, command: Callable[[ApiClient], int]) -> int:
+def run_connected(options: argparse.Namespace, command: Callable[[Api], int]) -> int:
     """Run ``command`` with a client; returns its exit status, or reports a ClusterError and returns EXIT_UNKNOWN."""
     try:
         api = connect(options)
@@ -51,49 +45,54 @@ def run_connected(options: argparse.Namespace, command: Callable[[ApiClient], in
         return EXIT_UNKNOWN
 
 
-def connect(options: argparse.Namespace) -> ApiClient:
+def connect(options: argparse.Namespace) -> Api:
     """Return a client whose API server has replied once. Raises ClusterError.
 
-    ``options``: those of ``add_cluster_options``. Pass ``_request_timeout=REQUEST_TIMEOUT_S`` to each call: the
-    package has no default. A pod without a kubeconfig uses its ServiceAccount.
+    ``options``: those of ``add_cluster_options``. A pod without a kubeconfig uses its ServiceAccount.
     """
-    configuration = Configuration()
-    configuration.retries = False  # the library logs each retry on standard error
     files = _kubeconfig(options)
+    api: Api
     try:
         if files:
             check_files([Path(file) for file in files.split(os.pathsep) if file])
-            config.load_kube_config(files, options.context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
+            from bowline.cli.kubeconfig import KubeconfigApi  # noqa: PLC0415 - an extra, which pods do not have
+
+            api = KubeconfigApi(files, options.context)
         else:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            from bowline.cli.pod import PodApi  # noqa: PLC0415 - only pods need it
+
+            api = PodApi()
     except CredentialsError as error:
         raise ClusterError(str(error)) from error
-    except Exception as error:  # the package raises arbitrary exceptions for what a file contains
-        cause = str(error).removeprefix("Invalid kube-config file. ").strip() or type(error).__name__
-        raise ClusterError(f"{files or SERVICE_ACCOUNT}: is not usable ({cause}); {REMEDY}") from error
-    if configuration.host.startswith("https:") and not (configuration.api_key or configuration.cert_file):
-        # The package logs the failure of an exec plugin and continues unauthenticated.
-        raise ClusterError(f"{files}: gives no token and no client certificate for the context's user; {REMEDY}")
-    api = ApiClient(configuration)
+    except ModuleNotFoundError as error:
+        if error.name not in ("kubernetes", "urllib3"):
+            raise
+        text = f"a kubeconfig needs the Python package {error.name}: run pip install 'bowline[kubeconfig]'"
+        raise ClusterError(text) from error
     with reported_errors(api):
-        VersionApi(api).get_code(_request_timeout=REQUEST_TIMEOUT_S)
+        call(api, "GET", "/version")
     return api
 
 
-def call(api: ApiClient, method: str, path: str, body: object = None, **query: str | int) -> Any:
-    """Return the API server's reply as JSON, as `kubectl get --raw` does. Raises the package's exceptions.
+def call(api: Api, method: str, path: str, body: object = None, **query: str | int) -> Any:
+    """Return the API server's reply as JSON, as `kubectl get --raw` does.
 
-    The package's own API classes take up to a second to import, and convert objects of other versions with losses.
+    Raises ApiException for an error status, ClusterError without a response.
     """
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
-    request = api.param_serialize(
-        method, quote(path), {}, list(query.items()), headers, body, auth_settings=["BearerToken"]
-    )
-    response = api.call_api(*request, _request_timeout=REQUEST_TIMEOUT_S)
-    content = response.read()  # type: ignore[no-untyped-call]
-    if not 200 <= response.status <= 299:
-        raise ApiException(http_resp=response)
-    return json.loads(content)
+    return json.loads(_exchange(api, method, path, body, **query).body)
+
+
+def server_time(api: Api) -> datetime:
+    """Return the API server's time: the clock of the user's machine may be wrong."""
+    return parsedate_to_datetime(_exchange(api, "GET", "/version", None).headers["Date"])
+
+
+def _exchange(api: Api, method: str, path: str, body: object, **query: str | int) -> Answer:
+    target = quote(path) + (f"?{urlencode(query)}" if query else "")
+    answer = api.send(method, target, body)
+    if not 200 <= answer.status <= 299:
+        raise ApiException(answer)
+    return answer
 
 
 def namespace_of(options: argparse.Namespace) -> str:
@@ -103,28 +102,24 @@ def namespace_of(options: argparse.Namespace) -> str:
     files = _kubeconfig(options)
     if not files:
         return (SERVICE_ACCOUNT / "namespace").read_text().strip()
-    contexts, current = config.list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
-    contexts = [context for context in contexts if context["name"] == options.context] or [current]
-    return str(contexts[0]["context"].get("namespace") or "default")
+    from bowline.cli.kubeconfig import namespace_of_context  # noqa: PLC0415 - an extra, which pods do not have
+
+    return namespace_of_context(files, options.context)
 
 
 @contextmanager
-def reported_errors(api: ApiClient) -> Iterator[None]:
-    """Raise ClusterError for an exception of the package that leaves the block."""
-    server = api.configuration.host
+def reported_errors(api: Api) -> Iterator[None]:
+    """Raise ClusterError for an ApiException that leaves the block."""
     try:
         yield
     except ApiException as error:
         remedy = "log in again" if error.status == 401 else "try again"
-        raise ClusterError(f"the API server {server} replies {message_of(error)}; {remedy}") from error
-    except HTTPError as error:
-        remedy = "check the server, or choose another one with --kubeconfig or --context"
-        raise ClusterError(f"the API server {server} cannot be reached ({error}); {remedy}") from error
+        raise ClusterError(f"the API server {api.server} replies {error}; {remedy}") from error
 
 
 def message_of(error: ApiException) -> str:
     """Return the code, reason and message of the API server's reply."""
-    return str(from_response(error.status, error.headers or {}, (error.body or "").encode()))
+    return str(error)
 
 
 def _kubeconfig(options: argparse.Namespace) -> str:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubernetes.client import ApiClient, ApiException
-
-from bowline.cli.cluster import ClusterError, add_cluster_options, call, message_of, namespace_of, run_connected
+from bowline.cli.api import Api, ApiException, ClusterError
+from bowline.cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
 from bowline.cli.diagnosis import Explanation, Facts, awaited_keys, explain
 from bowline.cli.terminal import printable
 from bowline.shared.api import names
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     return run_connected(options, lambda client: _explain(client, options))
 
 
-def _explain(client: ApiClient, options: argparse.Namespace) -> int:
+def _explain(client: Api, options: argparse.Namespace) -> int:
     key = ObjectKey(namespace_of(options), options.pod)
     facts = read_facts(Reader(client), key, options.system_namespace)
     explanation = explain(facts)
@@ -60,9 +59,9 @@ class ForbiddenError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads raw objects by path. Methods raise ForbiddenError, and the package's exceptions."""
+    """Reads raw objects by path. Methods raise ForbiddenError, and ApiException."""
 
-    client: ApiClient
+    client: Api
 
     def get(self, path: str) -> Object | None:
         """Return the object at a path; None if it does not exist, or the API server does not serve its kind."""

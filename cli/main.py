@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 from bowline.shared.runtime.version import version_text
 
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name == selected:
-            _module(parser, name).add_arguments(command)
+            import_module(f"bowline.cli.{name}").add_arguments(command)
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         # A manifest may contain characters that the terminal cannot encode.
@@ -50,15 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return status
-
-
-def _module(parser: argparse.ArgumentParser, name: str) -> Any:
-    try:
-        return import_module(f"cli.{name}")
-    except ModuleNotFoundError as error:
-        if error.name not in ("kubernetes", "urllib3"):
-            raise
-        parser.error(f"{name} needs the Python package {error.name}: run pip install 'bowline[kubeconfig]'")
 
 
 if __name__ == "__main__":

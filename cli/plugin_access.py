@@ -25,7 +25,7 @@ HEADER = "# Values of the chart, printed by `bowline plugin access`: what plugin
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.description = (
-        "Print what plugins need of the cluster, as values of the chart: helm upgrade --values access.yaml. "
+        "Print what plugins need of the cluster, as values of the chart, a file for helm upgrade. "
         "Exit status: 0 printed, 2 an invalid configuration or plugin."
     )
     what = "the cluster's Bowline configuration; without it every installed plugin counts as enabled"

@@ -29,9 +29,9 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply to a pod that is created as a dry run: the pod, or the message of its denial."""
+    """The reply to an object that is created as a dry run: the object, or the message of its denial."""
 
-    pod: Object | None
+    stored: Object | None
     message: str = ""
 
 
@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What was read. None is an object that does not exist, or a reply to a pod that was not sent.
+    """What was read. None is an object that does not exist, or a reply to an object that was not sent.
 
     ``now``: the API server's time. ``requests``: some BindRequests of the cluster. ``agent``: the ServiceAccount of
     reservation pods. ``mutating``, ``validating``: the webhook configurations.
@@ -67,11 +67,19 @@ class Release:
     validating: Object | Unread | None = None
     valid: Reply | Unread | None = None
     invalid: Reply | Unread | None = None
+    request: Reply | Unread | None = None
 
     def components(self, name: str) -> list[Object]:
         """Return the Deployments of the webhook or of the reconciler; none if they could not be read."""
         deployments = self.deployments if not isinstance(self.deployments, Unread) else ()
         return [d for d in deployments if (d["metadata"].get("labels") or {}).get(COMPONENT) == name]
+
+    @property
+    def images(self) -> list[tuple[str, str]]:
+        """Each Deployment and the image of its pods, whose tag is the version."""
+        deployments = (*self.components("webhook"), *self.components("reconciler"))
+        containers = [(d["metadata"]["name"], d["spec"]["template"]["spec"]["containers"][0]) for d in deployments]
+        return [(name, container["image"]) for name, container in containers]
 
     @property
     def webhook(self) -> Object | None:
@@ -165,9 +173,13 @@ def _admission(release: Release) -> Iterator[Finding]:
     logs = f"kubectl -n {release.namespace} logs deployment/{name}"
     if isinstance(valid, Reply):
         yield from _valid_pod(release, valid, logs)
-    if isinstance(invalid, Reply) and invalid.pod is not None and settings.admission.mode == "Enforce":
+    if isinstance(invalid, Reply) and invalid.stored is not None and settings.admission.mode == "Enforce":
         yield Finding(f"the denial of a pod with {names.GPU_FRACTION}: 2", logs)
-    is_called = isinstance(valid, Reply) and valid.pod is not None
+    if isinstance(release.request, Reply) and release.request.stored is None and release.crd is not None:
+        yield Finding(
+            f"the admission of a BindRequest ({release.request.message})", f"remove the cause, or read {logs}"
+        )
+    is_called = isinstance(valid, Reply) and valid.stored is not None
     for kind, configuration in (("mutating", release.mutating), ("validating", release.validating)):
         where = f"{kind}webhookconfiguration/{name}"
         if configuration is None:
@@ -184,9 +196,11 @@ def _valid_pod(release: Release, reply: Reply, logs: str) -> Iterator[Finding]:
     elif 'failed calling webhook "pods.bowline.dev"' in reply.message:
         remedy = f"kubectl -n {release.namespace} get pods,endpointslices -l {COMPONENT}=webhook"
         yield Finding(f"an answer of the webhook ({reply.message})", remedy)
-    elif reply.pod is None:
+    elif reply.stored is None:
         yield Finding(f"the admission of a valid pod ({reply.message})", f"remove the cause, or read {logs}")
-    elif release.shares_gpus and names.SHARED_GPU_CONFIGMAP not in (reply.pod["metadata"].get("annotations") or {}):
+    elif release.shares_gpus and names.SHARED_GPU_CONFIGMAP not in (
+        reply.stored["metadata"].get("annotations") or {}
+    ):
         yield Finding("the mutation of a pod with a GPU share: the webhook was not called", logs)
 
 

@@ -17,7 +17,8 @@ from bowline.reconciler.wiring import Components
 from bowline.shared.api.meta import ObjectKey
 from bowline.shared.framework.binding.handle import Route
 from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.binding.runner import as_routes, order_by_point
+from bowline.shared.framework.binding.results import as_routes
+from bowline.shared.framework.binding.runner import order_by_point
 from bowline.shared.framework.config import Settings
 from bowline.shared.framework.plugin import Plugin
 from bowline.shared.kube.reflector import Reflector

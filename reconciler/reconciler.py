@@ -14,6 +14,7 @@ from typing import TypeGuard, assert_never
 
 from bowline.reconciler.binding.attempt import AttemptRunner
 from bowline.reconciler.binding.complete import Completer
+from bowline.reconciler.binding.gangs import Gangs
 from bowline.reconciler.binding.requeue import DeferredBind, Requeue
 from bowline.reconciler.binding.state import RequestState
 from bowline.reconciler.binding.store import RequestStore
@@ -58,11 +59,16 @@ class Reconciler:
 
     @classmethod
     def assemble(
-        cls, store: RequestStore, requeue: Requeue, writer: Writer, observation: Observation
+        cls,
+        store: RequestStore,
+        requeue: Requeue,
+        writer: Writer,
+        observation: Observation,
+        gangs: Gangs | None = None,
     ) -> "Reconciler":
-        """Return a reconciler with its binding cycle."""
+        """Return a reconciler with its binding cycle. ``gangs``: None binds each pod by itself."""
         runner, clock = store.runner, store.clock
-        attempts = AttemptRunner(store, store.informers, runner, writer, clock)
+        attempts = AttemptRunner(store, store.informers, runner, writer, clock, gangs)
         completer = Completer(store, runner, writer, observation.metrics, clock)
         return cls(store, attempts, completer, requeue, writer, observation)
 

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bowline.reconciler.binding.gangs import Gangs
 from bowline.reconciler.binding.hand_over import hand_over
 from bowline.reconciler.binding.requeue import Requeue
 from bowline.reconciler.binding.store import RequestStore
@@ -26,6 +27,7 @@ from bowline.shared.api.meta import ObjectKey
 from bowline.shared.framework.binding.lifecycle import PluginLifecycle, Watch
 from bowline.shared.framework.binding.runner import PluginCall, Runner
 from bowline.shared.framework.config import Binding, Settings
+from bowline.shared.framework.gates import GANG_BINDING
 from bowline.shared.framework.plugin import Plugin
 from bowline.shared.kube.client import ClientOptions, KubeClient
 from bowline.shared.kube.config import ClusterAccess
@@ -86,7 +88,8 @@ async def build(
     ``uninstalling``: every request is rolled back instead of attempted.
     """
     clock, binding = client.clock, settings.binding
-    lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry)
+    recorder = EventRecorder(client, socket.gethostname())
+    lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry, recorder.record)
 
     # The reconciler needs the caches, and the caches' handlers need the controller, which is built last.
     def on_change(key: ObjectKey) -> None:
@@ -104,7 +107,6 @@ async def build(
     except BaseException:
         await lifecycle.teardown()
         raise
-    recorder = EventRecorder(client, socket.gethostname())
     informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard)
     queue, wait_index = new_queue(binding.workers), _wait_index(informers, watches.values())
     store = RequestStore(
@@ -114,7 +116,8 @@ async def build(
     requeue = Requeue(
         wait_index, writer, client.availability, clock, random.random, lambda: queue.normal_depth > binding.workers
     )
-    reconciler = Reconciler.assemble(store, requeue, writer, observation)
+    gangs = Gangs(client, store.states, on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
+    reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
     controller = Controller(queue, reconciler, informers, observation, client.availability)
     return Components(
         client,

@@ -27,6 +27,7 @@ from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inve
 from bowline.shared.framework.status import Code, Reason, Status, Suggestion
 from bowline.shared.framework.waiting import PREREQUISITE, BindTimeoutConfig
 from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.events import EventNote
 from bowline.shared.kube.resources import Resource
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "BindingPlugin",
     "Budgets",
     "Code",
+    "EventNote",
     "EventSource",
     "FeatureGates",
     "FieldError",

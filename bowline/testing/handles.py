@@ -1,6 +1,6 @@
 """A Handle for a plugin that a test calls instead of the reconciler.
 
-Its workers do nothing: a plugin's own queue needs the running reconciler.
+Its workers and background tasks do nothing: they need the running reconciler.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from bowline.shared.framework.binding.metrics import PluginMetrics
 from bowline.shared.framework.config import Settings
 from bowline.shared.framework.gates import FeatureGates
 from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.events import EventNote
 from bowline.shared.runtime.clock import Clock, SystemClock
 
 
@@ -22,11 +23,23 @@ def handle_for(
     settings: Settings | None = None,
     registry: CollectorRegistry | None = None,
     clock: Clock | None = None,
+    record: Callable[[EventNote], None] | None = None,
 ) -> Handle:
-    """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``."""
+    """Return the argument of ``BindingPlugin.setup``; the plugin's metrics are in ``registry``, its events go to
+    ``record``.
+    """
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
     settings = settings or Settings()
-    return Handle(settings, client, clock or SystemClock(), _idle, metrics, FeatureGates(settings.feature_gates))
+    return Handle(
+        settings,
+        client,
+        clock or SystemClock(),
+        _idle,
+        lambda _, __: None,
+        record or (lambda _: None),
+        metrics,
+        FeatureGates(settings.feature_gates),
+    )
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

@@ -57,7 +57,7 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return self._effects
 
     async def setup(self, handle: Handle) -> None:
@@ -81,6 +81,9 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         return self._record("binding_annotations", {})
 
+    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
+        return self._record("binding_labels", {})
+
     async def bind(self, ctx: BindContext) -> Status:
         return self._record("bind", Status.skip())
 
@@ -89,6 +92,9 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         return self._record("rollback", Status.ok())
+
+    def on_terminal(self, request: BindRequest, status: Status) -> None:
+        self._record("on_terminal", None)
 
     async def forget(self, key: ObjectKey) -> None:
         self._record("forget", None)

@@ -6,12 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from charts.generate import commands, configuration, crd, fields, plugins, policy, readme, reference, rules, workloads
+from charts.generate import (
+    commands,
+    configuration,
+    crd,
+    dashboard,
+    fields,
+    plugins,
+    policy,
+    readme,
+    reference,
+    rules,
+    workloads,
+)
 
 # By name below the chart's ``files/``.
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "bindrequests.yaml": crd.as_yaml,
     "plugins.yaml": plugins.as_yaml,
+    "dashboard.json": dashboard.as_json,
     "pod-policy.yaml": policy.as_yaml,
     "workloads.yaml": workloads.as_yaml,
 }

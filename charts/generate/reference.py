@@ -70,7 +70,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     Reason.NOT_OURS: "the pod's schedulerName is not in `schedulerNames`",
     Reason.NO_PLUGIN: "no enabled plugin serves what the request demands",
     Reason.INVALID: "the request contradicts itself or the pod",
-    Reason.REJECTED: "the API server, a policy or a plugin rejects the bind",
+    Reason.REJECTED: "the API server, a policy or a plugin rejects the bind; a plugin may use its own, `plugin/Word`",
     Reason.RBAC_MISSING: "the reconciler lacks a right",
     Reason.BACKOFF_LIMIT_EXCEEDED: "every attempt failed",
     Reason.WAIT_TIMEOUT: "a wait expired",

@@ -1,4 +1,4 @@
-"""Runs one attempt for a request: preflight, pre_bind, bind, verify. ``reconciler`` acts on its outcome.
+"""Runs one attempt for a request: preflight, pre_bind, the gang, bind, verify. ``reconciler`` acts on its outcome.
 
 Without failures, no API call precedes the Binding except the finalizer's and those of plugins. The caches are checked
 once more, with no await between that check and the Binding; the Binding's own preconditions cover the rest.
@@ -7,6 +7,7 @@ Decision 104.
 
 from dataclasses import dataclass, replace
 
+from bowline.reconciler.binding.gangs import Gangs
 from bowline.reconciler.binding.state import RequestState, Running
 from bowline.reconciler.binding.store import RequestStore
 from bowline.reconciler.binding.writer import Writer
@@ -37,6 +38,7 @@ class AttemptRunner:
     runner: Runner
     writer: Writer
     clock: Clock
+    gangs: Gangs | None = None
 
     async def run(self, snapshot: Snapshot, state: RequestState, *, has_side_effects: bool) -> EndedAttempt:
         """Run an attempt.
@@ -78,7 +80,7 @@ class AttemptRunner:
         running = Running(request, node_uid, ctx.cancelled, ctx.posts)
         state.attempt.run(running)
         try:
-            status = await self._run_points(ctx, running)
+            status = await self._run_points(ctx, running, state)
         finally:
             state.attempt.stop()
             if running.past_point:
@@ -101,12 +103,20 @@ class AttemptRunner:
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return Status.retry(why).from_plugin(status.plugin), snapshot
 
-    async def _run_points(self, ctx: BindContext, running: Running) -> Status:
+    async def _run_points(self, ctx: BindContext, running: Running, state: RequestState) -> Status:
         """Call the plugins up to the Binding."""
         status = await self.runner.run_pre_bind(ctx)
         if status.code is not Code.OK:
+            state.gang.leave()
             return status
+        if self.gangs is not None and ctx.pod is not None:
+            status = await self.gangs.admit(running.request, ctx.pod, state)
+            if status.code is not Code.OK:
+                return status
         if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
             return WITHDRAWN
         running.pass_point()
-        return await self.runner.run_bind(ctx)
+        status = await self.runner.run_bind(ctx)
+        if self.gangs is not None and ctx.pod is not None and ctx.posts.acknowledged:
+            self.gangs.bound(ctx.pod)
+        return status

@@ -71,6 +71,7 @@ class Completer:
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
         ctx.log.info("pod is bound", extra={"node": request.selected_node})
+        self.runner.notify_terminal(request, Status.ok())
         return await self._close(request, state)
 
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
@@ -89,7 +90,7 @@ class Completer:
         if (pending := self._writes_in_flight(snapshot, state)) is not None:
             return pending
         if may_have_effects:
-            await self._roll_back(snapshot, state, Status.fatal(fail.message, fail.reason), fail)
+            await self._roll_back(snapshot, state, fail.status, fail)
         without_finalizer = await self.writer.drop_finalizer(request)
         if without_finalizer is not None:
             await self._report_failed(without_finalizer, snapshot, state, fail)
@@ -161,6 +162,7 @@ class Completer:
         result = await self.runner.run_rollback(ctx, why)
         if result.code is Code.OK:
             state.rollback.complete()
+            state.gang.leave()
             return
         if is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
@@ -191,7 +193,8 @@ class Completer:
         report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now(), snapshot.node)
         await self.writer.report(request, report, pod)
         self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
-        log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
+        log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})
+        self.runner.notify_terminal(request, fail.status)
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
         state.finish()

@@ -19,7 +19,7 @@ from bowline.shared.kube.lease import holder_of, spec_without_holder
 from bowline.shared.kube.resources import BINDREQUESTS, LEASES
 
 # The points of an attempt before the pod is bound.
-_COUNTED = ("preflight", "pre_bind", "binding_annotations", "bind", "on_failure")
+_COUNTED = ("preflight", "pre_bind", "binding_annotations", "binding_labels", "bind", "on_failure")
 
 
 async def hand_over(

@@ -1,9 +1,9 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
 It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
-entry valid for one UID. An entry has five values, and only their methods change them: the attempt (used by
-``attempt``), the side effects and their rollback (``complete``), the wait and the failures (``requeue``), and what is
-newer than the cache (``reconciler``). Times are monotonic, in seconds. Decision 2.
+entry valid for one UID. An entry has six values, and only their methods change them: the attempt (used by
+``attempt``), the side effects and their rollback (``complete``), the wait and the failures (``requeue``), the part in
+a gang (``gangs``), and what is newer than the cache (``reconciler``). Times are monotonic, in seconds. Decision 2.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any
 from bowline.reconciler.decide.observed import Outcome
 from bowline.reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
 from bowline.shared.api.bindrequest import BindRequest
-from bowline.shared.api.meta import ObjectID, ObjectKey, ObjectUID, ResourceVersion
+from bowline.shared.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.shared.framework.binding.context import BindingPosts
 from bowline.shared.framework.status import Status
 
@@ -219,6 +219,30 @@ class FailureState:
         self.streak = None
 
 
+@dataclass(slots=True)
+class GangState:
+    """The pod's part in its gang."""
+
+    pod_group: ObjectRef | None = None
+    pod_uid: ObjectUID | None = None
+    is_prepared: bool = False  # an attempt has prepared everything, and no later one has failed to
+    is_admitted: bool = False  # the gang was complete: the pod may be bound without another count
+
+    def prepare(self, pod_group: ObjectRef, pod_uid: ObjectUID) -> None:
+        """Record that the pod is prepared."""
+        if pod_group != self.pod_group:
+            self.is_admitted = False
+        self.pod_group, self.pod_uid, self.is_prepared = pod_group, pod_uid, True
+
+    def admit(self) -> None:
+        """Record that the gang is complete."""
+        self.is_admitted = True
+
+    def leave(self) -> None:
+        """The pod is not prepared any more, or is bound."""
+        self.is_prepared = self.is_admitted = False
+
+
 class CacheOverlay:
     """What this process has written or read live, until the watch delivers it."""
 
@@ -278,6 +302,7 @@ class RequestState:
     rollback: RollbackState = field(default_factory=RollbackState)
     wait: WaitState = field(default_factory=WaitState)
     failures: FailureState = field(default_factory=FailureState)
+    gang: GangState = field(default_factory=GangState)
     overlay: CacheOverlay = field(default_factory=CacheOverlay)
 
     @property
@@ -289,6 +314,7 @@ class RequestState:
         """Mark the request as finished; keep only what identifies stale events of the watch."""
         self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
         self.failures.reset()
+        self.gang.leave()
         self.overlay.finish()
 
     def view(self) -> dict[str, Any]:
@@ -312,6 +338,7 @@ class RequestStates:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._by_key: dict[ObjectKey, RequestState] = {}
+        self._by_pod_group: dict[ObjectRef, set[ObjectKey]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -329,8 +356,21 @@ class RequestStates:
         """Return the request's state; creates it if there is none for this UID."""
         state = self.get(request.key, request.uid)
         if state is None:
+            self.drop(request.key)
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return state
+
+    def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
+        """Record that the request's pod is prepared, in its gang."""
+        if state.gang.pod_group != pod_group:
+            self._leave(request.key, state)
+        state.gang.prepare(pod_group, request.pod_uid)
+        self._by_pod_group.setdefault(pod_group, set()).add(request.key)
+
+    def prepared(self, pod_group: ObjectRef) -> Sequence[tuple[ObjectKey, RequestState]]:
+        """Return the requests whose pods are prepared in the gang, with their states."""
+        members = ((key, self._by_key[key]) for key in self._by_pod_group.get(pod_group, ()))
+        return [(key, state) for key, state in members if state.gang.is_prepared]
 
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the stored result of a write until the watch has delivered it."""
@@ -340,10 +380,21 @@ class RequestStates:
 
     def drop(self, key: ObjectKey) -> None:
         """Drop the key's state."""
-        self._by_key.pop(key, None)
+        state = self._by_key.pop(key, None)
+        if state is not None:
+            self._leave(key, state)
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
         self._by_key.clear()
+        self._by_pod_group.clear()
         return entries
+
+    def _leave(self, key: ObjectKey, state: RequestState) -> None:
+        pod_group = state.gang.pod_group
+        if pod_group is None or pod_group not in self._by_pod_group:
+            return
+        self._by_pod_group[pod_group].discard(key)
+        if not self._by_pod_group[pod_group]:
+            del self._by_pod_group[pod_group]

@@ -162,7 +162,9 @@ class RequestStore:
         if isinstance(request, BindRequest):
             preceding = self.informers.preceding(request)
             if request.spec is not None:
-                plugin_answers, has_side_effects = self.runner.served(request), self.runner.has_side_effects(request)
+                pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
+                plugin_answers = self.runner.served(request)
+                has_side_effects = self.runner.has_side_effects(request, pod)
         observed = Observed(
             request,
             snapshot.pod_view,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from bowline.shared.api.failed_decision import Decision
 from bowline.shared.api.meta import ObjectRef, ObjectUID
-from bowline.shared.framework.status import Reason, Suggestion
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,25 @@ class Fail:
     reason: Reason
     message: str
     suggestion: Suggestion | None = None
+    word: str = ""  # a plugin's own reason, as ``plugin/Word``; empty if it has none
+
+    @property
+    def name(self) -> str:
+        """The reason as it is reported."""
+        return self.word or self.reason.value
+
+    @property
+    def status(self) -> Status:
+        """The failure as plugins receive it."""
+        plugin, _, word = self.word.rpartition("/")
+        return Status(Code.FATAL, (self.message,), plugin, reason=self.reason, suggestion=self.suggestion, word=word)
 
 
 # Causes of waits before an attempt. Waiting for something else is a new wait, with its own duration.
 PRECEDING = "preceding request"
 GATES = "scheduling gates"
+# The cause of a wait of an attempt, after pre_bind.
+GANG = "gang"
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,12 +218,15 @@ def pending_failure(request: BindRequest) -> Fail | None:
     if not is_rollback_incomplete(request):
         return None
     condition = condition_of(request, BOUND)
-    reason = next((member for member in Reason if member.value == condition.get("reason")), None)
+    stored = str(condition.get("reason") or "")
+    plugin, _, word = stored.partition(":")
+    reason = Reason.REJECTED if word else next((member for member in Reason if member.value == stored), None)
     if reason is None:
         return None
     suggestion_value = request.status.get("suggestion")
     suggestion = next((member for member in Suggestion if member.value == suggestion_value), None)
-    return Fail(reason, str(condition.get("message") or ""), suggestion)
+    name = f"{plugin}/{word}" if word else ""
+    return Fail(reason, str(condition.get("message") or ""), suggestion, name)
 
 
 def _reported_reason(request: BindRequest) -> Reason:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from bowline.reconciler.decide.actions import (
+    GANG,
     Complete,
     Event,
     Fail,
@@ -51,7 +52,8 @@ def classify_outcome(
         case Code.RETRY:
             return _retry(request, outcome, limits, jitter, now)
         case Code.FATAL:
-            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion)
+            word = f"{status.plugin}/{status.word}" if status.word else ""
+            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion, word)
         case Code.TRANSIENT:
             return TransientFailure(_by(status), status.retry_after)
         case Code.CANCELLED:
@@ -100,7 +102,8 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
 
 
 def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
-    cause = f"plugin {status.plugin}"
+    # A wait without a plugin is the one between pre_bind and bind.
+    cause = f"plugin {status.plugin}" if status.plugin else GANG
     times = times.of(cause)
     on = ", ".join(str(ref) for ref in status.wake_on)
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)

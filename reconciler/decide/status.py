@@ -8,6 +8,7 @@ Binding may have bound the pod without one. After a crash the pod itself is the 
 everything is prepared, and carries the request's UID. Decision 116.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,6 +28,9 @@ from bowline.shared.api.bindrequest import AllocationKind, BindRequest, Phase
 from bowline.shared.api.failed_decision import NODE, POD, decision_of, node_print, pod_print
 from bowline.shared.api.meta import Object, format_time, parse_time
 from bowline.shared.framework.status import Reason, Status
+
+# As the schema of metav1.Condition has it.
+_CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 # status.reason is limited to 1 KB.
 MAX_REASON = 1024
@@ -178,11 +182,11 @@ def failure_report(
     """Return what is written of a terminal failure. ``rolled_back``: see ``failed_status``."""
     pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
-    event = Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
+    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.message}{hint}")
     condition = None
     if fail.reason not in _NO_CONDITION:
         decision, prints = decision_of(request.raw.get("spec")), _prints(pod, node)
-        condition = PodBound("False", fail.reason.value, fail.message, decision, prints)
+        condition = PodBound("False", fail.name, fail.message, decision, prints)
     nomination = Nomination(request.selected_node, is_withdrawn=True) if condition is not None else None
     return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
 
@@ -204,12 +208,12 @@ def failed_status(
     backoffLimit that is set: existing schedulers read "Failed, and fewer attempts than the limit" as still being
     retried.
     """
-    updates = {BOUND: ("False", fail.reason.value, fail.message)}
+    updates = {BOUND: ("False", condition_reason(fail), fail.message)}
     if rolled_back:
         updates[ROLLED_BACK] = _UNDONE
     block = _block(request, None) | {
         "phase": Phase.FAILED.value,
-        "reason": reason_text(fail.reason.value, fail.message),
+        "reason": reason_text(fail.name, fail.message),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
         "completionTime": format_time(now),
         "conditions": conditions(request, updates, now),
@@ -235,9 +239,9 @@ def rollback_incomplete_status(
         block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
         follows = "the request is released when the rollback is complete"
     else:
-        updates[BOUND] = ("False", fail.reason.value, fail.message)
+        updates[BOUND] = ("False", condition_reason(fail), fail.message)
         block = _block(request, None) | {"phase": Phase.PENDING.value}
-        follows = f"when the rollback is complete, the request fails with {fail.reason.value}: {fail.message}"
+        follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.message}"
         if fail.suggestion is not None:
             block["suggestion"] = fail.suggestion.value
     if request.phase is Phase.PENDING:
@@ -272,6 +276,12 @@ def conditions(
             "observedGeneration": request.generation,
         }
     return list(updated.values())
+
+
+def condition_reason(fail: Fail) -> str:
+    """Return the reason as a condition may have it; a plugin's own is ``plugin:Word``."""
+    text = fail.name.replace("/", ":")
+    return text if _CONDITION_REASON.fullmatch(text) else fail.reason.value
 
 
 def reason_text(word: str, message: str) -> str:

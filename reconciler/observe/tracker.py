@@ -163,7 +163,7 @@ class Observation:
 def _why(decision: Action) -> str:
     match decision:
         case Fail():
-            return f"{decision.reason.value}: {decision.message}"
+            return f"{decision.name}: {decision.message}"
         case Wait() | Rollback() | RequeueAfter():
             return decision.why
         case _:

@@ -22,6 +22,10 @@ POD_GROUP_VERSION: Final = "v1beta1"
 POD_GROUP_API: Final = f"{POD_GROUP_GROUP}/{POD_GROUP_VERSION}"
 POD_GROUP_PLURAL: Final = "podgroups"
 POD_GROUP_KIND: Final = "PodGroup"
+KAI_POD_GROUP_VERSION: Final = "v2alpha2"
+KAI_POD_GROUP_API: Final = f"{GROUP}/{KAI_POD_GROUP_VERSION}"
+# On a pod: the name of KAI-Scheduler's PodGroup.
+POD_GROUP_NAME: Final = "pod-group-name"
 
 # --- Bowline's own ---------------------------------------------------------------------------------------
 DOMAIN: Final = "bowline.dev"

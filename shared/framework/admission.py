@@ -281,7 +281,7 @@ class AdmissionChain:
 
     def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
         try:
-            return plugin.has_side_effects(request)
+            return plugin.has_side_effects(request, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
             self._on_error(plugin.name, "has_side_effects", error)
             return True

@@ -203,7 +203,7 @@ class Settings(_Model):
     plugin_order: tuple[str, ...] = ()
     """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
     feature_gates: Mapping[str, bool] = Field(default_factory=dict)
-    """Switches of alpha and beta behaviour, by name; none exist in this version."""
+    """Switches of alpha and beta behaviour, by name: GangBinding (alpha, off), see docs/architecture.md."""
 
     def schedules(self, scheduler_name: str) -> bool:
         """Return whether pods of that scheduler are in scope."""

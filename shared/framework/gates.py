@@ -29,7 +29,16 @@ class Gate:
     description: str
 
 
-GATES: tuple[Gate, ...] = ()
+GANG_BINDING = "GangBinding"
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        GANG_BINDING,
+        Stage.ALPHA,
+        default=False,
+        description="The pods of a PodGroup are bound only when as many as it requires are prepared or bound.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

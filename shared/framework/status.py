@@ -5,6 +5,7 @@ results are values, not exceptions: an exception from a plugin is a defect and c
 ``InfrastructureError`` of bowline.shared.kube, which is not the plugin's failure.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,6 +13,9 @@ from enum import StrEnum
 from typing import Any
 
 from bowline.shared.api.meta import ObjectRef
+
+# A plugin's own reason.
+_WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 
 
 class Code(StrEnum):
@@ -69,6 +73,7 @@ class Status:
     - ``reasons``: sentences for users, joined in ``status.reason`` of the request.
     - ``plugin``: set by the framework.
     - ``reason``: FATAL: the machine-readable reason.
+    - ``word``: FATAL: a reason of the plugin's own, reported as ``plugin/Word``; ``reason`` is then REJECTED.
     - ``retry_after``: RETRY, TRANSIENT: not sooner than this; WAIT: poll at this interval.
     - ``wake_on``: WAIT: requeue when one of these changes. A reference with the resourceVersion that was read also
       notices a change between that read and the wait.
@@ -85,6 +90,7 @@ class Status:
     wake_on: tuple[ObjectRef, ...] = ()
     timeout: timedelta | None = None
     suggestion: Suggestion | None = None
+    word: str = ""
 
     def __post_init__(self) -> None:
         """Raise TypeError for a field of the wrong type.
@@ -101,6 +107,8 @@ class Status:
             raise _wrong("plugin", "a string", self.plugin)
         if self.reason is not None and not isinstance(self.reason, Reason):
             raise _wrong("reason", "a Reason", self.reason)
+        if self.word and not _WORD.fullmatch(self.word):
+            raise _wrong("reason", "a Reason or one word such as NoSeat", self.word)
         if self.suggestion is not None and not isinstance(self.suggestion, Suggestion):
             raise _wrong("suggestion", "a Suggestion", self.suggestion)
         for duration in (self.retry_after, self.timeout):
@@ -162,8 +170,18 @@ class Status:
         return cls(Code.RETRY, (why,), retry_after=after)
 
     @classmethod
-    def fatal(cls, why: str, reason: Reason = Reason.REJECTED, suggestion: Suggestion | None = None) -> "Status":
-        """Return a failure that ends the request with ``reason``, and ``suggestion`` for its scheduler."""
+    def fatal(
+        cls, why: str, reason: Reason | str = Reason.REJECTED, suggestion: Suggestion | None = None
+    ) -> "Status":
+        """Return a failure that ends the request with ``reason``, and ``suggestion`` for its scheduler.
+
+        A ``reason`` of the plugin's own is one word, such as ``NoSeat``: it is reported as ``plugin/NoSeat``. Raises
+        TypeError for anything else.
+        """
+        if isinstance(reason, str) and not isinstance(reason, Reason):
+            if not reason or reason in {known.value for known in Reason}:
+                raise _wrong("reason", "a Reason or a word of the plugin's own such as NoSeat", reason)
+            return cls(Code.FATAL, (why,), reason=Reason.REJECTED, suggestion=suggestion, word=reason)
         return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
 
 

@@ -4,8 +4,8 @@ The Binding carries the pod's UID, so that it can never bind another pod of the 
 the API server merges into the pod in the same transaction. A second POST after an unacknowledged one is harmless: a
 bound pod is answered 409. There is no third: a failing object must not occupy a worker.
 
-A Binding never carries labels, and its annotations are validated before it is sent: the API server stores invalid
-ones and then rejects every later update of the pod.
+Its annotations and labels are validated before it is sent: the API server stores invalid ones and then rejects every
+later update of the pod.
 """
 
 import asyncio
@@ -29,6 +29,11 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+_QUALIFIED = (
+    "must be a qualified name: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at either end, "
+    "after an optional DNS name and '/'"
+)
 
 # Pause before the second POST: at most this, and at least the Retry-After. If Retry-After is longer than
 # ``_MAX_PAUSE``, or the first POST took longer than ``_QUICK_FAILURE``, the caller must retry later.
@@ -67,14 +72,8 @@ def annotation_errors(annotations: Mapping[str, str], present: Mapping[str, str]
     """Return why the API server would reject later updates of the pod. ``present``: its existing annotations."""
     errors = []
     for key in annotations:
-        prefix, slash, name = key.rpartition("/")
-        # As the API server validates: uppercase letters are allowed in a prefix.
-        prefix_ok = not slash or (len(prefix) <= 253 and _PREFIX.fullmatch(prefix.lower()))
-        if not prefix_ok or len(name) > 63 or not _NAME.fullmatch(name):
-            message = (
-                "must be a qualified name: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at "
-                "either end, after an optional DNS name and '/'; rename the annotation"
-            )
+        if not _is_qualified(key):
+            message = f"{_QUALIFIED}; rename the annotation"
             errors.append(FieldError("binding/annotation-key", annotation_path(key), annotations[key], message))
     together = {**present, **annotations}
     size = sum(len(key.encode()) + len(value.encode()) for key, value in together.items())
@@ -87,12 +86,37 @@ def annotation_errors(annotations: Mapping[str, str], present: Mapping[str, str]
     return errors
 
 
+def label_errors(labels: Mapping[str, str]) -> list[FieldError]:
+    """Return why the API server would reject later updates of a pod with these labels."""
+    errors = []
+    for key, value in labels.items():
+        if not _is_qualified(key):
+            errors.append(
+                FieldError("binding/label-key", f"metadata.labels[{key}]", value, f"{_QUALIFIED}; rename it")
+            )
+        if value and (len(value) > 63 or not _NAME.fullmatch(value)):
+            message = (
+                "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at either end; use an "
+                "annotation for other text"
+            )
+            errors.append(FieldError("binding/label-value", f"metadata.labels[{key}]", value, message))
+    return errors
+
+
+def _is_qualified(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    # As the API server validates: uppercase letters are allowed in a prefix.
+    prefix_ok = not slash or (len(prefix) <= 253 and _PREFIX.fullmatch(prefix.lower()))
+    return bool(prefix_ok and len(name) <= 63 and _NAME.fullmatch(name))
+
+
 async def post_binding(
     client: KubeClient,
     pod_key: ObjectKey,
     pod_uid: ObjectUID,
     node: str,
     annotations: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
     *,
     stopping: asyncio.Event | None = None,
     on_send: Callable[[], None] | None = None,
@@ -117,6 +141,7 @@ async def post_binding(
             "namespace": pod_key.namespace,
             "uid": pod_uid,
             "annotations": annotations,
+            **({"labels": labels} if labels else {}),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from bowline.shared.api import names
+from bowline.shared.api.meta import Object, ObjectRef, key_of, uid_of, version_of
 
 # Needs no quoting: nearly every name. Excludes "." and "..", which have a meaning in paths.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
@@ -38,6 +39,10 @@ class Resource:
     def as_metadata(self) -> "Resource":
         """Return the same resource, read as PartialObjectMetadata."""
         return replace(self, metadata_only=True)
+
+    def ref(self, obj: Object) -> ObjectRef:
+        """Return the reference to a raw object of this resource, in the version that was read."""
+        return ObjectRef(self.api_version, self.kind, key_of(obj), uid_of(obj), version_of(obj))
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of a collection, an object or an object's subresource.
@@ -101,6 +106,9 @@ EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 # Kubernetes' own; KAI-Scheduler has another kind of the same name.
 PODGROUPS = Resource(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)
+KAI_PODGROUPS = Resource(names.GROUP, names.KAI_POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)
+RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+DEVICETAINTRULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)
 # NVIDIA's GPU operator.
 CLUSTERPOLICIES = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 CSIDRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)

@@ -37,6 +37,7 @@ EVERYTHING: dict[str, Any] = {
     "webhook": {
         "replicas": 3,
         "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 0},
+        "autoscaling": {"enabled": True, "maxReplicas": 9},
         "minReadySeconds": 5,
         "revisionHistoryLimit": 3,
         "serviceAccount": {"name": "admission", "annotations": {"eks.amazonaws.com/role-arn": "x"}},

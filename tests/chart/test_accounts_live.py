@@ -254,11 +254,11 @@ RECONCILER_MAY = [
 ]
 RECONCILER_MAY_NOT = [
     pytest.param("PATCH", POD, IMAGE_CHANGED, "spec", id="change an image"),
-    pytest.param("PATCH", POD, metadata(labels={"app": "y"}), "only the labels", id="change another label"),
-    pytest.param("PATCH", POD, metadata(labels={"app": None}), "only the labels", id="remove another label"),
-    pytest.param("PATCH", POD, metadata(annotations={"a": "c"}), "only the labels", id="change an annotation"),
-    pytest.param("PATCH", POD, metadata(finalizers=["x.example/y"]), "only the labels", id="add a finalizer"),
-    pytest.param("PATCH", POD, metadata(ownerReferences=[OWNER]), "only the labels", id="change owners"),
+    pytest.param("PATCH", POD, metadata(labels={"app": "y"}), "its plugins declare", id="change another label"),
+    pytest.param("PATCH", POD, metadata(labels={"app": None}), "its plugins declare", id="remove another label"),
+    pytest.param("PATCH", POD, metadata(annotations={"a": "c"}), "its plugins declare", id="change an annotation"),
+    pytest.param("PATCH", POD, metadata(finalizers=["x.example/y"]), "its plugins declare", id="add a finalizer"),
+    pytest.param("PATCH", POD, metadata(ownerReferences=[OWNER]), "its plugins declare", id="change owners"),
     pytest.param("PATCH", f"{SYSTEM}/pods/share", LABELLED, "excluded", id="label a pod in kube-system"),
     pytest.param("PATCH", f"{EXCLUDED}/pods/share", LABELLED, "excluded", id="label a pod in an excluded namespace"),
     pytest.param("PATCH", STATUS, metadata(labels={"app": "y"}), "metadata", id="change labels by the status"),
@@ -349,10 +349,14 @@ RECONCILER_MAY_NOT = [
         for key in ("cdi.k8s.io/x", "io.kubernetes.cri-o.userns-mode")
     ),
     pytest.param(
-        "POST", f"{CORE}/pods/share/binding", binding(labels={"app": "evil"}), "no label", id="bind with a label"
+        "POST",
+        f"{CORE}/pods/share/binding",
+        binding(labels={"app": "evil"}),
+        "no other",
+        id="bind with a label",
     ),
     pytest.param(
-        "POST", f"{CORE}/pods/share/binding", binding(labels={GROUP: "g"}), "no label", id="bind with a group"
+        "POST", f"{CORE}/pods/share/binding", binding(labels={GROUP: "g"}), "no other", id="bind with a group"
     ),
     pytest.param(
         "POST", f"{CORE}/pods/share/binding", binding({"x": "y"}), "other annotation", id="bind with any annotation"

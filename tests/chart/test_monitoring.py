@@ -1,5 +1,6 @@
 """Monitoring objects: what is scraped, and alerts that are valid, exported, documented, and fire when they should."""
 
+import json
 import re
 import subprocess
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from bowline.shared.framework.status import Reason
+from charts.generate.dashboard import PANELS
 from tests.chart.promtool import find_promtool
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented
@@ -18,6 +20,7 @@ EVERY: Mapping[str, Any] = {
     "service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}},
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+    "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPU"}},
 }
 OPERATIONS = CHART.parents[1] / "docs" / "operations.md"
 # Labels of a target: the operator's PodMonitor sets them.
@@ -90,6 +93,27 @@ def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, 
         assert labels <= set().union(*(exported[name] for name in names)), rule["alert"]
         reasons = {reason for text in re.findall(r'reason[!=]~"([^"]*)"', expression) for reason in text.split("|")}
         assert reasons <= {"Succeeded", *Reason}, rule["alert"]
+
+
+def test_the_dashboard_is_found_by_grafanas_sidecar(monitored: Rendered) -> None:
+    stored = monitored.get("ConfigMap", "bowline-dashboard")
+    assert stored["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert stored["metadata"]["annotations"] == {"grafana_folder": "GPU"}
+    dashboard = json.loads(stored["data"]["bowline.json"])
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(PANELS)
+    assert [panel["title"] for panel in dashboard["panels"]] == [panel.title for panel in PANELS]
+
+
+def test_every_metric_and_label_of_the_dashboard_is_exported() -> None:
+    exported = {row["name"]: {*re.findall(r"\w+", row["labels"]), "le"} for row in documented()}
+    for panel in PANELS:
+        for query, legend in panel.queries:
+            names = {name.removesuffix("_bucket") for name in re.findall(r"\b(?:bowline|process)_\w+", query)}
+            known = set().union(*(exported.get(name, set()) for name in names))
+            assert {name for name in names if name.startswith("bowline_")} <= set(exported), panel.title
+            grouped = {label for text in re.findall(r"by \(([^)]*)\)", query) for label in text.split(", ")}
+            assert grouped <= known | TARGET | {"pod"}, panel.title
+            assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= grouped, panel.title
 
 
 def test_every_alert_has_a_section_that_its_annotation_names(rules: list[dict[str, Any]]) -> None:

@@ -103,7 +103,7 @@ def test_an_existing_account_is_not_created(chart: Chart) -> None:
         o["metadata"]["name"]
         for o in chart.render({"webhook": {"serviceAccount": accounts}}).of_kind("ServiceAccount")
     }
-    assert names == {"bowline-reconciler", "bowline-gpu-agent"}
+    assert names == {"bowline-reconciler", "bowline-gpu-agent", "bowline-test"}
 
 
 def test_annotations_of_accounts(chart: Chart) -> None:
@@ -143,6 +143,23 @@ def test_each_process_with_replicas_has_a_disruption_budget(chart: Chart) -> Non
     assert budgets() == budgets(webhook=None, reconciler=None) == both
     assert budgets(webhook=1) == {"bowline-reconciler": "reconciler"}
     assert budgets(reconciler=1) == {"bowline-webhook": "webhook"}
+
+
+def test_an_autoscaler_owns_the_replicas_of_the_webhook(chart: Chart) -> None:
+    rendered = chart.render({"webhook": {"replicas": 1, "autoscaling": {"enabled": True, "minReplicas": 3}}})
+    scaler = rendered.get("HorizontalPodAutoscaler", "bowline-webhook")["spec"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 6)
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "bowline-webhook"}
+    assert "replicas" not in deployment(rendered, "webhook")
+    assert ("PodDisruptionBudget", "bowline-webhook") in rendered.by_kind
+    off = chart.render({"webhook": {"autoscaling": {"enabled": True}}, "admission": {"mode": "Off"}})
+    assert not off.of_kind("HorizontalPodAutoscaler")
+    assert "replicas" not in deployment(off, "webhook"), "another manager owns the field"
+
+
+def test_an_autoscaler_has_a_range(chart: Chart) -> None:
+    with pytest.raises(CommandError, match=r"maxReplicas must not be less than"):
+        chart.render({"webhook": {"autoscaling": {"enabled": True, "minReplicas": 7}}})
 
 
 # --- network ---
@@ -262,7 +279,7 @@ MAY_BE_NULL = {
     *("replicas", "minReadySeconds", "revisionHistoryLimit"),
     *("gpuSharing", "namespaces", "binding", "leaderElection", "featureGates"),
 }
-MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules")}}
+MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules", "dashboard")}}
 
 
 def value_paths(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:

@@ -37,7 +37,7 @@ KUBERNETES = {
         "matchLabels",
         "matchExpressions",
     ),
-    *("enabled", "create", "name", "kind", "group", "metricsPort", "users", "groups"),
+    *("minReplicas", "maxReplicas", "enabled", "create", "name", "kind", "group", "metricsPort", "users", "groups"),
     "preferredDuringSchedulingIgnoredDuringExecution",
 }
 

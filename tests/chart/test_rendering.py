@@ -45,11 +45,11 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     names = {kind: sorted(o["metadata"]["name"] for o in rendered.of_kind(kind)) for kind, _ in rendered.by_kind}
     assert names["Deployment"] == [f"{base}-reconciler", f"{base}-webhook"]
     # The account of reservation pods does not depend on the release: pods of several releases have it.
-    assert names["ServiceAccount"] == sorted([*names["Deployment"], "bowline-gpu-agent"])
+    assert names["ServiceAccount"] == sorted([*names["Deployment"], f"{base}-test", "bowline-gpu-agent"])
     assert names["Service"] == names["MutatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["ValidatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["PodDisruptionBudget"] == names["Deployment"]
-    parts = ("agent", "reconciler", "shares", "uninstall", "webhook")
+    parts = ("agent", "reconciler", "shares", "test", "uninstall", "webhook")
     assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
     # Names of policies and ConfigMaps may be longer: neither is a label, nor the name of a Service or of a pod.
     long = ("ValidatingAdmissionPolicy", "ConfigMap")
@@ -80,6 +80,12 @@ def test_a_name_that_yaml_would_parse_as_another_type_is_a_string(chart: Chart, 
     assert rendered.get("Certificate", "bowline-webhook")["spec"]["secretName"] == word
 
 
+OF_THE_TEST = (
+    *("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Pod"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+)
+
+
 def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> None:
     assert set(rendered.by_kind) == {
         ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),
@@ -88,6 +94,7 @@ def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> No
         ("Job", "bowline-check"),
         ("Job", "bowline-uninstall"),
         ("Role", "bowline-uninstall"),
+        *((kind, "bowline-test") for kind in OF_THE_TEST),
         ("RoleBinding", "bowline-uninstall"),
         ("ServiceAccount", "bowline-webhook"),
         ("ServiceAccount", "bowline-reconciler"),
@@ -339,7 +346,7 @@ def test_callers_are_restricted_to_the_allowed_names(chart: Chart, tls: dict[str
 
 
 def test_accounts_mount_no_token_by_themselves(rendered: Rendered) -> None:
-    assert [o["automountServiceAccountToken"] for o in rendered.of_kind("ServiceAccount")] == [False] * 3
+    assert [o["automountServiceAccountToken"] for o in rendered.of_kind("ServiceAccount")] == [False] * 4
 
 
 def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, rendered: Rendered) -> None:

@@ -1,5 +1,6 @@
 """Rights: exactly those that the two processes use, as a table. A new right is a new row here."""
 
+import re
 from typing import Any
 
 import pytest
@@ -44,6 +45,8 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
         ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},
         ("scheduling.k8s.io", "podgroups", ""): {"get"},
+        ("resource.k8s.io", "resourceslices", ""): {"get", "list", "watch"},
+        ("resource.k8s.io", "devicetaintrules", ""): {"get", "list", "watch"},
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},
@@ -51,6 +54,21 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     },
     # While Helm uninstalls the release.
     ("Role", "bowline-uninstall"): {("apps", "deployments/scale", "bowline-reconciler"): {"patch"}},
+    # While `helm test` runs; its policy limits the creations to dry runs.
+    ("Role", "bowline-test"): {
+        ("apps", "deployments", ""): {"list"},
+        ("coordination.k8s.io", "leases", ""): {"list"},
+        ("", "configmaps", "bowline-config"): {"get"},
+    },
+    ("ClusterRole", "bowline-test"): {
+        ("scheduling.run.ai", "bindrequests", ""): {"list", "create"},
+        ("apiextensions.k8s.io", "customresourcedefinitions", "bindrequests.scheduling.run.ai"): {"get"},
+        ("", "serviceaccounts", AGENT): {"get"},
+        ("", "namespaces", ""): {"list"},
+        ("", "pods", ""): {"create"},
+        (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get"},
+        (ADMISSION, "validatingwebhookconfigurations", "bowline-webhook"): {"get"},
+    },
     # In the namespace of reservation pods: the reconciler's right to create them, and their own.
     ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},
     ("Role", "bowline-agent"): {("", "pods", ""): {"get", "patch"}},
@@ -71,7 +89,7 @@ def accounts(keys: list[tuple[str, str]]) -> list[dict[str, str]]:
 
 def rights(role: Any) -> dict[tuple[str, str, str], set[str]]:
     return {
-        (group, resource, name): set(rule["verbs"])
+        (group, resource, re.sub("-config-[0-9a-f]+$", "-config", name)): set(rule["verbs"])
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -191,6 +209,24 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
         for label in obj["metadata"]["labels"]
         if label.endswith(("aggregate-to-edit", "aggregate-to-admin"))
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"policy": {"accounts": False}}, id="no policy limits accounts"),
+        pytest.param({"admission": {"mode": "Off"}}, id="no policy at all"),
+    ],
+)
+def test_without_its_policy_the_account_of_the_test_may_create_nothing(chart: Chart, values: Any) -> None:
+    rendered = chart.render(values)
+    assert ("ValidatingAdmissionPolicy", "bowline-test") not in rendered.by_kind
+    verbs = [rights(rendered.get(kind, "bowline-test")).values() for kind in ("Role", "ClusterRole")]
+    assert set().union(*(verb for found in verbs for verb in found)) == {"get", "list"}
+
+
+def test_the_test_can_be_left_out(chart: Chart) -> None:
+    assert not [key for key in chart.render({"hooks": {"test": False}}).by_kind if key[1] == "bowline-test"]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from bowline.cli.api import ClusterError
 from bowline.cli.check import check as check_release
-from bowline.cli.cluster import ClusterError, connect
+from bowline.cli.cluster import connect
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from bowline.shared.api import names
@@ -24,7 +25,10 @@ from tests.reconciler.test_foreign_crd import THEIRS
 from tests.waiting import LIMIT_S, wait_until
 
 NAMESPACE = "bowline-system"
-WELL = f"Bowline in namespace {NAMESPACE}: all is well\n"
+WELL = (
+    "bowline-webhook: bowline:0.1.0\nbowline-reconciler: bowline:0.1.0\n"
+    f"Bowline in namespace {NAMESPACE}: all is well\n"
+)
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
 ACCOUNT = "/api/v1/namespaces/kai-resource-reservation/serviceaccounts/bowline-gpu-agent"
 Release = tuple[Cluster, Pair]
@@ -165,15 +169,15 @@ def test_an_api_server_that_does_not_answer_is_unknown_and_waited_for(
     release: Release, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, _ = release
-    with connect(argparse.Namespace(kubeconfig=str(cluster.kubeconfig), context=None)) as api:
-        cluster.stop_apiserver()
-        assert check(cluster).returncode == 2
-        with pytest.raises(ClusterError, match="cannot be reached"):
-            check_release(api, NAMESPACE, timedelta())
-        with ThreadPoolExecutor() as pool:
-            status = pool.submit(check_release, api, NAMESPACE, timedelta(seconds=LIMIT_S))
-            cluster.start_apiserver()
-            assert status.result() == 0
+    api = connect(argparse.Namespace(kubeconfig=str(cluster.kubeconfig), context=None))
+    cluster.stop_apiserver()
+    assert check(cluster).returncode == 2
+    with pytest.raises(ClusterError, match="cannot be reached"):
+        check_release(api, NAMESPACE, timedelta())
+    with ThreadPoolExecutor() as pool:
+        status = pool.submit(check_release, api, NAMESPACE, timedelta(seconds=LIMIT_S))
+        cluster.start_apiserver()
+        assert status.result() == 0
     assert capsys.readouterr().out == WELL
 
 

@@ -50,7 +50,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     for name in filter(None, files.split("\0")):
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target)
+        shutil.copy2(ROOT / name, target, follow_symlinks=False)
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     with subprocess.Popen(
         ["bash", "--norc"],

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from bowline.localcluster.cluster import Cluster
 from bowline.shared.api import names
 from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.framework.binding.handle import Handle, Reconcile
+from bowline.shared.framework.binding.handle import Reconcile
 from bowline.shared.framework.binding.metrics import PluginMetrics
 from bowline.shared.framework.config import GpuSharing as Sharing
 from bowline.shared.framework.config import Settings
@@ -31,8 +31,8 @@ from bowline.shared.plugins.gpu_sharing.orphan_scan import OrphanScan
 from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from bowline.shared.runtime.clock import SystemClock
 from bowline.testing.builders import pod
+from bowline.testing.handles import handle_for
 from tests.plugins.claim_case import Case, CrashingClient
 from tests.plugins.claims import NODE
 
@@ -107,8 +107,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
 
 async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSharing:
     plugin = GpuSharing(GpuSharingConfig(), Settings(gpu_sharing=Sharing(reservation_namespace=devices)))
-    metrics = PluginMetrics(plugin.name, CollectorRegistry())
-    await plugin.setup(Handle(Settings(), client, SystemClock(), passes.worker, metrics))
+    await plugin.setup(replace(handle_for(plugin.name, client), worker=passes.worker))
     return plugin
 
 
@@ -202,7 +201,7 @@ async def unreserved_groups(client: KubeClient, devices: str) -> float | None:
     registry = CollectorRegistry()
     metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
     passes = Passes()
-    handle = Handle(Settings(), client, SystemClock(), passes.worker, PluginMetrics("other", registry))
+    handle = replace(handle_for("other", client, registry=registry), worker=passes.worker)
     site = ReservationClient(client, ReservationSpec(devices, "image"), "")
     owner = GroupController(handle, site, timedelta(seconds=40), metrics, IdleGroups())
     await OrphanScan(site, owner, metrics).run(ObjectKey("", "sweep"))

@@ -91,7 +91,7 @@ def test_pods_without_claims_are_skipped(storage: Storage) -> None:
     plugin = VolumeBinding(BindTimeoutConfig(), Settings())
     assert plugin.preflight(context(storage, "none")) == SKIP_PARALLEL
     assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
-    assert not plugin.has_side_effects(context(storage, "one", "data").request)
+    assert not plugin.has_side_effects(context(storage, "one", "data").request, None)
     assert not plugin.supported_allocations(context(storage, "one", "data").request)
 
 

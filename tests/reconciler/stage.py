@@ -7,7 +7,7 @@ and waits only for conditions.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -101,7 +101,7 @@ class Scripted(BindingPlugin):
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return self.effects
 
     def event_sources(self) -> Iterable[EventSource]:
@@ -193,9 +193,11 @@ class Stage:
         timings: LeaseTimings | None = None,
         lease: str = "reconciler",
         registry: str = "",
+        gates: Mapping[str, bool] | None = None,
     ) -> AsyncIterator[Working]:
         """Run a reconciler with these plugins and the default binder until the block ends."""
-        settings = Settings(binding=binding or Binding(in_flight_timeout=NO_FLIGHT))
+        limits = binding or Binding(in_flight_timeout=NO_FLIGHT)
+        settings = Settings(binding=limits, feature_gates=gates or {})
         given = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
         async with KubeClient(access or self.access, given) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
@@ -251,8 +253,10 @@ class Stage:
 
     # --- writes ---
 
-    async def create_pod(self, name: str = "pod", **spec: Any) -> str:
-        made = await self.client.create(PODS, self.namespace, pod(name, self.namespace, **spec))
+    async def create_pod(self, name: str = "pod", annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
+        body = pod(name, self.namespace, **spec)
+        body["metadata"]["annotations"] = dict(annotations or {})
+        made = await self.client.create(PODS, self.namespace, body)
         return str(made["metadata"]["uid"])
 
     async def delete_pod(self, name: str = "pod") -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bowline.shared.api.bindrequest import BindRequest
+from bowline.shared.api.meta import Object
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.binding.plugin import Budgets
 from bowline.shared.framework.config import Binding
@@ -89,7 +90,7 @@ async def test_a_plugin_that_raises_in_serves_fails_only_its_own_requests(stage:
 
 async def test_a_plugin_that_raises_in_leaves_effects_is_rolled_back(stage: Stage) -> None:
     class Author(Scripted):
-        def has_side_effects(self, request: BindRequest) -> bool:
+        def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
             raise KeyError("typo")
 
     async def fails(_: Any) -> Status:

@@ -10,7 +10,7 @@ from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, comma
 # The page and the test that executes its commands.
 EXECUTORS = {
     "docs/emergency.md": "tests/chart/test_emergency_live.py",
-    "docs/operations.md": "tests/pair/test_pages_live.py",
+    "docs/operations.md": "tests/chart/test_operations_live.py",
     "docs/stuck-pods.md": "tests/pair/test_pages_live.py",
     "docs/tutorial.md": "tests/examples/test_tutorial_live.py",
     "docs/with-kai-scheduler.md": "tests/chart/test_with_kai.py",

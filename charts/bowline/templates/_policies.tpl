@@ -113,12 +113,23 @@ k.startsWith('nvidia.com/container.') && (k.endsWith('.gpus.devices') || k.endsW
 has(object.{{ . }}) == has(oldObject.{{ . }}) && (!has(object.{{ . }}) || object.{{ . }} == oldObject.{{ . }})
 {{- end }}
 
+{{/* A value as CEL. The API server permits no literal with values of several types, unless their types are dynamic. */}}
+{{- define "bowline.cel.value" -}}
+{{- if kindIs "map" . -}}
+{ {{- range $i, $key := keys . | sortAlpha }}{{ if $i }}, {{ end }}{{ toJson $key }}: dyn({{ include "bowline.cel.value" (get $ $key) }}){{ end -}} }
+{{- else if kindIs "slice" . -}}
+[{{ range $i, $item := . }}{{ if $i }}, {{ end }}dyn({{ include "bowline.cel.value" $item }}){{ end }}]
+{{- else -}}
+{{ toJson . }}
+{{- end -}}
+{{- end }}
+
 {{/* An argument of plugin gpu_sharing that is a map, as CEL; "null" if it is not configured. Takes dict "root" and "name". */}}
 {{- define "bowline.sharingObject" -}}
 {{- $value := "null" }}
 {{- $name := .name }}
 {{- range .root.Values.config.plugins }}
-{{- if and (eq .name "gpu_sharing") (hasKey (.args | default dict) $name) }}{{ $value = get .args $name | toJson }}{{ end }}
+{{- if and (eq .name "gpu_sharing") (hasKey (.args | default dict) $name) }}{{ $value = include "bowline.cel.value" (get .args $name) }}{{ end }}
 {{- end }}
 {{- $value }}
 {{- end }}
@@ -154,7 +165,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 - expression: >-
     {{ $isCreate }}(size(object.spec.containers) == 1 && object.spec.containers[0].name == 'resource-reservation'
     && object.spec.containers[0].all(k, k in {{ toJson $container }})
-    && has(object.spec.containers[0].command) && object.spec.containers[0].command in [['python', '-m', 'bowline.shared.plugins.gpu_sharing.agent'], ['python', '-m', 'shared.plugins.gpu_sharing.agent']]
+    && has(object.spec.containers[0].command) && object.spec.containers[0].command in [['python', '-m', 'bowline.shared.plugins.gpu_sharing.agent'], ['python', '-m', 'bowline.shared.plugins.gpu_sharing.agent']]
     && has(object.spec.containers[0].args) && object.spec.containers[0].args.all(a, a in ['--fake', '--listen=:8080'])
     && (!has(object.spec.containers[0].env) || object.spec.containers[0].env.all(e, e.name in ['POD_NAME', 'POD_NAMESPACE', 'NODE_NAME']
     && has(e.valueFrom) && has(e.valueFrom.fieldRef)))
@@ -204,7 +215,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 {{/* Whether a security context is the configured one or adds no rights. Takes dict "path" of its owner and "configured". */}}
 {{- define "bowline.cel.restrictedContext" -}}
 {{- $context := printf "%s.securityContext" .path }}
-(!has({{ $context }}){{ if ne .configured "null" }} || {{ $context }} == {{ .configured }}{{ end }}
+(!has({{ $context }}){{ if ne .configured "null" }} || dyn({{ $context }}) == dyn({{ .configured }}){{ end }}
 || ({{ $context }}.all(k, k in ['runAsNonRoot', 'runAsUser', 'runAsGroup', 'fsGroup', 'fsGroupChangePolicy', 'supplementalGroups', 'supplementalGroupsPolicy', 'seccompProfile', 'seLinuxOptions', 'allowPrivilegeEscalation', 'privileged', 'capabilities', 'readOnlyRootFilesystem'])
 {{- range list "allowPrivilegeEscalation" "privileged" }}
 && (!has({{ $context }}.{{ . }}) || !{{ $context }}.{{ . }})

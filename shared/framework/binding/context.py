@@ -41,6 +41,7 @@ class BindContext:
       for anything else GET the node with ``client``. None only if the node does not exist.
     - ``annotations`` are those collected for the Binding: in bind and post_bind those of all plugins; empty in a
       completion after a restart.
+    - ``labels``: the same for labels.
     - ``state`` is the plugin's own, in memory, kept until ``forget``.
     - ``shared`` is what pre_bind of one plugin leaves for the others in this attempt, by the key ``<plugin>/<name>``
       that the README of the writer documents. Empty in a rollback and in a completion after a restart.
@@ -59,6 +60,7 @@ class BindContext:
     state: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
 

@@ -15,6 +15,7 @@ from bowline.shared.framework.binding.metrics import PluginMetrics
 from bowline.shared.framework.config import Settings
 from bowline.shared.framework.gates import FeatureGates
 from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.events import EventNote
 from bowline.shared.kube.reflector import Reflector, Transform
 from bowline.shared.kube.resources import Resource
 from bowline.shared.runtime.clock import Clock
@@ -24,11 +25,14 @@ from bowline.shared.runtime.clock import Clock
 class EventSource:
     """A watch of a plugin. A changed object wakes the requests that wait for it, and those that ``keys`` returns.
 
+    Sources of several plugins with the same selection and transform are one watch with one cache.
+
     - ``namespace``: the only one that is watched; empty for all. A role in it is enough then.
     - ``keys``: the requests that an object concerns. Not needed for requests in WAIT whose ``wake_on`` names the
       object.
     - ``transform``: trims each object before caching; returning None does not cache it (see ``Reflector``).
-    - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache.
+    - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache: ``store`` is a
+      mapping of keys to objects, complete from the plugin's start on.
     - ``on_change``: called with an object's old and new state, None where it is outside of the selection. Like every
       event handler it must only record and enqueue.
     - ``optional``: the resource is another project's, and the plugin works without it: the process does not wait for
@@ -74,6 +78,11 @@ class Handle:
     - ``worker(name, reconcile)``: registers a keyed queue with one worker that runs on the leader only; returns the
       function that adds a key, which a standby ignores. A crash loses the keys: ``start`` enqueues what is needed.
       Raises ValueError for a name used twice.
+    - ``background(name, run)``: registers a task that runs on the leader only, from the plugin's start on; restarted
+      with a backoff after an exception, not after it has returned. It ends by cancellation before ``stop``. Raises
+      ValueError for a name used twice, also by a worker.
+    - ``record``: sends an event, in the background and best effort: ``record(EventNote(PODS.ref(pod), "NoSeat",
+      "..."))``. A standby must not call it.
     - ``metrics``: creates the plugin's own series.
     - ``gates``: every feature gate, including those that plugins declare.
     """
@@ -82,5 +91,7 @@ class Handle:
     client: KubeClient
     clock: Clock
     worker: Callable[[str, Reconcile], Callable[[ObjectKey], None]]
+    background: Callable[[str, Callable[[], Awaitable[None]]], None]
+    record: Callable[[EventNote], None]
     metrics: PluginMetrics
     gates: FeatureGates = field(default_factory=partial(FeatureGates, {}))

@@ -17,6 +17,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Gauge
 
 from bowline.shared.api.meta import Object, ObjectKey, key_of
+from bowline.shared.framework.binding.background import BackgroundTask, PluginWorker
 from bowline.shared.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.shared.framework.binding.metrics import PluginMetrics
 from bowline.shared.framework.binding.plugin import BindingPlugin
@@ -25,12 +26,12 @@ from bowline.shared.framework.gates import FeatureGates
 from bowline.shared.framework.plugin import Plugin
 from bowline.shared.kube.callbacks import Callback, Callbacks
 from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.reflector import EventType, Reflector
+from bowline.shared.kube.events import EventNote
+from bowline.shared.kube.reflector import EventType, Reflector, Transform
 from bowline.shared.kube.resources import Resource, Selection
 from bowline.shared.runtime.clock import Clock
-from bowline.shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
-from bowline.shared.runtime.workers import Result, run_worker, wait_failed
-from bowline.shared.runtime.workqueue import WorkQueue
+from bowline.shared.runtime.tasks import raise_foreign_cancellation
+from bowline.shared.runtime.workers import wait_failed
 
 log = logging.getLogger(__name__)
 
@@ -59,16 +60,19 @@ class PluginLifecycle:
         settings: Settings,
         clock: Clock,
         registry: CollectorRegistry,
+        record: Callable[[EventNote], None] = lambda _: None,
     ) -> None:
         self._plugins = tuple(plugin for plugin in plugins if isinstance(plugin, BindingPlugin))
         self._client = client
         self._settings = settings
         self._clock = clock
         self._registry = registry
+        self._record = record
         self._depth = Gauge(
             "bowline_plugin_queue_depth", "Ready keys in a plugin's queue.", ["plugin", "worker"], registry=registry
         )
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, PluginWorker] = {}
+        self._tasks: dict[str, BackgroundTask] = {}
         self._set_up: list[BindingPlugin] = []
         self._plugins_to_stop: list[BindingPlugin] = []
 
@@ -81,6 +85,8 @@ class PluginLifecycle:
                 self._client,
                 self._clock,
                 partial(self._add_worker, plugin.name),
+                partial(self._add_task, plugin.name),
+                self._record,
                 PluginMetrics(plugin.name, self._registry),
                 FeatureGates(self._settings.feature_gates),
             )
@@ -103,25 +109,30 @@ class PluginLifecycle:
         Their events call ``on_object`` with the object, and ``wake`` with the requests that the source returns for
         it. Raises PluginError.
         """
-        sources = [(plugin.name, source) for plugin in self._plugins for source in _sources(plugin)]
-        watches = {}
-        for number, (name, source) in enumerate(sources):
-            reflector = Reflector(
-                self._client,
-                Selection(
+        members: dict[tuple[Selection, Transform | None], list[tuple[str, EventSource]]] = {}
+        for plugin in self._plugins:
+            for source in _sources(plugin):
+                selection = Selection(
                     source.resource,
                     source.namespace,
                     source.label_selector,
                     source.field_selector,
                     is_optional=source.optional,
-                ),
-                transform=source.transform,
-                owner=name,
-            )
-            reflector.on_event = partial(_report, source, reflector.callbacks, wake, on_object)
-            if source.attach is not None:
-                source.attach(reflector)
-            watches[f"{name}/{number}"] = Watch(reflector, partial(_may_end_wait, source, reflector.callbacks))
+                )
+                members.setdefault((selection, source.transform), []).append((plugin.name, source))
+        watches = {}
+        for number, ((selection, transform), sharing) in enumerate(members.items()):
+            owner = ",".join(dict.fromkeys(name for name, _ in sharing))
+            reflector = Reflector(self._client, selection, transform=transform, owner=owner)
+            observers = [
+                _Observer(source, Callbacks(name, selection.resource.plural, self._clock, self._client.metrics))
+                for name, source in sharing
+            ]
+            reflector.on_event = partial(_report, observers, wake, on_object)
+            for _, source in sharing:
+                if source.attach is not None:
+                    source.attach(reflector)
+            watches[f"{owner}/{number}"] = Watch(reflector, partial(_may_end_wait, observers))
         return watches
 
     async def start(self) -> None:
@@ -135,15 +146,17 @@ class PluginLifecycle:
         for plugin in self._plugins:
             self._plugins_to_stop.append(plugin)
             await _call(plugin, "start", plugin.start, plugin.budgets.setup_s)
+        for task in self._tasks.values():
+            task.start()
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
     def cancel_workers(self) -> None:
-        """Cancel the plugins' workers: another process is about to lead. ``stop`` still must be called."""
-        for worker in self._workers.values():
-            worker.cancel()
+        """Cancel the plugins' workers and tasks: another process is about to lead. ``stop`` still must be called."""
+        for work in self._background():
+            work.cancel()
 
     async def stop(self, within_s: float = math.inf) -> None:
-        """Stop the queues, then the started plugins in reverse. A plugin's failure is logged.
+        """Stop queues and tasks, then the started plugins in reverse. A plugin's failure is logged.
 
         ``within_s``: the time for all plugins together, when another process is about to lead. Raises the error of a
         worker that has failed.
@@ -151,8 +164,8 @@ class PluginLifecycle:
         ends_at = asyncio.get_running_loop().time() + within_s
         async with AsyncExitStack() as ending:
             ending.push_async_callback(self._stop_plugins, ends_at)
-            for worker in self._workers.values():
-                ending.push_async_callback(worker.stop)
+            for work in self._background():
+                ending.push_async_callback(work.stop)
 
     async def _stop_plugins(self, ends_at: float) -> None:
         while self._plugins_to_stop:
@@ -170,12 +183,21 @@ class PluginLifecycle:
         await wait_failed([worker.task for worker in self._workers.values() if worker.task is not None])
 
     def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
-        full = f"{plugin}/{name}"
-        if full in self._workers:
-            raise ValueError(f"plugin {plugin} registers worker {name!r} twice")
-        worker = self._workers[full] = _Worker(full, reconcile)
+        worker = self._workers[self._unused(plugin, name)] = PluginWorker(f"{plugin}/{name}", reconcile)
         self._depth.labels(plugin, name).set_function(lambda: worker.queue.depth)
         return worker.queue.add
+
+    def _add_task(self, plugin: str, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        self._tasks[self._unused(plugin, name)] = BackgroundTask(f"{plugin}/{name}", run)
+
+    def _background(self) -> tuple[PluginWorker | BackgroundTask, ...]:
+        return (*self._workers.values(), *self._tasks.values())
+
+    def _unused(self, plugin: str, name: str) -> str:
+        full = f"{plugin}/{name}"
+        if full in self._workers or full in self._tasks:
+            raise ValueError(f"plugin {plugin} registers worker or task {name!r} twice")
+        return full
 
 
 def _sources(plugin: BindingPlugin) -> tuple[EventSource, ...]:
@@ -201,9 +223,16 @@ async def _call(plugin: BindingPlugin, point: str, method: Callable[[], Awaitabl
         raise PluginError(f"plugin {plugin.name}: {point} {why}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Observer:
+    """One plugin's part of a watch, and the guard of its callbacks."""
+
+    source: EventSource
+    callbacks: Callbacks
+
+
 def _report(
-    source: EventSource,
-    callbacks: Callbacks,
+    observers: Sequence[_Observer],
     wake: Callable[[ObjectKey], None],
     on_object: Callable[[Resource, ObjectKey], None],
     _: EventType,
@@ -211,26 +240,34 @@ def _report(
     old: Object | None,
     new: Object | None,
 ) -> None:
-    """Handle a change of a watched object. A callback of the plugin that raises is skipped."""
-    on_change = source.on_change
-    if on_change is not None:
-        callbacks.guard(Callback.ON_CHANGE, key, lambda: on_change(old, new), None)
-    on_object(source.resource, key)
+    """Handle a change of a watched object. A callback of a plugin that raises is skipped."""
+    for observer in observers:
+        on_change = observer.source.on_change
+        if on_change is not None:
+            observer.callbacks.guard(Callback.ON_CHANGE, key, partial(on_change, old, new), None)
+    on_object(observers[0].source.resource, key)
     # Wake the requests of the old version too: they may be waiting for this object to stop referring to them.
     requests: set[ObjectKey] = set()
-    for version in (old, new):
-        if version is not None:
-            requests |= callbacks.guard(Callback.KEYS, key, partial(_keys, source, version), frozenset())
+    for observer in observers:
+        for version in (old, new):
+            if version is not None:
+                keys = partial(_keys, observer.source, version)
+                requests |= observer.callbacks.guard(Callback.KEYS, key, keys, frozenset())
     for request in requests:
         wake(request)
 
 
-def _may_end_wait(source: EventSource, callbacks: Callbacks, request: ObjectKey, raw: Object) -> bool:
-    """Return whether the object in this state may end the request's wait; True if the plugin's hint raises."""
-    hint = source.queueing_hint
-    if hint is None:
-        return True
-    return callbacks.guard(Callback.QUEUEING_HINT, key_of(raw), lambda: hint(request, raw), True)
+def _may_end_wait(observers: Sequence[_Observer], request: ObjectKey, raw: Object) -> bool:
+    """Return whether the object in this state may end the request's wait; True if a plugin has no hint, or it
+    raises.
+    """
+    for observer in observers:
+        hint = observer.source.queueing_hint
+        if hint is None:
+            return True
+        if observer.callbacks.guard(Callback.QUEUEING_HINT, key_of(raw), partial(hint, request, raw), True):
+            return True
+    return False
 
 
 def _keys(source: EventSource, raw: Object) -> frozenset[ObjectKey]:
@@ -242,37 +279,3 @@ def _keys(source: EventSource, raw: Object) -> frozenset[ObjectKey]:
     if wrong is not None:
         raise TypeError(f"keys of {source.resource} returned {wrong!r}, which is no ObjectKey")
     return keys
-
-
-class _Worker:
-    """A plugin's own leader-only queue with one worker; keys added on a standby are dropped."""
-
-    def __init__(self, name: str, reconcile: Reconcile) -> None:
-        self._name = name
-        self._reconcile = reconcile
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(is_open=False)
-        self.task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self.queue.open()
-        working = run_worker(self.queue, self._process, self._on_error)
-        self.task = asyncio.create_task(working, name=f"worker {self._name}")
-
-    def cancel(self) -> None:
-        """Accept no more keys and cancel the one in progress; ``stop`` still must be called."""
-        self.queue.shut_down()
-        if self.task is not None:
-            self.task.cancel()
-
-    async def stop(self) -> None:
-        """Stop immediately. Raises the worker's error if it has failed."""
-        self.queue.shut_down()
-        task, self.task = self.task, None
-        if task is not None:
-            await cancel_and_wait(task)
-
-    async def _process(self, key: ObjectKey) -> Result:
-        return Result(await self._reconcile(key))
-
-    def _on_error(self, key: ObjectKey) -> None:
-        log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})

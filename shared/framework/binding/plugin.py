@@ -105,7 +105,14 @@ class BindingPlugin(Plugin[Args_co]):
         return Status.ok()
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        """Return annotations for the pod; the Binding carries them in the same transaction. After all pre_bind."""
+        """Return annotations for the pod; the Binding carries them in the same transaction. After all pre_bind.
+
+        Two plugins with different values for one key are an error that ends the request.
+        """
+        return {}
+
+    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
+        """Return labels for the pod, in the same way. An API server older than Kubernetes 1.35 may ignore them."""
         return {}
 
     async def bind(self, ctx: BindContext) -> Status:
@@ -131,6 +138,12 @@ class BindingPlugin(Plugin[Args_co]):
         by the next leader. ``ctx.state`` is empty after a restart: derive what to undo from the API objects.
         """
         return Status.ok()
+
+    def on_terminal(self, request: BindRequest, status: Status) -> None:
+        """Observe how a request has ended, after its status is written: OK for Succeeded, FATAL for Failed. No I/O.
+
+        At most once for a request, also of other plugins' failures; not after a crash in between.
+        """
 
     async def forget(self, key: ObjectKey) -> None:
         """Drop in-memory data about a request that no longer exists. No I/O; may be called for unknown requests."""

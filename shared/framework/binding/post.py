@@ -8,7 +8,7 @@ from datetime import timedelta
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.status import Code, Reason, Status, Suggestion
 from bowline.shared.framework.waiting import UNLIMITED
-from bowline.shared.kube.binding import BindingResult, BindOutcome, annotation_errors, post_binding
+from bowline.shared.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
 from bowline.shared.kube.errors import InfrastructureError, own_policy
 
 # The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
@@ -23,13 +23,13 @@ _POLICY_POLL = timedelta(seconds=10)
 
 
 async def bind_by_post(ctx: BindContext) -> Status:
-    """Bind the pod to the selected node by a Binding that carries ``ctx.annotations`` and the pod's UID.
+    """Bind the pod to the selected node by a Binding that carries ``ctx.annotations``, ``ctx.labels`` and the UID.
 
     The API server stores a Binding's annotations unvalidated and then rejects every update of the pod, so they are
     validated here first.
     """
     present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
-    errors = annotation_errors(ctx.annotations, present)
+    errors = annotation_errors(ctx.annotations, present) + label_errors(ctx.labels)
     if errors:
         return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(error) for error in errors))
     request, node = ctx.request, ctx.spec.selected_node
@@ -46,6 +46,7 @@ async def bind_by_post(ctx: BindContext) -> Status:
             request.pod_uid,
             node,
             ctx.annotations,
+            ctx.labels,
             stopping=ctx.posts.stopping,
             on_send=on_send,
         )

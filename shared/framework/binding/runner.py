@@ -5,9 +5,6 @@ plugin must not decide: which plugins run concurrently, how long a call may take
 It keeps each plugin's in-memory state by request UID, so that an attempt after WAIT or RETRY finds the state of the
 previous one. It writes nothing and decides nothing about the request.
 
-The ``as_*`` functions return a plugin's result with its type, or raise ``InvalidResult``. An unknown value is never
-treated as a harmless one: a pre_bind skipped by mistake would bind a pod without its devices. Decision 125.
-
 An exception is a retriable failure, an invalid result a terminal one; both name the plugin and the extension point,
 are counted and logged. An error of the API server or of the network is TRANSIENT instead, and so is a call that has
 spent its time waiting for the API server. No exception of a plugin leaves this module, except the cancellation of the
@@ -15,20 +12,28 @@ attempt itself.
 """
 
 import asyncio
-import inspect
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from bowline.shared.api.bindrequest import AllocationKind, BindRequest
-from bowline.shared.api.meta import ObjectKey, ObjectUID
+from bowline.shared.api.meta import Object, ObjectKey, ObjectUID
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.binding.groups import Group, pre_bind_groups
-from bowline.shared.framework.binding.handle import Route
-from bowline.shared.framework.binding.plugin import BindingPlugin, Preflight
+from bowline.shared.framework.binding.plugin import BindingPlugin
 from bowline.shared.framework.binding.post import denied_status
+from bowline.shared.framework.binding.results import (
+    InvalidResult,
+    as_demands,
+    as_failure,
+    as_flag,
+    as_metadata,
+    as_none,
+    as_preflight,
+    as_status,
+)
 from bowline.shared.framework.plugin import Plugin, overriding
 from bowline.shared.framework.status import Code, Reason, Status, merge_failures, merge_waits
 from bowline.shared.kube.accounting import Budget
@@ -42,13 +47,6 @@ WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 # The result of a call that was cancelled together with its attempt.
 _CANCELLED = Status(Code.CANCELLED)
 _ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
-# Codes that on_failure may return. OK and SKIP would report a failure as success.
-FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
-RESULTS = FAILURES | {Code.OK, Code.SKIP}
-
-
-class InvalidResult(TypeError):  # noqa: N818 - the plugin's error, not this package's
-    """A plugin returned a value that is invalid at its extension point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +117,14 @@ class Runner:
                 demands.update(result)
         return Served(frozenset(demands), tuple(errors))
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether an attempt may leave side effects that only rollback removes.
 
-        A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
+        ``pod``: None if it is not known. A plugin whose call fails counts as True: an unnecessary finalizer costs a
+        write, a missing one a leak.
         """
         for plugin in self._plugins[Plugin.has_side_effects]:
-            result = self._call(plugin, "has_side_effects", as_flag, None, plugin.has_side_effects, request)
+            result = self._call(plugin, "has_side_effects", as_flag, None, plugin.has_side_effects, request, pod)
             if isinstance(result, Failed) or result:
                 return True
         return False
@@ -158,12 +157,11 @@ class Runner:
         """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
         FATAL.
         """
-        for plugin in self._plugins[BindingPlugin.binding_annotations]:
-            plugin_ctx, method = self._with_state(plugin, ctx), plugin.binding_annotations
-            annotations = self._call(plugin, "binding_annotations", as_annotations, ctx, method, plugin_ctx)
-            if isinstance(annotations, Failed):
-                return self._reclassify(ctx, annotations.status)
-            ctx.annotations.update(annotations)
+        failure = self._collect("binding_annotations", ctx, ctx.annotations) or self._collect(
+            "binding_labels", ctx, ctx.labels
+        )
+        if failure is not None:
+            return self._reclassify(ctx, failure)
         binders = self._plugins[BindingPlugin.bind]
         for plugin in binders:
             status = await self._run(plugin, "bind", as_status, plugin.budgets.call_s, ctx, plugin.bind)
@@ -172,6 +170,32 @@ class Runner:
         names = ", ".join(plugin.name for plugin in binders) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
+
+    def _collect(self, point: str, ctx: BindContext, collected: dict[str, str]) -> Status | None:
+        """Add the plugins' annotations or labels to those of the Binding; return the first failure.
+
+        Two values of one key are a defect of a plugin: neither is silently lost.
+        """
+        owners = dict.fromkeys(collected, "the framework")
+        for plugin in self._plugins[getattr(BindingPlugin, point)]:
+            method = getattr(plugin, point)
+            added = self._call(plugin, point, as_metadata, ctx, method, self._with_state(plugin, ctx))
+            if isinstance(added, Failed):
+                return added.status
+            for key, value in added.items():
+                if collected.setdefault(key, value) != value:
+                    why = (
+                        f"{point}: {owners[key]} sets {key} to {collected[key]!r} and {plugin.name} to {value!r}; "
+                        "use a key of the plugin's own"
+                    )
+                    return Status.fatal(why).from_plugin(plugin.name)
+                owners.setdefault(key, plugin.name)
+        return None
+
+    def notify_terminal(self, request: BindRequest, status: Status) -> None:
+        """Tell the plugins how a request has ended. Their errors are counted; the end is written already."""
+        for plugin in self._plugins[BindingPlugin.on_terminal]:
+            self._call(plugin, "on_terminal", as_none, None, plugin.on_terminal, request, status)
 
     async def run_post_bind(self, ctx: BindContext) -> None:
         """Call every plugin after the pod is bound. Errors are counted; the pod stays bound.
@@ -252,7 +276,8 @@ class Runner:
             replacement = self._call(plugin, "on_failure", as_failure, ctx, plugin.on_failure, plugin_ctx, status)
             # An invalid result is reported; the failure is kept.
             if isinstance(replacement, Status):
-                status = replacement.from_plugin(status.plugin)
+                # A reason of its own names the plugin whose word it is.
+                status = replacement.from_plugin(plugin.name if replacement.word else status.plugin)
         return status
 
     # --- one call of one plugin ---
@@ -394,84 +419,6 @@ async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio
         await all_done(preparing, withdrawal)
 
 
-# --- results ---
-
-
-def as_status(result: Any) -> Status:
-    if not isinstance(result, Status):
-        raise _invalid(result, "a Status")
-    return _with_code(result, RESULTS)
-
-
-def as_failure(result: Any) -> Status | None:
-    """Check the result of on_failure: another failure, or None to keep the present one."""
-    if result is None:
-        return None
-    if not isinstance(result, Status):
-        raise _invalid(result, "a Status or None")
-    return _with_code(result, FAILURES)
-
-
-def as_preflight(result: Any) -> Preflight:
-    if not isinstance(result, Preflight):
-        raise _invalid(result, "RUN, RUN_PARALLEL, SKIP or SKIP_PARALLEL")
-    return result
-
-
-def as_annotations(result: Any) -> Mapping[str, str]:
-    if not isinstance(result, Mapping):
-        raise _invalid(result, "a mapping of annotations")
-    for key, value in result.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidResult(f"returned annotation {key!r}: {value!r}; keys and values must be strings")
-    return result
-
-
-def as_demands(result: Any) -> frozenset[AllocationKind]:
-    demands = tuple(result) if isinstance(result, Iterable) else (result,)
-    if not all(isinstance(demand, AllocationKind) for demand in demands):
-        raise _invalid(result, "a collection of AllocationKind")
-    return frozenset(demands)
-
-
-def as_flag(result: Any) -> bool:
-    if not isinstance(result, bool):
-        raise _invalid(result, "True or False")
-    return result
-
-
-def as_none(result: Any) -> None:
-    """Check the result of post_bind and forget, which must be None."""
-    if result is not None:
-        raise _invalid(result, "nothing")
-
-
-def as_routes(result: Any) -> tuple[Route, ...]:
-    if not isinstance(result, Iterable):
-        raise _invalid(result, "a list of Route")
-    routes = tuple(result)
-    for route in routes:
-        if not isinstance(route, Route):
-            raise _invalid(route, "a list of Route")
-        if not isinstance(route.path, str) or not callable(route.content):
-            raise InvalidResult(f"returned {route!r}; path must be a string and content a function")
-    return routes
-
-
-def _with_code(result: Status, codes: Collection[Code]) -> Status:
-    if result.code not in codes:
-        expected = ", ".join(code.name for code in Code if code in codes)
-        raise InvalidResult(f"returned a Status with code {result.code.name}; expected one of {expected}")
-    return result
-
-
-def _invalid(result: Any, expected: str) -> InvalidResult:
-    if inspect.iscoroutine(result):
-        result.close()
-    text = "None" if result is None else f"a {type(result).__name__}"
-    return InvalidResult(f"returned {text} instead of {expected}")
-
-
 # All extension points of the reconciler, in the order of an attempt. The debug pages ask for the routes.
 POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.supported_allocations,
@@ -479,10 +426,12 @@ POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.preflight,
     BindingPlugin.pre_bind,
     BindingPlugin.binding_annotations,
+    BindingPlugin.binding_labels,
     BindingPlugin.bind,
     BindingPlugin.post_bind,
     BindingPlugin.on_failure,
     BindingPlugin.rollback,
+    BindingPlugin.on_terminal,
     BindingPlugin.forget,
     BindingPlugin.routes,
 )

@@ -43,6 +43,7 @@ from bowline.shared.plugins.dynamic_resources.claim_client import ClaimsNotServe
 from bowline.shared.plugins.dynamic_resources.extended import claims_of
 from bowline.shared.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.shared.plugins.dynamic_resources.rules import request_errors, request_warnings
+from bowline.shared.plugins.dynamic_resources.taint_watch import TaintWatch
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
@@ -58,6 +59,9 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
             Rule("resourceclaims/status", ("update",), "resource.k8s.io"),
             # Kubernetes 1.36 and newer check this one too when the allocation or reservedFor changes.
             Rule("resourceclaims/binding", ("update",), "resource.k8s.io"),
+            # Which devices are tainted.
+            Rule("resourceslices", ("get", "list", "watch"), "resource.k8s.io"),
+            Rule("devicetaintrules", ("get", "list", "watch"), "resource.k8s.io"),
             # Which of a pod's claims its PodGroup shares.
             Rule("podgroups", ("get",), "scheduling.k8s.io"),
         )
@@ -67,6 +71,7 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._awaited_claims = AwaitedClaims()
+        self._taints = TaintWatch()
         self._watch: Reflector | None = None
 
     # --- admission ---
@@ -80,14 +85,16 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return SERVED
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether claims will be written; claims without an allocation in the request are only read."""
         return request.spec is not None and not SERVED.isdisjoint(request.spec.demands)
 
     # --- binding ---
 
     async def setup(self, handle: Handle) -> None:
-        self._reserver = ClaimReserver(handle.client, handle.metrics, handle.clock, self.args.bind_timeout)
+        self._reserver = ClaimReserver(
+            handle.client, handle.metrics, handle.clock, self.args.bind_timeout, self._taints
+        )
 
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""
@@ -97,7 +104,11 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
         """Claims depend on no volume and no GPU group, so this plugin may run in parallel with its neighbours."""
         has_claims = bool(ctx.pod and ctx.pod["spec"].get("resourceClaims"))
         needs_extended = ctx.spec.extended_resource_claim_allocation is not None
-        return RUN_PARALLEL if has_claims or needs_extended or self.has_side_effects(ctx.request) else SKIP_PARALLEL
+        return (
+            RUN_PARALLEL
+            if has_claims or needs_extended or self.has_side_effects(ctx.request, ctx.pod)
+            else SKIP_PARALLEL
+        )
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""
@@ -131,9 +142,10 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
         self._discard(self._awaited_claims.expect(key, ()))
 
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch the metadata of claims; only claims that a request awaits are cached."""
+        """Watch the metadata of claims, of which those are cached that a request awaits; and tainted devices."""
         return (
             EventSource(RESOURCECLAIMS.as_metadata(), transform=self._transform_claim, attach=self._attach_watch),
+            *self._taints.sources(),
         )
 
     def _transform_claim(self, claim: dict[str, Any]) -> Object | None:

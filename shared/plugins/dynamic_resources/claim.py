@@ -98,9 +98,14 @@ def results_of(allocation: Mapping[str, Any] | None) -> Sequence[Mapping[str, An
     return ((allocation or {}).get("devices") or {}).get("results") or ()
 
 
+def requests_of(claim: Object) -> Sequence[Mapping[str, Any]]:
+    """Return the device requests of the claim's spec."""
+    return ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ()
+
+
 def requests_devices(claim: Object) -> bool:
     """Return whether the claim's spec requests any device; one that requests none is allocated without devices."""
-    return bool(((claim.get("spec") or {}).get("devices") or {}).get("requests"))
+    return bool(requests_of(claim))
 
 
 def uids_of(consumers: Sequence[Mapping[str, Any]]) -> Collection[str]:

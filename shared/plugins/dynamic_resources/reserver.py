@@ -21,7 +21,7 @@ from bowline.shared.framework.waiting import PREREQUISITE
 from bowline.shared.kube.client import KubeClient
 from bowline.shared.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
 from bowline.shared.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
-from bowline.shared.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer
+from bowline.shared.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
 from bowline.shared.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
 from bowline.shared.plugins.dynamic_resources.extended import (
     claim_name,
@@ -37,11 +37,13 @@ from bowline.shared.plugins.dynamic_resources.pod_group import pod_group_name
 from bowline.shared.plugins.dynamic_resources.rules import (
     RequiredClaim,
     claim_conflict,
+    is_first_use,
     merge_statuses,
     missing_claim,
     required_claims,
     unreachable,
 )
+from bowline.shared.plugins.dynamic_resources.taint_watch import TaintWatch
 from bowline.shared.runtime.clock import Clock
 from bowline.shared.runtime.shared_read import SharedReads
 from bowline.shared.runtime.tasks import shield_write
@@ -58,9 +60,15 @@ class ClaimReserver:
     """Reserves and releases the claims of pods. Methods raise the client's errors."""
 
     def __init__(
-        self, client: KubeClient, metrics: PluginMetrics, clock: Clock, bind_timeout: timedelta | None
+        self,
+        client: KubeClient,
+        metrics: PluginMetrics,
+        clock: Clock,
+        bind_timeout: timedelta | None,
+        taints: TaintWatch,
     ) -> None:
         self._client = client
+        self._taints = taints
         self._device_wait = metrics.histogram(
             "device_wait_seconds", "Time from the first check of devices that are not ready until they are."
         )
@@ -148,6 +156,8 @@ class ClaimReserver:
             # already.
             allocation = allocation_of(claim) or requirement.allocation or {}
             conflict = await self._unreachable(requirement.label, allocation, node)
+            if conflict is None and is_first_use(claim, requirement):
+                conflict = await self._taints.refusal(self._client, requirement.label, allocation, requests_of(claim))
         return conflict or (requirement, claim)
 
     async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: Object | None) -> Status | None:
@@ -167,7 +177,11 @@ class ClaimReserver:
         """Return the failure of the request's decision for extended resources; None if they are available."""
         if decision.allocation:
             label = required_extended(pod, decision).label
-            return undecided_allocation(decision) or await self._unreachable(label, decision.allocation, node)
+            return (
+                undecided_allocation(decision)
+                or await self._unreachable(label, decision.allocation, node)
+                or await self._taints.refusal(self._client, label, decision.allocation, decision.device_requests)
+            )
         if not decision.device_requests and not decision.container_mappings:
             return None
         try:

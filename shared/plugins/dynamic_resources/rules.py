@@ -211,6 +211,15 @@ def claim_conflict(claim: Object, requirement: RequiredClaim) -> Status | None:
     return conflict
 
 
+def is_first_use(claim: Object, requirement: RequiredClaim) -> bool:
+    """Return whether no other pod has the claim: then its devices may still be refused.
+
+    As in kube-scheduler, a claim that others use already is shared as it is.
+    """
+    consumers = uids_of(consumers_of(claim))
+    return allocation_of(claim) is None or (bool(consumers) and set(consumers) <= {requirement.pod_uid})
+
+
 def _is_own(claim: Object, requirement: RequiredClaim) -> bool:
     """Return whether a generated claim was created for the pod or for the PodGroup that shares it."""
     return any(is_controlled_by(claim, uid) for uid in (requirement.consumer.uid, requirement.pod_uid))

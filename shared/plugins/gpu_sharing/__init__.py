@@ -128,7 +128,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return (AllocationKind.FRACTION,) if self._sharing.enabled else ()
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
         back.
         """
@@ -295,7 +295,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Remove labels and ConfigMaps, and release the groups."""
-        if not self.has_side_effects(ctx.request) or ctx.request.spec is None:
+        if not self.has_side_effects(ctx.request, ctx.pod) or ctx.request.spec is None:
             return Status.ok()
         groups = ctx.spec.gpu_groups
         try:

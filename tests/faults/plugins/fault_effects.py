@@ -46,7 +46,7 @@ class FaultEffects(BindingPlugin):
             # machine's clock is set.
             SystemClock.now = _shifted  # type: ignore[method-assign,assignment]
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Only an effect needs a rollback."""
         return EFFECT in _annotations(request)
 

@@ -79,6 +79,7 @@ HEALTHY = Release(
     agent={},
     valid=CREATED,
     invalid=DENIED,
+    request=Reply({}),
 )
 NO_SHARES = Settings(gpu_sharing=GpuSharing(enabled=False))
 KAI_CRD = custom_resource_definition()
@@ -135,6 +136,12 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             id="a webhook that does not answer",
         ),
         pytest.param(
+            {"request": Reply(None, "spec.selectedNode: must not be empty")},
+            "the admission of a BindRequest (spec.selectedNode: must not be empty)",
+            f"remove the cause, or read {LOGS}",
+            id="a BindRequest is denied",
+        ),
+        pytest.param(
             {"valid": Reply(None, 'RuntimeClass "nvidia" not found')},
             'the admission of a valid pod (RuntimeClass "nvidia" not found)',
             f"remove the cause, or read {LOGS}",
@@ -147,7 +154,7 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             id="a neighbour's webhook does not answer",
         ),
         pytest.param(
-            {"valid": replace(CREATED, pod={"metadata": {}})},
+            {"valid": replace(CREATED, stored={"metadata": {}})},
             "the mutation of a pod with a GPU share",
             LOGS,
             id="a mutating webhook that is not called",

@@ -186,7 +186,8 @@ def test_a_mistake_is_one_error_with_plugin_method_and_remedy(
         pytest.param(plugin_class({"pre_bind": binding, "_seats": binding}), id="a private helper"),
         pytest.param(plugin_class({}, Helper, BindingPlugin), id="a property and a nested class"),
         pytest.param(
-            plugin_class({"rollback": undo, "has_side_effects": lambda self, request: True}), id="declared effects"
+            plugin_class({"rollback": undo, "has_side_effects": lambda self, request, pod: True}),
+            id="declared effects",
         ),
         pytest.param(plugin_class({"preflight": lambda *_: None}), id="any arguments"),
         pytest.param(plugin_class({"preflight": lambda self, ctx, cache=None: None}), id="an argument of its own"),
@@ -219,7 +220,7 @@ def test_every_mistake_of_a_class_is_reported() -> None:
 
 @pytest.mark.parametrize("point", sorted(POINTS))
 def test_every_extension_point_is_checked(point: str) -> None:
-    recording = {**vars(AdmissionPlugin), **vars(BindingPlugin), "has_side_effects": lambda self, request: True}
+    recording = {**vars(AdmissionPlugin), **vars(BindingPlugin), "has_side_effects": lambda self, request, pod: True}
     assert messages(plugin_class({point: recording[point]}, AdmissionPlugin, BindingPlugin)) == []
     two_too_few = plugin_class({point: lambda: None}, AdmissionPlugin, BindingPlugin)
     assert "plugin/arguments" in [rule for rule, _ in messages(two_too_few)]

@@ -134,7 +134,7 @@ class Author(RecordingPlugin):
     def supported_allocations(self, request: Any) -> Any:
         return self.act()
 
-    def has_side_effects(self, request: Any) -> Any:
+    def has_side_effects(self, request: Any, pod: Any) -> Any:
         return self.act()
 
 
@@ -157,7 +157,7 @@ def test_a_mistake_in_serves_does_not_affect_other_plugins() -> None:
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns True"])
 def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
     observer = RecordingObserver()
-    assert Runner([Author(MISTAKES[mistake])], observer).has_side_effects(context().request)
+    assert Runner([Author(MISTAKES[mistake])], observer).has_side_effects(context().request, None)
     assert observer.errors == [("author", "has_side_effects")]
 
 
@@ -166,7 +166,9 @@ def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
     [
         pytest.param(lambda: Status.retry("x", 5), id="retry_after in seconds"),  # type: ignore[arg-type]
         pytest.param(lambda: Status.wait("x", "pod"), id="wake_on by name"),  # type: ignore[arg-type]
-        pytest.param(lambda: Status.fatal("x", "Rejected"), id="reason by name"),  # type: ignore[arg-type]
+        pytest.param(lambda: Status.fatal("x", "Rejected"), id="reason by name"),
+        pytest.param(lambda: Status.fatal("x", "no seat"), id="reason of two words"),
+        pytest.param(lambda: Status.fatal("x", ""), id="empty reason"),
         pytest.param(lambda: Status(Code.RETRY, "x"), id="reasons as one string"),  # type: ignore[arg-type]
         pytest.param(lambda: Status.fatal(KeyError("x")), id="an exception for a text"),  # type: ignore[arg-type]
         pytest.param(lambda: Status("RETRY"), id="code by name"),  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -110,6 +110,7 @@ async def test_order_of_a_success() -> None:
         *("a.preflight", "b.preflight", "c.preflight"),
         *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
         *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
+        *("a.binding_labels", "b.binding_labels", "c.binding_labels"),
         *("a.bind", "b.bind"),
         *("a.post_bind", "b.post_bind", "c.post_bind"),
     ]
@@ -129,6 +130,7 @@ async def test_order_of_a_success() -> None:
                 *("a.preflight", "b.preflight", "c.preflight"),
                 *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
                 *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
+                *("a.binding_labels", "b.binding_labels", "c.binding_labels"),
                 *("a.bind", "b.bind"),
             ],
             id="a failure in bind keeps later binders from it",
@@ -180,11 +182,76 @@ async def test_a_bind_that_all_plugins_skip_fails() -> None:
 
 async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
     first = RecordingPlugin("a", [], {"binding_annotations": lambda: {"x": "1", "y": "1"}})
-    second = RecordingPlugin("b", [], {"binding_annotations": lambda: {"y": "2"}, "bind": returning(Status.ok())})
+    annotations = {"binding_annotations": lambda: {"y": "1", "z": "2"}, "binding_labels": lambda: {"l": "3"}}
+    second = RecordingPlugin("b", [], {**annotations, "bind": returning(Status.ok())})
     run, _ = runner(first, second)
     c = context()
-    await run.run_bind(c)
-    assert c.annotations == {"x": "1", "y": "2"}
+    assert (await run.run_bind(c)).code is Code.OK
+    assert c.annotations == {"x": "1", "y": "1", "z": "2"}
+    assert c.labels == {"l": "3"}
+
+
+@pytest.mark.parametrize("point", ["binding_annotations", "binding_labels"])
+async def test_two_plugins_that_set_one_key_to_different_values_end_the_request(point: str) -> None:
+    first = RecordingPlugin("a", [], {point: lambda: {"y": "1"}})
+    calls: Calls = []
+    second = RecordingPlugin("b", calls, {point: lambda: {"y": "2"}})
+    status = await runner(first, second)[0].run_bind(context())
+    assert status.code is Code.FATAL
+    assert f"{point}: a sets y to '1' and b to '2'" in status.message
+    assert "b.bind" not in calls
+
+
+async def test_a_plugin_cannot_replace_an_annotation_of_the_framework() -> None:
+    c = context()
+    c.annotations["bowline.dev/prepared-for"] = "uid"
+    plugin = RecordingPlugin("a", [], {"binding_annotations": lambda: {"bowline.dev/prepared-for": "other"}})
+    status = await runner(plugin)[0].run_bind(c)
+    assert status.code is Code.FATAL
+    assert "the framework sets" in status.message
+
+
+async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only() -> None:
+    class Finds(BindingPlugin):
+        name = "finds"
+
+        async def pre_bind(self, ctx: BindContext) -> Status:
+            ctx.shared["finds/rack"] = "r1"
+            return Status.ok()
+
+    class Reads(BindingPlugin):
+        name = "reads"
+
+        def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
+            return {"rack": ctx.shared["finds/rack"]}
+
+        async def bind(self, ctx: BindContext) -> Status:
+            return Status.ok()
+
+    run, _ = runner(Finds(PluginConfig(), Settings()), Reads(PluginConfig(), Settings()))
+    c = context()
+    await run.run_pre_bind(c)
+    assert (await run.run_bind(c)).code is Code.OK
+    assert c.labels == {"rack": "r1"}
+    assert context().shared == {}
+
+
+def test_every_plugin_is_told_how_a_request_ended_and_an_error_is_only_counted() -> None:
+    calls: Calls = []
+    a = RecordingPlugin("a", calls, {"on_terminal": raises(RuntimeError("late"))})
+    run, observer = runner(a, RecordingPlugin("b", calls))
+    run.notify_terminal(context().request, Status.ok())
+    assert calls == ["a.on_terminal", "b.on_terminal"]
+    assert observer.errors == [("a", "on_terminal")]
+
+
+async def test_a_failure_replaced_by_a_reason_of_the_plugins_own_names_that_plugin() -> None:
+    replacement = {"on_failure": returning(Status.fatal("no seat", "NoSeat"))}
+    run, _ = runner(
+        RecordingPlugin("a", [], {"pre_bind": returning(Status.retry("x"))}), RecordingPlugin("b", [], replacement)
+    )
+    status = await run.run_pre_bind(context())
+    assert (status.plugin, status.word) == ("b", "NoSeat")
 
 
 async def test_post_bind_cannot_change_the_outcome() -> None:
@@ -440,7 +507,6 @@ def test_served_is_what_all_plugins_serve_together() -> None:
 
 
 def test_every_plugin_is_checked_for_side_effects() -> None:
-    assert runner(RecordingPlugin("a", []), RecordingPlugin("b", [], effects=True))[0].has_side_effects(
-        context().request
-    )
-    assert not runner(RecordingPlugin("a", []))[0].has_side_effects(context().request)
+    effects = RecordingPlugin("b", [], effects=True)
+    assert runner(RecordingPlugin("a", []), effects)[0].has_side_effects(context().request, None)
+    assert not runner(RecordingPlugin("a", []))[0].has_side_effects(context().request, None)

@@ -45,7 +45,7 @@ def word(value: ast.expr) -> str:
         return str(value.value)
     if isinstance(value, ast.Attribute) and value.attr.startswith("EVENT_"):
         return str(getattr(names, value.attr))
-    assert ast.unparse(value) == "fail.reason.value", f"{ast.unparse(value)}: not derived here"
+    assert ast.unparse(value) in ("fail.name", "condition_reason(fail)"), f"{ast.unparse(value)}: not derived here"
     return A_FAILURE
 
 

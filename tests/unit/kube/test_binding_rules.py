@@ -3,7 +3,13 @@
 import pytest
 
 from bowline.shared.api.field_error import FieldError
-from bowline.shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_errors, classify_error
+from bowline.shared.kube.binding import (
+    MAX_ANNOTATION_BYTES,
+    BindOutcome,
+    annotation_errors,
+    classify_error,
+    label_errors,
+)
 from bowline.shared.kube.errors import ApiError, ApiStatus, Cause, from_status
 
 LOST = 4711.0
@@ -106,3 +112,16 @@ def test_outcome_of_a_reply(status: ApiStatus, first: BindOutcome, after_a_lost_
     assert classify_error(error, None).outcome is first
     later = classify_error(error, LOST)
     assert (later.outcome, later.last_unknown) == (after_a_lost_answer, LOST)
+
+
+@pytest.mark.parametrize(
+    ("labels", "rules"),
+    [
+        pytest.param({"example.com/rack": "r1", "empty": ""}, [], id="valid ones"),
+        pytest.param({"a b": "x"}, ["binding/label-key"], id="a blank in the key"),
+        pytest.param({"a": "x y"}, ["binding/label-value"], id="a blank in the value"),
+        pytest.param({"a": "x" * 64}, ["binding/label-value"], id="a value too long"),
+    ],
+)
+def test_labels_that_would_spoil_the_pod_are_rejected(labels: dict[str, str], rules: list[str]) -> None:
+    assert [error.rule for error in label_errors(labels)] == rules

@@ -57,7 +57,7 @@ class Recorded(BindingPlugin):
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
 
-    def has_side_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         return True
 
     async def pre_bind(self, c: BindContext) -> Status:

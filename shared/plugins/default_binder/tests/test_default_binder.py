@@ -40,4 +40,4 @@ def test_the_pod_is_annotated_with_its_resource_type(fields: dict[str, str], ann
 def test_requests_without_device_preparation_are_served_without_side_effects() -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
     assert set(plugin.supported_allocations(context().request)) == {AllocationKind.REGULAR, AllocationKind.MIG}
-    assert not plugin.has_side_effects(context().request)
+    assert not plugin.has_side_effects(context().request, None)

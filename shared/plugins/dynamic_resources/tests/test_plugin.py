@@ -55,7 +55,7 @@ def request(**spec: Any) -> BindRequest:
     ],
 )
 def test_only_requests_with_allocations_have_side_effects(spec: dict[str, Any], leaves: bool) -> None:
-    assert PLUGIN.has_side_effects(request(**spec)) is leaves
+    assert PLUGIN.has_side_effects(request(**spec), None) is leaves
 
 
 def test_both_forms_of_allocation_are_served() -> None:
@@ -100,7 +100,7 @@ def test_a_block_for_extended_resources_without_allocation_is_no_demand(empty: d
     assert regular_request.errors == ()
     assert regular_request.spec is not None
     assert regular_request.spec.demands == {AllocationKind.REGULAR}
-    assert not PLUGIN.has_side_effects(regular_request)
+    assert not PLUGIN.has_side_effects(regular_request, None)
 
 
 def without_allocation(**fields: Any) -> ExtendedResourceClaimAllocation:
@@ -141,7 +141,7 @@ def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -
 
 def test_only_the_identity_of_awaited_claims_is_cached() -> None:
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
-    (source,) = plugin.event_sources()
+    source, *_ = plugin.event_sources()
     assert source.resource == RESOURCECLAIMS.as_metadata()
     assert source.transform is not None
     metadata = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,9 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
-from bowline.shared.framework.binding.handle import Handle, Reconcile
+from bowline.shared.framework.binding.handle import Reconcile
 from bowline.shared.framework.binding.metrics import PluginMetrics
-from bowline.shared.framework.config import Settings
 from bowline.shared.framework.status import Code, Suggestion
 from bowline.shared.kube.accounting import TimeAccount, accounting
 from bowline.shared.kube.errors import ApiStatus, Forbidden, NoResponse
@@ -26,6 +25,7 @@ from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
 from bowline.shared.runtime.clock import Clock, SystemClock
 from bowline.testing.clock import SteppedClock
+from bowline.testing.handles import handle_for
 
 NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
@@ -107,7 +107,7 @@ def owner_of(
     passes: Passes, site: ReservationClient, clock: Clock, idle: IdleGroups | None = None
 ) -> GroupController:
     metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
-    handle = Handle(Settings(), NO_CLIENT, clock, passes.worker, metrics)
+    handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock), worker=passes.worker)
     return GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
 
 

@@ -1,0 +1,93 @@
+"""Work of a plugin outside its calls, on the leader only: its own queues, and its background tasks.
+
+Both begin with a term of leadership and end with it. What raises is logged with the plugin's name and continues after
+a backoff: a plugin's own task would end unnoticed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.binding.handle import Reconcile
+from bowline.shared.runtime.backoff import Backoff
+from bowline.shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
+from bowline.shared.runtime.workers import Result, run_worker
+from bowline.shared.runtime.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+_RESTART_BASE = timedelta(seconds=1)
+_RESTART_CAP = timedelta(minutes=1)
+
+
+class PluginWorker:
+    """A plugin's own leader-only queue with one worker; keys added on a standby are dropped."""
+
+    def __init__(self, name: str, reconcile: Reconcile) -> None:
+        self._name = name
+        self._reconcile = reconcile
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(is_open=False)
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.queue.open()
+        working = run_worker(self.queue, self._process, self._on_error)
+        self.task = asyncio.create_task(working, name=f"worker {self._name}")
+
+    def cancel(self) -> None:
+        """Accept no more keys and cancel the one in progress; ``stop`` still must be called."""
+        self.queue.shut_down()
+        if self.task is not None:
+            self.task.cancel()
+
+    async def stop(self) -> None:
+        """Stop immediately. Raises the worker's error if it has failed."""
+        self.queue.shut_down()
+        task, self.task = self.task, None
+        if task is not None:
+            await cancel_and_wait(task)
+
+    async def _process(self, key: ObjectKey) -> Result:
+        return Result(await self._reconcile(key))
+
+    def _on_error(self, key: ObjectKey) -> None:
+        log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
+
+
+class BackgroundTask:
+    """A plugin's background task: runs until it returns; restarted with a backoff after an exception."""
+
+    def __init__(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        self._name = name
+        self._run = run
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self._supervise(), name=f"background {self._name}")
+
+    def cancel(self) -> None:
+        """Cancel it; ``stop`` still must be called."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel it and wait until it has ended."""
+        task, self.task = self.task, None
+        if task is not None:
+            await cancel_and_wait(task)
+
+    async def _supervise(self) -> None:
+        backoff = Backoff(_RESTART_BASE, _RESTART_CAP)
+        while True:
+            try:
+                await raise_foreign_cancellation(self._run())
+            except (Exception, SystemExit):
+                pause = backoff.next_delay()
+                log.exception(
+                    "plugin task failed", extra={"task": self._name, "restart": f"in {pause.total_seconds():.1f} s"}
+                )
+                await asyncio.sleep(pause.total_seconds())
+            else:
+                return

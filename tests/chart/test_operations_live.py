@@ -1,0 +1,112 @@
+"""The commands of docs/operations.md, in the order of the page: the real Helm and API server, the pair as processes.
+
+The cluster has no kubelets: webhook and reconciler are started when the page has installed them, and the pods of
+Helm's hooks run beside them.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.jobs import running_jobs
+from bowline.localcluster.ports import free_port
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import WorkloadOptions, start_workload
+from tests.chart.presets import LOCAL
+from tests.chart.rendering import CHART, merged
+from tests.documents import commands
+from tests.waiting import wait_until
+
+PAGE = "docs/operations.md"
+NAMESPACE = "bowline-system"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca"
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """A user's shell, in a folder with the chart and a file of values."""
+
+    cluster: Cluster
+    helm: HelmCli
+    folder: Path
+
+    def run(self, command: str) -> str:
+        """Run a command. Fails with its output."""
+        tools = [self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent, Path(sys.executable).parent]
+        environment = {
+            **os.environ,
+            "PATH": os.pathsep.join([*map(str, tools), os.environ["PATH"]]),
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+        }
+        result = subprocess.run(  # noqa: S602 - the page's own commands
+            command,
+            shell=True,
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+        return result.stdout
+
+
+@pytest.fixture
+def shell(helm_command: HelmCli, tmp_path: Path) -> Iterator[Shell]:
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "bowline").symlink_to(CHART)
+    address = f"127.0.0.1:{free_port()}"
+    local = merged(LOCAL, {"webhook": {"url": f"https://{address}"}, "hooks": {"check": True, "uninstall": True}})
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(local))
+    with Cluster.start(ClusterSpec()) as cluster:
+        cluster.make_nodes(1)
+        cluster.make_runtime_class()
+        yield Shell(cluster, helm_command, tmp_path)
+
+
+def start(cluster: Cluster, address: str) -> None:
+    """Start what the page has installed, as kubelets would."""
+    started = [
+        start_workload(cluster, NAMESPACE, "bowline-webhook", WorkloadOptions(listen=address)),
+        start_workload(cluster, NAMESPACE, "bowline-reconciler"),
+    ]
+    for process in started:
+        process.wait_ready()
+
+
+def test_every_command_of_the_page_succeeds_in_its_order(shell: Shell) -> None:
+    cluster, present = shell.cluster, [command.text for command in commands(PAGE)]
+    assert [line for line in present if line.startswith("helm uninstall")], "the page ends with the release"
+    address = yaml.safe_load((shell.folder / "values.yaml").read_text())["webhook"]["url"].removeprefix("https://")
+    is_started = False
+    with ExitStack() as hooks:
+        for line in present:
+            if line.startswith("helm") and not is_started:
+                hooks.enter_context(running_jobs(cluster, NAMESPACE))
+            if "pool-a-system" in line and line.startswith("helm upgrade --install"):
+                hooks.enter_context(running_jobs(cluster, "pool-a-system"))
+            before = cluster.api.get(SECRET).get("data") if "bowline-ca" in line else None
+            shell.run(line)
+            if line.startswith("helm upgrade --install bowline"):
+                start(cluster, address)
+                is_started = True
+            if before:
+                wait_until(lambda before=before: is_replaced(cluster, before), "another CA")  # type: ignore[misc]
+    left = cluster.kubectl("get", "deployments,services,validatingwebhookconfigurations", "-A", "-o", "name").stdout
+    assert [name for name in left.split() if "bowline" in name] == []
+
+
+def is_replaced(cluster: Cluster, before: dict[str, str]) -> bool:
+    after = cluster.api.get(SECRET).get("data") or {}
+    return "tls.crt" in after and after["tls.crt"] != before["tls.crt"]

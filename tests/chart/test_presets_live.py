@@ -1,0 +1,198 @@
+"""Each preset on a real API server: install, `helm test`, upgrade, rollback, uninstall, with hooks and the pair.
+
+Only kubelets are missing: the pods of hooks, both processes and the example scheduler run as local processes.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError, CommandError
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.jobs import running_jobs
+from bowline.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
+from bowline.localcluster.podsplace import has_pods_place
+from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import WorkloadOptions, start_workload
+from bowline.testing.builders import bind_request, pod
+from tests.chart.rendering import CHART
+from tests.waiting import wait_until
+
+FILES = sorted((CHART / "presets").glob("*.yaml"))
+HOOKS = {"hooks.check": True, "hooks.uninstall": True}
+NAMESPACE = "bowline-system"
+REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/default/bindrequests"
+KINDS = ("deployments,services,configmaps,serviceaccounts,jobs,roles,rolebindings,poddisruptionbudgets", "pods")
+CLUSTER_KINDS = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingwebhookconfigurations"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start(ClusterSpec()) as started:
+        started.make_nodes(2)
+        started.make_runtime_class()
+        yield started
+
+
+@contextmanager
+def release(cluster: Cluster, helm: HelmCli, *files: Path, name: str = "bowline") -> Iterator[Pair]:
+    """The release with its processes, until the block ends; then it is uninstalled, and nothing of it is left."""
+    namespace = f"{name}-system"
+    options = PairOptions(release=name, namespace=namespace, values_files=(*files, LOCAL_VALUES), set_values=HOOKS)
+    with running_jobs(cluster, namespace):
+        pair = Pair.install(cluster, helm, options)
+        try:
+            yield pair
+        finally:
+            pair.uninstall()
+            pair.stop()
+    assert objects(cluster, name, namespace) == []
+
+
+def objects(cluster: Cluster, name: str, namespace: str) -> list[str]:
+    """The release's objects, without those that stay on purpose."""
+    selector = f"--selector=app.kubernetes.io/instance={name}"
+    commands = [("get", ",".join(KINDS), f"--namespace={namespace}"), ("get", CLUSTER_KINDS)]
+    return [line for each in commands for line in cluster.kubectl(*each, selector, "-o", "name").stdout.splitlines()]
+
+
+def helm_test(cluster: Cluster, helm: HelmCli, name: str = "bowline") -> str:
+    """Run `helm test`; return the output of its pod. CommandError if it fails."""
+    helm.run(["test", name, f"--namespace={name}-system"], cluster.kubeconfig)
+    return log_of_the_test(cluster, name)
+
+
+def log_of_the_test(cluster: Cluster, name: str = "bowline") -> str:
+    """The output of the last pod, which Helm reads from the kubelet."""
+    return (cluster.layout.logs / f"{name}-test-check.log").read_text()
+
+
+def bound_node(cluster: Cluster, name: str) -> Any:
+    return cluster.api.get(f"/api/v1/namespaces/default/pods/{name}")["spec"].get("nodeName")
+
+
+def bind(cluster: Cluster, name: str, scheduler: str) -> None:
+    """Create a pod and the decision for it, and wait until it is bound."""
+    uid = cluster.api.post("/api/v1/namespaces/default/pods", pod(name, "default", schedulerName=scheduler))[
+        "metadata"
+    ]["uid"]
+    cluster.api.post(REQUESTS, bind_request(name, "gpu-node-0", "default", uid))
+    wait_until(lambda: bound_node(cluster, name) == "gpu-node-0", "the pod is bound")
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.stem not in ("shard", "scheduler")], ids=lambda f: f.stem
+)
+def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
+    cluster: Cluster, helm_command: HelmCli, file: Path
+) -> None:
+    with release(cluster, helm_command, file) as pair:
+        pair.start()
+        assert "all is well" in helm_test(cluster, helm_command)
+        bind(cluster, file.stem, "kai-scheduler")
+        before = cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec}").stdout
+        pair.upgrade({"log.level": "debug"})
+        with_debug = cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec}").stdout
+        assert "--log-level=debug" in with_debug
+        helm_command.run(["rollback", "bowline", f"--namespace={NAMESPACE}"], cluster.kubeconfig)
+        assert (
+            before == cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec}").stdout
+        )
+        helm_test(cluster, helm_command)
+
+
+def test_a_shard_runs_beside_the_release_with_the_webhook(cluster: Cluster, helm_command: HelmCli) -> None:
+    (shard,) = (file for file in FILES if file.stem == "shard")
+    with release(cluster, helm_command) as whole, release(cluster, helm_command, shard, name="pool") as part:
+        whole.launch_webhook().wait_ready()
+        part.launch_reconciler().wait_ready()
+        assert "this release has no webhook" in helm_test(cluster, helm_command, "pool")
+        uid = cluster.api.post("/api/v1/namespaces/default/pods", pod("shard"))["metadata"]["uid"]
+        request = bind_request("shard", "gpu-node-0", "default", uid)
+        request["metadata"]["labels"] = {"pool": "a"}
+        cluster.api.post(REQUESTS, request)
+        wait_until(lambda: bound_node(cluster, "shard"), "the shard binds the pod")
+
+
+@pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace for the ServiceAccount's files")
+def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, helm_command: HelmCli) -> None:
+    (file,) = (file for file in FILES if file.stem == "scheduler")
+    with release(cluster, helm_command, file) as pair:
+        pair.start()
+        scheduler = start_workload(cluster, NAMESPACE, "example-scheduler", WorkloadOptions(in_pod=True))
+        try:
+            cluster.api.post("/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="bowline"))
+            wait_until(lambda: bound_node(cluster, "example"), "the example scheduler decides, the pair binds")
+        finally:
+            scheduler.stop()
+
+
+# --- helm test ---
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster, helm_command: HelmCli) -> Iterator[Pair]:
+    with release(cluster, helm_command) as pair:
+        pair.start()
+        yield pair
+
+
+def test_helm_test_prints_both_versions_and_leaves_nothing(
+    cluster: Cluster, helm_command: HelmCli, installed: Pair
+) -> None:
+    output = helm_test(cluster, helm_command)
+    assert "bowline-webhook: bowline:0.1.0" in output
+    assert "bowline-reconciler: bowline:0.1.0" in output
+    left = objects(cluster, "bowline", NAMESPACE)
+    assert [line for line in left if line.endswith("/bowline-test") and "policy" not in line.partition("/")[0]] == []
+
+
+def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
+    cluster: Cluster, helm_command: HelmCli, installed: Pair
+) -> None:
+    assert installed.webhook is not None
+    installed.webhook.stop()
+    try:
+        with pytest.raises(CommandError, match="bowline-test"):
+            helm_test(cluster, helm_command)
+        assert "missing: an answer of the webhook" in log_of_the_test(cluster)
+        accounts = cluster.kubectl("get", "serviceaccounts", "-n", NAMESPACE, "-o", "name").stdout
+        assert "serviceaccount/bowline-test" not in accounts.splitlines()
+    finally:
+        installed.launch_webhook().wait_ready()
+    assert "all is well" in helm_test(cluster, helm_command)
+
+
+def test_a_stolen_token_of_the_test_creates_nothing(cluster: Cluster, helm_command: HelmCli, installed: Pair) -> None:
+    """The account and its roles exist, as while the test runs."""
+    hooks = [
+        yaml.safe_load(text)
+        for text in helm_command.run(["get", "hooks", "bowline", "-n", NAMESPACE], cluster.kubeconfig).split(
+            "\n---\n"
+        )
+    ]
+    account = [obj for obj in hooks if obj and obj["metadata"]["name"] == "bowline-test" and obj["kind"] != "Pod"]
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(account))
+    try:
+        kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, "bowline-test", cluster.layout.root / "stolen")
+
+        def create(*arguments: str) -> "subprocess.CompletedProcess[str]":
+            body = json.dumps(pod("stolen", "default", schedulerName="other"))
+            return cluster.kubectl("create", "-f", "-", *arguments, input=body, check=False, kubeconfig=kubeconfig)
+
+        wait_until(
+            lambda: "forbidden" not in create("--dry-run=server").stderr, "the rights of the account are effective"
+        )
+        assert create("--dry-run=server").stderr == ""
+        assert "the account of the test creates only dry runs" in create().stderr
+        with pytest.raises(ApiError, match="not found"):
+            bound_node(cluster, "stolen")
+    finally:
+        cluster.kubectl("delete", "-f", "-", input=yaml.safe_dump_all(account))

@@ -1,0 +1,180 @@
+"""Claims that a PodGroup of Kubernetes shares among its pods (KEP-5729), beside kube-scheduler and its controllers.
+
+Kubernetes 1.37 serves PodGroups as v1beta1 if that and two beta gates are enabled; older versions are skipped.
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from bowline.localcluster.assets.versions import release_for
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.status import Code, Reason, Status
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.resources import PODGROUPS, PODS
+from tests.live import LiveCluster
+from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claims import claim, claim_decisions, get_claim, is_free, publish, template
+from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
+from tests.plugins.test_dynamic_resources_as_kube_scheduler import comparable
+from tests.pod_groups import WITH_POD_GROUPS, kubernetes_pod_group, serves_pod_groups
+
+pytestmark = [
+    needs_kube_scheduler,
+    pytest.mark.skipif(
+        not serves_pod_groups(release_for(None, os.environ)),
+        reason="PodGroups are v1beta1 from Kubernetes 1.37 on; set BOWLINE_KUBERNETES=1.37",
+    ),
+]
+
+OF_TEMPLATE = {"name": "dev", "resourceClaimTemplateName": "tpl"}
+NAMED = {"name": "dev", "resourceClaimName": "shared"}
+FAILED = Status.fatal("failed by the test")
+
+
+@pytest.fixture(scope="module")
+def cluster_with_groups() -> Iterator[Cluster]:
+    """A control plane with PodGroups, the gate of their claims, and the real kube-scheduler."""
+    with Cluster.start(WITH_POD_GROUPS) as cluster:
+        cluster.make_nodes(1)
+        publish(cluster, devices=16)
+        yield cluster
+
+
+@pytest.fixture
+def live(cluster_with_groups: Cluster, request: pytest.FixtureRequest) -> LiveCluster:
+    """A namespace of its own."""
+    namespace = f"test-{abs(hash(request.node.name)) % 10**8}"
+    cluster_with_groups.make_namespace(namespace)
+    return LiveCluster(cluster_with_groups, namespace)
+
+
+@pytest.fixture
+async def case(live: LiveCluster) -> AsyncIterator[Case]:
+    """The arguments of the plugin's calls."""
+    client = CrashingClient(await load_access(live.cluster.kubeconfig))
+    async with client:
+        yield Case(client, live.namespace)
+
+
+def make_group(live: LiveCluster, name: str, *entries: dict[str, str]) -> dict[str, Any]:
+    """Create a PodGroup that shares these claims; returns its reference as a consumer."""
+    live.create(kubernetes_pod_group(name, 2, *entries))
+    stored = live.cluster.api.get(PODGROUPS.path(live.namespace, name))
+    return {"apiGroup": PODGROUPS.group, "resource": "podgroups", "name": name, "uid": stored["metadata"]["uid"]}
+
+
+def make_pod(live: LiveCluster, name: str, entry: dict[str, str], group: str, scheduler: str = "bowline") -> Any:
+    """Create a pod of the group; waits until a claim from a template exists."""
+    in_group = {"schedulingGroup": {"podGroupName": group}}
+    live.create_pod(name, schedulerName=scheduler, resourceClaims=[entry], **in_group)
+    if "resourceClaimName" in entry:
+        return live.pod(name)
+
+    def named() -> Any:
+        stored = live.pod(name)
+        return stored if (stored.get("status") or {}).get("resourceClaimStatuses") else None
+
+    return live.until(f"the claim of pod {name} exists", named)
+
+
+def claim_name(pod: dict[str, Any]) -> str:
+    """The name of the claim that was created for the pod."""
+    (status,) = pod["status"]["resourceClaimStatuses"]
+    return str(status["resourceClaimName"])
+
+
+@pytest.mark.parametrize("entry", [OF_TEMPLATE, NAMED], ids=["from a template", "named"])
+async def test_the_first_pod_reserves_the_claim_for_the_group_and_the_next_writes_nothing(
+    live: LiveCluster, case: Case, entry: dict[str, str]
+) -> None:
+    live.create(template("tpl"), claim("shared"))
+    group = make_group(live, "gang", entry)
+    plugin, versions = await new_plugin(case.client), []
+    for name in ("first", "second"):
+        pod = make_pod(live, name, entry, "gang")
+        shared = claim_name(pod) if entry is OF_TEMPLATE else "shared"
+        assert await plugin.pre_bind(await case.context(pod, **claim_decisions("d0"))) == Status.ok()
+        stored = get_claim(live, shared)
+        assert stored["status"]["reservedFor"] == [group]
+        versions.append(stored["metadata"]["resourceVersion"])
+    assert versions[0] == versions[1]
+
+
+async def test_a_rollback_leaves_the_groups_claim_and_the_end_of_the_group_frees_it(
+    live: LiveCluster, case: Case
+) -> None:
+    live.create(claim("shared"))
+    group = make_group(live, "gang", NAMED)
+    plugin = await new_plugin(case.client)
+    contexts = [
+        await case.context(make_pod(live, name, NAMED, "gang"), **claim_decisions("d0")) for name in ("a", "b")
+    ]
+    for context in contexts:
+        assert await plugin.pre_bind(context) == Status.ok()
+    for context in contexts:
+        assert await plugin.rollback(context, FAILED) == Status.ok()
+    stored = get_claim(live, "shared")
+    assert stored["status"]["reservedFor"] == [group]
+    assert stored["status"]["allocation"]["devices"]["results"][0]["device"] == "d0"
+    for name in ("a", "b"):
+        live.cluster.api.request("DELETE", PODS.path(live.namespace, name), {"gracePeriodSeconds": 0})
+    live.cluster.api.request("DELETE", PODGROUPS.path(live.namespace, "gang"), {})
+    live.until("the claim is free", lambda: is_free(get_claim(live, "shared")) or None)
+
+
+async def test_a_claim_of_the_pod_alone_is_reserved_for_the_pod(live: LiveCluster, case: Case) -> None:
+    live.create(template("tpl"), claim("shared"))
+    make_group(live, "gang", OF_TEMPLATE)
+    pod = make_pod(live, "pod", NAMED, "gang")
+    context = await case.context(pod, **claim_decisions("d1"))
+    assert await (await new_plugin(case.client)).pre_bind(context) == Status.ok()
+    uid = pod["metadata"]["uid"]
+    assert get_claim(live, "shared")["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
+
+
+async def test_a_pod_waits_for_its_group(live: LiveCluster, case: Case) -> None:
+    live.create(claim("shared"))
+    pod = make_pod(live, "pod", NAMED, "absent")
+    plugin = await new_plugin(case.client)
+    answer = await plugin.pre_bind(await case.context(pod, **claim_decisions("d2")))
+    assert (answer.code, [ref.kind for ref in answer.wake_on]) == (Code.WAIT, ["PodGroup"])
+    assert is_free(get_claim(live, "shared"))
+
+
+async def test_a_claim_of_another_group_is_not_taken(live: LiveCluster, case: Case) -> None:
+    """The pod's status names a claim that was created for another group, as after an error of a controller."""
+    live.create(template("tpl"))
+    make_group(live, "theirs", OF_TEMPLATE)
+    make_group(live, "mine", OF_TEMPLATE)
+    theirs = claim_name(make_pod(live, "their-pod", OF_TEMPLATE, "theirs"))
+    pod = make_pod(live, "pod", OF_TEMPLATE, "mine")
+    context = await case.context(pod, **claim_decisions("d3"))
+    assert context.pod is not None
+    context.pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"] = theirs
+    answer = await (await new_plugin(case.client)).pre_bind(context)
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert "belongs to PodGroup theirs" in answer.message
+    assert "delete" not in answer.message
+    assert is_free(get_claim(live, theirs))
+
+
+async def test_a_groups_claim_equals_that_of_kube_scheduler(live: LiveCluster, case: Case) -> None:
+    live.create(template("tpl"))
+    make_group(live, "theirs", OF_TEMPLATE)
+    make_group(live, "ours", OF_TEMPLATE)
+    for name in ("their-0", "their-1"):
+        make_pod(live, name, OF_TEMPLATE, "theirs", "default-scheduler")
+    theirs = get_claim(live, claim_name(bound(live, "their-0")))
+    bound(live, "their-1")
+    decision = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
+    plugin = await new_plugin(case.client)
+    for name in ("our-0", "our-1"):
+        pod = make_pod(live, name, OF_TEMPLATE, "ours")
+        context = await case.context(pod, resourceClaimAllocations=[{"name": "dev", "allocation": decision}])
+        assert await plugin.pre_bind(context) == Status.ok()
+    assert comparable(get_claim(live, claim_name(pod))) == comparable(
+        get_claim(live, claim_name(live.pod("their-0")))
+    )

@@ -1,0 +1,162 @@
+"""Which pods form a gang, how many of them are bound together, and when: as tables."""
+
+from typing import Any
+
+import pytest
+
+from bowline.reconciler.binding.state import RequestStates
+from bowline.reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
+from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.shared.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.testing.builders import bind_request, pod, stored
+
+KAI = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("ns", "gang"))
+OTHER = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("ns", "other"))
+KUBERNETES = ObjectRef("scheduling.k8s.io/v1beta1", "PodGroup", ObjectKey("ns", "own"))
+
+
+def member(annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    body = pod("pod", "ns", **spec)
+    body["metadata"]["annotations"] = annotations
+    return body
+
+
+@pytest.mark.parametrize(
+    ("group_member", "gang"),
+    [
+        pytest.param(member(), None, id="no group"),
+        pytest.param(member({"pod-group-name": ""}), None, id="an empty name"),
+        pytest.param(member({"pod-group-name": "gang"}), KAI, id="KAI-Scheduler's"),
+        pytest.param(member(schedulingGroup={"podGroupName": "own"}), KUBERNETES, id="Kubernetes'"),
+        pytest.param(member(schedulingGroup={}), None, id="a scheduling group without a PodGroup"),
+        pytest.param(
+            member({"pod-group-name": "gang"}, schedulingGroup={"podGroupName": "own"}),
+            KAI,
+            id="KAI-Scheduler's of two",
+        ),
+    ],
+)
+def test_the_group_that_a_pod_names(group_member: dict[str, Any], gang: ObjectRef | None) -> None:
+    assert gang_of(group_member) == gang
+
+
+LEAVES = [{"name": "a", "minMember": 2}, {"name": "b", "minMember": 3}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "minimum"),
+    [
+        pytest.param({"minMember": 8}, 8, id="KAI-Scheduler's"),
+        pytest.param({"minMember": 0}, 0, id="elastic"),
+        pytest.param({}, 0, id="none stated"),
+        pytest.param({"minMember": None}, 0, id="null"),
+        pytest.param({"minMember": -1}, 0, id="negative"),
+        pytest.param({"minMember": "8"}, 0, id="no number"),
+        pytest.param({"subGroups": LEAVES}, 5, id="the sum over subgroups"),
+        pytest.param({"minMember": 4, "subGroups": LEAVES}, 4, id="the group's own before its subgroups'"),
+        pytest.param(
+            {"subGroups": [{"name": "root", "minMember": 9}, *({**leaf, "parent": "root"} for leaf in LEAVES)]},
+            5,
+            id="subgroups that have none of their own",
+        ),
+        pytest.param({"minSubGroup": 1, "subGroups": LEAVES}, 0, id="a choice of subgroups has no minimum"),
+        pytest.param({"schedulingPolicy": {"gang": {"minCount": 3}}}, 3, id="Kubernetes'"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 0, id="Kubernetes' without a gang"),
+    ],
+)
+def test_how_many_pods_are_bound_together(spec: dict[str, Any], minimum: int) -> None:
+    assert min_members({"spec": spec}) == minimum
+
+
+@pytest.mark.parametrize(
+    ("minimum", "prepared", "bound", "complete"),
+    [
+        (3, "ab", "", False),
+        (3, "abc", "", True),
+        (3, "a", "bc", True),
+        (3, "ab", "b", False),
+        (3, "a", "bcd", True),
+        (1, "a", "", True),
+        (0, "a", "", True),
+    ],
+)
+def test_a_gang_is_complete_with_as_many_prepared_or_bound_pods(
+    minimum: int, prepared: str, bound: str, complete: bool
+) -> None:
+    assert is_complete(minimum, [ObjectUID(uid) for uid in prepared], {ObjectUID(uid) for uid in bound}) is complete
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        pytest.param({"spec": {"nodeName": "node"}}, True, id="bound"),
+        pytest.param({"spec": {}}, False, id="unbound"),
+        pytest.param({"spec": {"nodeName": "node"}, "status": {"phase": "Succeeded"}}, True, id="done"),
+        pytest.param({"spec": {"nodeName": "node"}, "status": {"phase": "Failed"}}, False, id="failed"),
+        pytest.param(
+            {"spec": {"nodeName": "node"}, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+            False,
+            id="being deleted",
+        ),
+    ],
+)
+def test_which_bound_pods_count(change: dict[str, Any], counts: bool) -> None:
+    assert counts_as_bound({"metadata": {}, **change}) is counts
+
+
+def test_the_message_names_group_and_minimum_and_does_not_change_with_each_pod() -> None:
+    message = incomplete_message(KAI, 8)
+    assert message.startswith("fewer than 8 pods of PodGroup ns/gang are prepared or bound")
+
+
+# --- the prepared pods of a gang, in memory ---
+
+
+def request_of(name: str) -> BindRequest:
+    return decode_bind_request(stored(bind_request(name, uid=f"{name}-pod"), uid=f"{name}-uid"))
+
+
+def names_of(states: RequestStates, gang: ObjectRef) -> list[str]:
+    return sorted(key.name for key, _ in states.prepared(gang))
+
+
+def joined(states: RequestStates, *requests: str, gang: ObjectRef = KAI) -> None:
+    for name in requests:
+        request = request_of(name)
+        states.join(request, states.ensure(request), gang)
+
+
+def test_prepared_pods_are_found_by_their_gang() -> None:
+    states = RequestStates()
+    joined(states, "a", "b")
+    joined(states, "c", gang=OTHER)
+    assert names_of(states, KAI) == ["a", "b"]
+    assert {state.gang.pod_uid for _, state in states.prepared(KAI)} == {"a-pod", "b-pod"}
+    joined(states, "b", gang=OTHER)
+    assert (names_of(states, KAI), names_of(states, OTHER)) == (["a"], ["b", "c"])
+
+
+def test_a_pod_that_is_not_prepared_any_more_leaves_its_gang() -> None:
+    states = RequestStates()
+    joined(states, "failed", "finished", "dropped", "stays")
+    states.ensure(request_of("failed")).gang.leave()
+    states.ensure(request_of("finished")).finish()
+    states.drop(request_of("dropped").key)
+    assert names_of(states, KAI) == ["stays"]
+    states.clear()
+    assert names_of(states, KAI) == []
+
+
+def test_an_admission_is_of_one_gang_and_ends_when_the_pod_leaves() -> None:
+    states = RequestStates()
+    joined(states, "a")
+    state = states.ensure(request_of("a"))
+    state.gang.admit()
+    joined(states, "a")
+    assert state.gang.is_admitted, "a repeated attempt keeps it"
+    joined(states, "a", gang=OTHER)
+    assert not state.gang.is_admitted
+    state.gang.admit()
+    state.gang.leave()
+    joined(states, "a", gang=OTHER)
+    assert not state.gang.is_admitted

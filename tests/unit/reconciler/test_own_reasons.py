@@ -1,0 +1,57 @@
+"""A reason of a plugin's own: as ``plugin/Word`` in status and event, also after a restart."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bowline.reconciler.decide.actions import Fail
+from bowline.reconciler.decide.decide import pending_failure
+from bowline.reconciler.decide.observed import BOUND, Outcome, Times
+from bowline.reconciler.decide.outcome import classify_outcome
+from bowline.reconciler.decide.status import failed_status, failure_report, rollback_incomplete_status
+from bowline.shared.framework.config import Binding
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from tests.builders import request
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NO_SEAT = Status.fatal("all seats are taken", "NoSeat", Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+def failure(plugin: str = "licence") -> Fail:
+    outcome = Outcome(NO_SEAT.from_plugin(plugin), NOW - timedelta(seconds=1))
+    action = classify_outcome(request(), outcome, Binding(), 0.5, Times(), NOW)
+    assert isinstance(action, Fail)
+    return action
+
+
+def test_status_event_and_condition_of_the_pod_have_the_word() -> None:
+    report = failure_report(request(), failure(), False, None, NOW)
+    assert report.status["reason"] == "licence/NoSeat: licence: all seats are taken"
+    assert report.status["suggestion"] == "RescheduleElsewhere"
+    assert report.event is not None
+    assert report.event.note.startswith("licence/NoSeat: ")
+    assert report.condition is not None
+    assert report.condition.reason == "licence/NoSeat"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "reason"),
+    [
+        pytest.param("licence", "licence:NoSeat", id="a colon in place of the slash"),
+        pytest.param("my-licence", "Rejected", id="a name that no condition may have"),
+    ],
+)
+def test_the_condition_is_one_that_the_api_server_accepts(plugin: str, reason: str) -> None:
+    status = failed_status(request(), failure(plugin), False, "", NOW)
+    assert [condition["reason"] for condition in status["conditions"] if condition["type"] == BOUND] == [reason]
+    assert status["reason"].startswith(f"{plugin}/NoSeat: ")
+
+
+def test_after_a_restart_the_rollback_ends_with_the_same_reason() -> None:
+    stored = rollback_incomplete_status(request(), failure(), Status.retry("the server is away"), NOW)
+    assert pending_failure(request(stored)) == failure()
+
+
+def test_plugins_that_roll_back_receive_it() -> None:
+    why = failure().status
+    assert (why.code, why.plugin, why.reason, why.word) == (Code.FATAL, "licence", Reason.REJECTED, "NoSeat")
