@@ -20,7 +20,7 @@ import yaml
 from bowline.cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
 from bowline.cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
 from bowline.cli.rules import RULES, explain_rule, similar_rules
-from bowline.cli.terminal import printable
+from bowline.cli.terminal import GREEN, RED, YELLOW, has_colours, printable, shown, with_progress
 from bowline.cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 from bowline.shared.api.field_error import FieldError
 from bowline.shared.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
@@ -31,6 +31,7 @@ from bowline.shared.plugins.catalog import BUILTINS
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 _REPORTS = {"sarif": as_sarif, "junit": as_junit, "github": as_github}
+_COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 1
 
@@ -82,11 +83,11 @@ def run(options: argparse.Namespace) -> int:
     manifests, unreadable = _read_all(files)
     scheduler = options.assume_scheduler or DEFAULT_SCHEDULER
     chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error, default_scheduler=scheduler)
-    results = [review_manifest(chain, manifest) for manifest in manifests]
+    results = [review_manifest(chain, manifest) for manifest in with_progress(manifests, "objects", sys.stderr)]
     if options.output == "json":
         print(as_json(results, unreadable))
     elif options.output == "text":
-        print(as_text(results, shows_changes=options.show_changes))
+        print(as_text(results, shows_changes=options.show_changes, colours=has_colours(sys.stdout)))
     else:
         print(_REPORTS[options.output](subjects(results, unreadable)))
     for finding in unreadable:
@@ -148,25 +149,25 @@ def subjects(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) 
     return reviewed + [Subject(finding.file, "unreadable", True, [finding]) for finding in unreadable]
 
 
-def as_text(results: Sequence[LintResult], *, shows_changes: bool = False) -> str:
+def as_text(results: Sequence[LintResult], *, shows_changes: bool = False, colours: bool = False) -> str:
     """Return the results as text: one line per object, one per error or warning, and a summary.
 
     ``shows_changes``: below an object that admission changes, the difference to the one that would be stored.
     """
-    lines = []
+    lines: list[tuple[str, str]] = []
     for result in results:
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
-        lines.append(
-            f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {name}: {_words(result)}"
-        )
-        lines += [f"  {error}  ({error.rule})" for error in result.review.errors]
-        lines += [f"  warning: {error}  ({error.rule})" for error in result.review.warnings]
-        lines += _changes(result) if shows_changes else []
+        manifest = result.manifest
+        text = f"{manifest.file}:{manifest.line}: {manifest.kind} {name}: {_words(result)}"
+        lines.append((text, _COLOURS.get(result.verdict, "")))
+        lines += [(f"  {error}  ({error.rule})", "") for error in result.review.errors]
+        lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
+        lines += [(line, "") for line in _changes(result)] if shows_changes else []
     verdicts = [result.verdict for result in results]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in LintVerdict if verdict in verdicts]
     objects = "1 object" if len(verdicts) == 1 else f"{len(verdicts)} objects"
-    lines.append(f"{objects}: {', '.join(counts)}" if verdicts else "no objects found")
-    return "\n".join(map(printable, lines))
+    lines.append((f"{objects}: {', '.join(counts)}" if verdicts else "no objects found", ""))
+    return shown(lines, colours=colours)
 
 
 def _words(result: LintResult) -> str:
@@ -190,7 +191,7 @@ def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[Finding]]:
     """Return the objects of all files, and an error message for each file that cannot be read."""
     manifests: list[Manifest] = []
     unreadable: list[Finding] = []
-    for file in (file for path in files for file in files_in(path)):
+    for file in with_progress([file for path in files for file in files_in(path)], "files", sys.stderr):
         try:
             manifests += read_manifests(file)
         except UnreadableError as error:

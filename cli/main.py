@@ -4,7 +4,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 from bowline.shared.runtime.version import version_text
@@ -16,6 +16,7 @@ COMMANDS = {
     "check": "check whether an installed release works",
     "bind": "create the BindRequest of a pending pod, as a scheduler would",
     "plugin": "commands for plugins of your own",
+    "completion": "print a script for completion in a shell",
     "version": "print the versions of Bowline and of Python",
 }
 
@@ -26,16 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     selected = next((argument for argument in arguments if not argument.startswith("-")), "")
     if selected == "version":
         arguments, selected = ["--version"], ""
-    parser = argparse.ArgumentParser(
-        prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=version_text())
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, allow_abbrev=False)
-        if name == selected:
-            import_module(f"bowline.cli.{name}").add_arguments(command)
-    options = parser.parse_args(arguments)
+    options = build_parser([selected]).parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         # A manifest may contain characters that the terminal cannot encode.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO has it, typeshed declares Any
@@ -49,6 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return status
+
+
+def build_parser(names: Iterable[str]) -> argparse.ArgumentParser:
+    """Return the parser; only the commands of these names have their arguments, which need an import."""
+    parser = argparse.ArgumentParser(
+        prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=version_text())
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, allow_abbrev=False)
+        if name in names and name != "version":
+            import_module(f"bowline.cli.{name}").add_arguments(command)
+    return parser
 
 
 if __name__ == "__main__":

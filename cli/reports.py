@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -50,7 +51,7 @@ def as_sarif(subjects: Sequence[Subject]) -> str:
             "locations": [
                 {
                     "physicalLocation": {
-                        "artifactLocation": {"uri": finding.file},
+                        "artifactLocation": {"uri": quote(finding.file)},
                         "region": {"startLine": finding.line},
                     }
                 }
@@ -69,10 +70,11 @@ def as_junit(subjects: Sequence[Subject]) -> str:
     counts = {
         "tests": str(len(subjects)),
         "failures": str(sum(map(bool, failures))),
-        "skipped": str(sum(not subject.is_reviewed for subject in subjects)),
+        "errors": "0",
     }
+    skipped = str(sum(not subject.is_reviewed for subject in subjects))
     suites = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(suites, "testsuite", {"name": "bowline lint", **counts, "errors": "0"})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "bowline lint", **counts, "skipped": skipped})
     for subject, errors in zip(subjects, failures, strict=True):
         case = ElementTree.SubElement(suite, "testcase", {"classname": "bowline lint", "name": _xml(subject.name)})
         if errors:

@@ -1,4 +1,14 @@
-"""Text of a cluster or a file on the user's terminal."""
+"""What commands write to a user's terminal: text of a cluster or a file, colours, and progress."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TextIO, TypeVar
+
+Item = TypeVar("Item")
+RED, GREEN, YELLOW = "31", "32", "33"
+# A command that takes longer reports how far it is, this often.
+PROGRESS_S = 1.0
 
 
 def printable(line: str) -> str:
@@ -6,3 +16,35 @@ def printable(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def has_colours(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the stream shows colours: a terminal, unless the user has switched them off (no-color.org)."""
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+def painted(text: str, colour: str) -> str:
+    """Return the text in a colour, for a terminal."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
+
+
+def with_progress(
+    items: Sequence[Item], what: str, stream: TextIO, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Item]:
+    """Yield the items; on a terminal, report their number each second, and remove the report at the end."""
+    last, width = clock(), 0
+    try:
+        for number, item in enumerate(items):
+            if stream.isatty() and clock() - last >= PROGRESS_S:
+                text = f"{number} of {len(items)} {what}"
+                last, width = clock(), len(text)
+                print(f"\r{text}", end="", file=stream, flush=True)
+            yield item
+    finally:
+        if width:
+            print("\r" + " " * width + "\r", end="", file=stream, flush=True)
+
+
+def shown(lines: Iterable[tuple[str, str]], *, colours: bool) -> str:
+    """Return lines, each with its colour or none, as one text."""
+    return "\n".join(painted(printable(line), colour if colours else "") for line, colour in lines)

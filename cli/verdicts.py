@@ -95,8 +95,8 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
     if review is None:
         verdict, reason = LintVerdict.NOT_CHECKED, _similar_kind(chain, manifest)
     else:
-        paths = {error.path for error in review.errors}
-        errors = (*review.errors, *(error for error in own_errors if error.path not in paths))
+        amounts = {_amount_of(error) for error in review.errors}
+        errors = (*review.errors, *(error for error in own_errors if _amount_of(error) not in amounts))
         relevant = tuple(
             e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule == _REQUIRED))
         )
@@ -187,6 +187,11 @@ def _verdict(
         verdict = LintVerdict.UNRENDERED if is_variable else LintVerdict.OUT_OF_SCOPE
         return verdict, ", ".join(dict.fromkeys(exclusions))
     return LintVerdict.ALLOWED, ""
+
+
+def _amount_of(error: FieldError) -> str:
+    """Return the path of a resource's amount, whether limit or request: one error of an amount is enough."""
+    return error.path.replace(".requests[", ".limits[")
 
 
 def _is_variable(value: Any) -> bool:

@@ -39,7 +39,7 @@ def parsers() -> Mapping[str, tuple[str, argparse.ArgumentParser]]:
         if name == "version":
             continue
         parser = argparse.ArgumentParser(prog=f"bowline {name}")
-        import_module(f"cli.{name}").add_arguments(parser)
+        import_module(f"bowline.cli.{name}").add_arguments(parser)
         commands |= _with_subcommands(parser, summary)
     for process in (bowline.webhook.options.option_parser({}), bowline.reconciler.options.option_parser({})):
         commands[process.prog] = (process.description or "", process)

@@ -13,8 +13,9 @@ from bowline.localcluster.pair import Pair
 from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.live import Live
-from tests.plugins.claims import require_api
-from tests.plugins.sharing import SILENT, Shares
+from tests.plugins.claims import claim_decisions, publish, template
+from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
+from tests.plugins.storage import Storage
 
 VIEWER = "viewer"
 REPORTED_CLAIM = "kubectl -n {0} describe persistentvolumeclaim data"
@@ -87,6 +88,11 @@ def test_a_pod_of_a_misspelt_scheduler(pair: Live, explain: Explain) -> None:
     out = explain("pod")
     assert "schedulerName kai-schedular is not one that Bowline serves (kai-scheduler, bowline)" in out
     assert "did you mean kai-scheduler?" in out
+    assert "to change the immutable name, delete and create the pod" in out
+    pair.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    pair.create_pod(schedulerName="kai-scheduler")
+    pair.request_bind()
+    pair.phase("pod", "Succeeded")
 
 
 def test_a_gated_pod_without_and_with_a_decision(pair: Live, explain: Explain) -> None:
@@ -100,16 +106,20 @@ def test_a_gated_pod_without_and_with_a_decision(pair: Live, explain: Explain) -
 
 
 def test_a_pod_that_waits_for_a_claim(pair: Live, explain: Explain) -> None:
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
-    pair.create({**body, "spec": {**claim, "storageClassName": "absent"}})
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    pair.create_pod(volumes=volumes)
+    storage = Storage(pair)
+    storage.make_claim()
+    storage.make_pod()
     pair.request_bind()
-    out = until_explained(pair, explain, "pod", "its StorageClass absent does not exist")
+    out = until_explained(pair, explain, "pod", f"its StorageClass {storage.name('late')} does not exist")
     assert commands(out)[-1] == "kubectl get storageclasses"
     assert REPORTED_CLAIM.format(pair.namespace) in commands(out)
     assert "  until  fails with WaitTimeout at 20" in out
+    try:
+        storage.make_volume("a")
+        storage.make_class()
+        pair.phase("pod", "Succeeded")
+    finally:
+        storage.clean()
 
 
 def test_a_share_that_waits_for_its_agent(pair: Live, explain: Explain) -> None:
@@ -119,17 +129,19 @@ def test_a_share_that_waits_for_its_agent(pair: Live, explain: Explain) -> None:
     out = until_explained(pair, explain, "half", "the agent has not reported the device yet")
     assert re.search(r"also   Pod kai-resource-reservation/gpu-reservation-\S+: \w+, ", out)
     assert commands(out)[0].startswith("kubectl -n kai-resource-reservation describe pod gpu-reservation-")
+    # The described pod has an agent that reports nothing: it reports late.
+    (reservation,) = shares.reservations("explained")
+    report = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-late"}}}
+    shares.api.patch(f"{RESERVATIONS}/{reservation['metadata']['name']}", report)
+    pair.phase("half", "Succeeded")
     shares.delete("half")
     shares.await_release()
 
 
 def test_a_request_without_an_allocation_for_the_claim(pair: Live, explain: Explain) -> None:
-    exact = {"deviceClassName": "gpu.example.com"}
-    template = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exact}]}}}
-    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "gpu"}}
-    require_api(pair.cluster)
-    pair.create({**body, "spec": template})
-    pair.create_pod(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}])
+    publish(pair.cluster)
+    pair.create(template("gpu"))
+    pair.create_pod(resourceClaims=[{"name": "dev", "resourceClaimTemplateName": "gpu"}])
     statuses = "resourceClaimStatuses"
     pair.until("its claim exists", lambda: pair.pod()["status"].get(statuses))
     pair.request_bind()
@@ -138,6 +150,9 @@ def test_a_request_without_an_allocation_for_the_claim(pair: Live, explain: Expl
     assert "the bind has failed: " in out
     assert f"kubectl -n {pair.namespace} get resourceclaims; kubectl get resourceslices" in commands(out)
     assert f"kubectl -n {pair.namespace} delete bindrequest pod" in commands(out)
+    pair.kubectl("delete", "bindrequest", "pod")
+    pair.request_bind(**claim_decisions("d0"))
+    pair.phase("pod", "Succeeded")
 
 
 def test_a_pod_between_two_attempts(pair: Live, explain: Explain) -> None:
@@ -206,13 +221,13 @@ def test_a_controller_whose_pods_are_not_created(pair: Live, explain: Explain) -
     assert pair.pair.webhook.stop()
     try:
         spec = pod("x", pair.namespace)["spec"]
-        template = {"metadata": {"labels": {"app": "served"}}, "spec": spec}
+        pod_template = {"metadata": {"labels": {"app": "served"}}, "spec": spec}
         pair.create(
             {
                 "apiVersion": "apps/v1",
                 "kind": "ReplicaSet",
                 "metadata": {"name": "served"},
-                "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "served"}}, "template": template},
+                "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "served"}}, "template": pod_template},
             }
         )
         out = pair.until("the failure is an event", lambda: uncreated(pair, explain))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,9 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = capsys.readouterr().out
-    assert all(f"    {name} " in printed for name in COMMANDS)
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith("    ") and line[4] != " "] == [
+        *COMMANDS
+    ]
 
 
 def test_lint_imports_no_package_that_reaches_clusters() -> None:
@@ -61,3 +64,28 @@ def test_a_wait_that_is_no_duration_is_bad_usage(capsys: pytest.CaptureFixture[s
         main(["check", "--wait=2"])
     assert exit_.value.code == 2
     assert "must be a duration such as" in capsys.readouterr().err
+
+
+def test_a_shell_completes_commands_options_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "completion.bash"
+    script.write_text(capsys.readouterr().out)
+    (tmp_path / "pod.yaml").write_text("")
+
+    def completions(*words: str) -> list[str]:
+        last = words[-1]
+        line = f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+        call = f'{line}; _shtab_bowline bowline "{last}" ""; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", call], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert completions("bowline", "li") == ["lint"]
+    assert completions("bowline", "lint", "--assume") == ["--assume-scheduler"]
+    assert completions("bowline", "lint", "pod") == ["pod.yaml"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script_with_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)

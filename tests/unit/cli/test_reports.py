@@ -1,7 +1,12 @@
 """The formats for CI systems: what each contains, and that hostile text cannot break out of it."""
 
 import json
+import re
+from typing import Annotated, Literal
 from xml.etree import ElementTree
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
 
 from bowline.cli.reports import Finding, Subject, as_github, as_junit, as_sarif
 
@@ -56,3 +61,103 @@ def test_nothing_found_is_an_empty_report() -> None:
     assert json.loads(as_sarif([]))["runs"][0]["results"] == []
     assert ElementTree.fromstring(as_junit([]))[0].get("tests") == "0"  # noqa: S314 - our own output
     assert as_github([]) == "0 objects: 0 errors, 0 warnings"
+
+
+# --- the formats' own schemas, as far as they are used ---
+
+
+class Closed(BaseModel):
+    """An object of SARIF 2.1.0: names, types, what is required, and which values are allowed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ArtifactLocation(Closed):
+    uri: Annotated[str, Field(pattern=r"^[A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]+$")]
+
+
+class Region(Closed):
+    startLine: Annotated[int, Field(ge=1)]  # noqa: N815 - the name in the format, as below
+
+
+class PhysicalLocation(Closed):
+    artifactLocation: ArtifactLocation  # noqa: N815
+    region: Region
+
+
+class Location(Closed):
+    physicalLocation: PhysicalLocation  # noqa: N815
+
+
+class Message(Closed):
+    text: str
+
+
+class Result(Closed):
+    ruleId: str  # noqa: N815
+    ruleIndex: Annotated[int, Field(ge=0)]  # noqa: N815
+    level: Literal["none", "note", "warning", "error"]
+    message: Message
+    locations: list[Location]
+
+
+class Rule(Closed):
+    id: str
+
+
+class Driver(Closed):
+    name: str
+    rules: list[Rule]
+
+
+class Tool(Closed):
+    driver: Driver
+
+
+class Run(Closed):
+    tool: Tool
+    results: list[Result]
+
+
+class Sarif(Closed):
+    schema_: Annotated[str, Field(alias="$schema")]
+    version: Literal["2.1.0"]
+    runs: list[Run]
+
+
+SPACED = [Subject("x", "denied", True, [Finding("a/b", "charts/my app/pod#1.yaml", 1, "must be")])]
+
+
+@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
+def test_sarif_is_valid(subjects: list[Subject]) -> None:
+    Sarif.model_validate_json(as_sarif(subjects))
+
+
+# Of JUnit XML as CI systems read it: the attributes of each element, those that it needs, and its children in order.
+JUNIT: dict[str, tuple[set[str], set[str], list[str]]] = {
+    "testsuites": ({"name", "time", "tests", "failures", "errors"}, set(), ["testsuite"]),
+    "testsuite": ({"name", "tests", "failures", "errors", "skipped", "time"}, {"name", "tests"}, ["testcase"]),
+    "testcase": ({"name", "classname", "time"}, {"name", "classname"}, ["skipped", "error", "failure", "system-out"]),
+    "failure": ({"message", "type"}, set(), []),
+    "skipped": ({"message"}, set(), []),
+    "system-out": (set(), set(), []),
+}
+
+
+@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
+def test_junit_is_valid(subjects: list[Subject]) -> None:
+    for element in ElementTree.fromstring(as_junit(subjects)).iter():  # noqa: S314 - our own output
+        allowed, required, children = JUNIT[element.tag]
+        assert required <= set(element.keys()) <= allowed
+        positions = [children.index(child.tag) for child in element]
+        assert positions == sorted(positions)
+        for count in ("tests", "failures", "errors", "skipped"):
+            assert element.get(count, "0").isdecimal()
+
+
+@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED])
+def test_each_annotation_is_a_workflow_command_of_github(subjects: list[Subject]) -> None:
+    *annotations, _ = as_github(subjects).splitlines()
+    for line in annotations:
+        command = re.fullmatch(r"::(error|warning) ((?:(?:file|line|title)=[^,:\n]+,?)+)::[^\n]*", line)
+        assert command is not None, line

@@ -1,0 +1,54 @@
+"""Colours and progress: only on a terminal."""
+
+import io
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from bowline.cli.terminal import RED, has_colours, shown, with_progress
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "expected"),
+    [
+        pytest.param(Terminal(), {"TERM": "xterm"}, True, id="a terminal"),
+        pytest.param(Terminal(), {"NO_COLOR": "1"}, False, id="a user without colours"),
+        pytest.param(Terminal(), {"TERM": "dumb"}, False, id="a terminal without colours"),
+        pytest.param(io.StringIO(), {}, False, id="a file"),
+    ],
+)
+def test_colours_are_for_terminals(stream: io.StringIO, environment: Mapping[str, str], expected: bool) -> None:
+    assert has_colours(stream, environment) is expected
+
+
+def test_a_colour_ends_with_its_line_and_names_cannot_add_one() -> None:
+    assert shown([("a\x1b[32m", RED), ("b", "")], colours=True) == "\x1b[31ma\\x1b[32m\x1b[0m\nb"
+    assert shown([("a", RED)], colours=False) == "a"
+
+
+def seconds(*times: float) -> Callable[[], float]:
+    return iter(times).__next__
+
+
+@pytest.mark.parametrize(
+    ("stream", "times", "expected"),
+    [
+        pytest.param(Terminal(), (0, 0.4, 0.9, 0.95), "", id="less than a second"),
+        pytest.param(
+            Terminal(), (0, 0.5, 1.5, 1.5, 1.9), "\r1 of 3 files\r            \r", id="a report after a second"
+        ),
+        pytest.param(io.StringIO(), (0,), "", id="no terminal"),
+    ],
+)
+def test_progress_is_reported_each_second_and_removed(
+    stream: io.StringIO, times: tuple[float, ...], expected: str
+) -> None:
+    assert list(with_progress("abc", "files", stream, seconds(*times))) == ["a", "b", "c"]
+    assert stream.getvalue() == expected
