@@ -18,10 +18,13 @@ from tests.live import Live
 _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}
 
 
+BARE = ClusterSpec(kwok=False, controllers=())
+
+
 @contextmanager
-def bare_control_plane() -> Iterator[Cluster]:
+def bare_control_plane(spec: ClusterSpec = BARE) -> Iterator[Cluster]:
     """Start a control plane with three nodes and the CRD; no controller changes an object."""
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+    with Cluster.start(spec) as cluster:
         cluster.make_nodes(3)
         # As a chart install does it: server-side, unknown fields rejected.
         cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())

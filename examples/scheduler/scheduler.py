@@ -9,7 +9,7 @@ from kubernetes import client, config
 from kubernetes.utils import parse_quantity
 from urllib3.exceptions import HTTPError
 
-NAME, GPU, GROUP = "bowline", "nvidia.com/gpu", "runai-gpu-group"
+NAME, GPU, GROUP, CORDON = "bowline", "nvidia.com/gpu", "runai-gpu-group", "node.kubernetes.io/unschedulable"
 API = {"group": "scheduling.run.ai", "version": "v1alpha2", "plural": "bindrequests"}
 AVOID, AVOID_S = "scheduler.example.com/avoid", 60  # on a pod, JSON: nodes that have failed, and until which time
 
@@ -31,6 +31,7 @@ def allows(pod, node):  # taints by their keys, nodeSelector, required nodeAffin
     spec, labels = pod["spec"], node["metadata"].get("labels", {}) | {"metadata.name": node["metadata"]["name"]}
     keys = {toleration.get("key") for toleration in spec.get("tolerations", [])}
     taints = {taint["key"] for taint in node["spec"].get("taints", []) if taint["effect"] != "PreferNoSchedule"}
+    taints |= {CORDON} if node["spec"].get("unschedulable") else set()
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [{}])
     rules = [term.get("matchExpressions", []) + term.get("matchFields", []) for term in terms]
@@ -76,13 +77,15 @@ def decide(core, custom, pod, nodes, free, used):
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
         patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
         return core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
-    part, kind = share(pod, nodes[node])[0] or 1, "Fraction" if groups else "Regular"
+    part, kind = f"{share(pod, nodes[node])[0] or 1:.2f}", "Fraction" if groups else "Regular"
     spec = {"podName": meta["name"], "podUID": meta["uid"], "selectedNode": node, "receivedResourceType": kind}
-    spec["receivedGPU"] = {"count": len(groups) or int(needs(pod)[GPU]), "portion": f"{part:.2f}"}
+    spec |= {
+        "selectedGPUGroups": groups,
+        "receivedGPU": {"count": len(groups) or int(needs(pod)[GPU]), "portion": part},
+    }
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
     body = {"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest", "spec": spec}
     body |= {"metadata": {"name": meta["name"], "ownerReferences": [owner]}}
-    spec |= {"selectedGPUGroups": groups}
     custom.create_namespaced_custom_object(**API, namespace=meta["namespace"], body=body)
     return take(pod, nodes[node], groups, free[node], used[node])
 

@@ -22,7 +22,7 @@ def hard_taints(node_spec: Object) -> tuple[Object, ...]:
 
 def untolerated(taints: Iterable[Object], tolerations: Sequence[Object]) -> Object | None:
     """Return the first taint that no toleration matches; None if the pod tolerates all."""
-    return next((taint for taint in taints if not any(_matches(item, taint) for item in tolerations)), None)
+    return next((taint for taint in taints if not any(tolerates(item, taint) for item in tolerations)), None)
 
 
 def describe(taint: Object) -> str:
@@ -31,7 +31,8 @@ def describe(taint: Object) -> str:
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
-def _matches(toleration: Object, taint: Object) -> bool:
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """Return whether a toleration, of a pod or of a device request, matches; an empty key or effect matches each."""
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):

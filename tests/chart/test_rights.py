@@ -79,6 +79,12 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
 }
 
 
+NO_REPEATS: dict[str, Any] = {"config": {"admission": {"repeatBackoff": "0s"}}}
+REPEATS = {
+    "bindrequests": {"list", "watch"},
+    **{resource: {"get"} for resource in ("pods", "nodes", "persistentvolumeclaims", "resourceclaims")},
+}
+
 # Also that of the agents of KAI-Scheduler and of earlier versions.
 AGENTS = [(AGENT, RESERVATIONS), (RESERVATIONS, RESERVATIONS)]
 
@@ -232,14 +238,18 @@ def test_the_test_can_be_left_out(chart: Chart) -> None:
 @pytest.mark.parametrize(
     ("values", "read"),
     [
-        pytest.param({}, {"nodes"}, id="the nodes' labels, for warnings"),
-        pytest.param({"webhook": {"inventory": False}}, set(), id="nothing without warnings"),
+        pytest.param(NO_REPEATS, {"nodes": {"list", "watch"}}, id="the nodes' labels, for warnings"),
+        pytest.param({"webhook": {"inventory": False}}, REPEATS, id="what a failed decision depends on"),
+        pytest.param({**NO_REPEATS, "webhook": {"inventory": False}}, {}, id="nothing without both"),
+        pytest.param(
+            {"admission": {"mode": "Off"}, "webhook": {"inventory": False}}, {}, id="nothing if it reviews nothing"
+        ),
     ],
 )
-def test_the_webhook_may_read(chart: Chart, values: Any, read: set[str]) -> None:
+def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:
     found = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
     others = {resource: verbs for (group, resource, _), verbs in found.items() if group != ADMISSION}
-    assert others == {resource: {"list", "watch"} for resource in read}
+    assert others == read
 
 
 def test_the_account_and_label_of_reservation_pods_are_settings(chart: Chart) -> None:

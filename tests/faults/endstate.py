@@ -41,15 +41,15 @@ def state_of(live: LiveCluster) -> State:
     return anonymous
 
 
-def left_of(live: LiveCluster) -> list[str]:
-    """Return the side effects for the run's pod; none count once it is bound."""
+def left_of(live: LiveCluster, name: str = "pod") -> list[str]:
+    """Return the side effects for the run's pod of that name; none count once it is bound."""
     stored = read_objects(live)
-    pod = next((obj for obj in stored.pods if obj["metadata"]["name"] == "pod"), None)
+    pod = next((obj for obj in stored.pods if obj["metadata"]["name"] == name), None)
     if pod is not None and pod["spec"].get("nodeName"):
         return []
-    return [f"effect {obj['metadata']['name']}" for obj in stored.effects] + (
-        stored.held_by(pod) if pod is not None else []
-    )
+    others = {obj["metadata"]["uid"] for obj in stored.requests if obj["metadata"]["name"] != name}
+    effects = [obj for obj in stored.effects if obj["metadata"]["labels"][OWNER] not in others]
+    return [f"effect {obj['metadata']['name']}" for obj in effects] + (stored.held_by(pod) if pod is not None else [])
 
 
 def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:

@@ -19,6 +19,7 @@ from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from bowline.shared.api import names
+from bowline.shared.framework.gates import GANG_BINDING
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import POLL_S, LiveCluster
@@ -47,6 +48,7 @@ PLUGINS_CONFIG: Mapping[str, object] = {
         {"name": "fault_effects"},
     ],
     "config.gpuSharing": {"fakeGPUs": True},
+    "config.featureGates": {GANG_BINDING: True},
 }
 # The test plugin's rights, beside those that the chart grants.
 _ROLE = "fault-effects"

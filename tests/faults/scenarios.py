@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from bowline.localcluster.errors import ApiError
+from bowline.shared.kube.resources import KAI_PODGROUPS
 from bowline.testing.builders import bind_request, pod
 from tests.faults.plugins.fault_effects import EFFECT, GATE, OWNER, REFUSE, WAKES
 from tests.live import LiveCluster
+from tests.pod_groups import in_group, install_pod_groups, pod_group
 
 FLAKY = "example.bowline.dev/fail-attempts"
 NODE = "gpu-node-0"
+# The other pod of a gang.
+PEER = "peer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,11 @@ class Scenario:
     reason: str = ""
 
 
-def make_pod(live: LiveCluster, annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
+def make_pod(
+    live: LiveCluster, annotations: Mapping[str, str] | None = None, *, name: str = "pod", **spec: Any
+) -> str:
     """Create the pod; returns its UID."""
-    body = pod("pod", live.namespace, **spec)
+    body = pod(name, live.namespace, **spec)
     body["metadata"]["annotations"] = dict(annotations or {})
     return post_pod(live, body)
 
@@ -44,10 +50,16 @@ def post_pod(live: LiveCluster, body: dict[str, Any]) -> str:
 
 
 def make_request(
-    live: LiveCluster, uid: str, annotations: Mapping[str, str] | None = None, *, has_owner: bool = True, **spec: Any
+    live: LiveCluster,
+    uid: str,
+    annotations: Mapping[str, str] | None = None,
+    *,
+    name: str = "pod",
+    has_owner: bool = True,
+    **spec: Any,
 ) -> None:
     """Create the pod's request; one that is not ``owned`` by it names it only by its UID."""
-    body = bind_request("pod", NODE, live.namespace, uid if has_owner else "", podUID=uid, **spec)
+    body = bind_request(name, NODE, live.namespace, uid if has_owner else "", podUID=uid, **spec)
     body["metadata"]["annotations"] = dict(annotations or {})
     live.cluster.api.post(live.request_path().rpartition("/")[0], body)
 
@@ -72,11 +84,11 @@ def remove(live: LiveCluster, path: str) -> None:
             raise
 
 
-def in_phase(phase: str) -> Callable[[LiveCluster], bool]:
+def in_phase(phase: str, name: str = "pod") -> Callable[[LiveCluster], bool]:
     """Return whether the request has this phase, and no finalizer is left."""
 
     def is_in_phase(live: LiveCluster) -> bool:
-        request: dict[str, Any] = live.request()
+        request: dict[str, Any] = live.request(name)
         return (request.get("status") or {}).get("phase") == phase and not request["metadata"].get("finalizers")
 
     return is_in_phase
@@ -117,6 +129,19 @@ def _recreate_pod(live: LiveCluster) -> None:
     make_request(live, uid, {EFFECT: "yes"})
 
 
+def _is_a_gang(live: LiveCluster) -> None:
+    """Two pods of a PodGroup that requires both: the second is decided when the first waits for it."""
+    install_pod_groups(live.cluster)
+    live.cluster.api.post(KAI_PODGROUPS.path(live.namespace), pod_group("gang", 2))
+    make_request(live, make_pod(live, in_group("gang")), {EFFECT: "yes"})
+    live.until("the wait is reported", lambda: _reason(live).startswith("Waiting"))
+    make_request(live, make_pod(live, in_group("gang"), name=PEER), {EFFECT: "yes"}, name=PEER)
+
+
+def _both_are_bound(live: LiveCluster) -> bool:
+    return in_phase("Succeeded")(live) and in_phase("Succeeded", PEER)(live)
+
+
 def _reason(live: LiveCluster) -> str:
     return str((live.request().get("status") or {}).get("reason", ""))
 
@@ -129,12 +154,14 @@ def _failed_cleanly(live: LiveCluster) -> bool:
     return in_phase("Failed")(live) and effects(live) == 0
 
 
+GANG = Scenario("gang", _is_a_gang, _both_are_bound, "Bound")
 PLAIN = Scenario("plain", _plain, in_phase("Succeeded"), "Bound")
 REFUSED = Scenario("final-failure", _make_rejected, _failed_cleanly, "BindingFailed", undoes=True, reason="Rejected")
 SCENARIOS = (
     PLAIN,
     Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),
     Scenario("waits", _waits, in_phase("Succeeded"), "Bound"),
+    GANG,
     REFUSED,
     Scenario("deleted-waiting", _deleted_while_waiting, _is_deleted, undoes=True),
     Scenario("pod-recreated", _recreate_pod, in_phase("Succeeded"), "Bound", undoes=True),

@@ -9,13 +9,13 @@ from tests.faults.lab import Lab
 from tests.faults.matrix import Matrix
 from tests.faults.plugin_scenarios import DEVICE_BACK, PLUGIN_SCENARIOS
 from tests.faults.points import Mode
-from tests.faults.scenarios import PLAIN, REFUSED, SCENARIOS, Scenario
+from tests.faults.scenarios import GANG, PLAIN, REFUSED, SCENARIOS, Scenario
 from tests.faults.truth import TruthObserver
 
 KILLS = (Mode.BEFORE_REPLY, Mode.READ, Mode.AFTER_REPLY, Mode.LOST_REPLY)
 
 
-@pytest.mark.parametrize("scenario", [PLAIN, REFUSED, DEVICE_BACK], ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", [PLAIN, REFUSED, DEVICE_BACK, GANG], ids=lambda s: s.name)
 def test_a_crash_before_any_reply_changes_nothing(lab: Lab, truth: TruthObserver, scenario: Scenario) -> None:
     with lab.reconciler("crashing") as reconciler:
         matrix = Matrix(lab, truth, reconciler)

@@ -1,15 +1,15 @@
 """KAI-Scheduler with the pair in place of its own binder and admission; and a team that submits pods to it.
 
 Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
-`scheduler` and `podgrouper` of another version, which run with the same CRDs. It runs with an administrator's rights,
-because its own chart defines its rights.
+`scheduler` and `podgrouper` of another version, and its `crds` where the folder has them. It runs with the rights of
+an administrator, because its own chart defines its rights.
 """
 
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,12 @@ def chosen_programs(environ: Mapping[str, str]) -> dict[Tool, Path] | None:
     return programs
 
 
+def chosen_crds(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder with the CRDs of the programs that the user named; None if it has none."""
+    crds = Path(environ.get(BIN_SETTING) or ".") / "crds"
+    return crds if environ.get(BIN_SETTING) and crds.is_dir() else None
+
+
 def missing_part(environ: Mapping[str, str]) -> str | None:
     """Return why KAI-Scheduler cannot run here; None if it can. Go reports where its module with the CRDs is."""
     if shutil.which("go") is None:
@@ -67,13 +73,13 @@ needs_kai = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 
 @contextmanager
-def running_kai(cluster: Cluster) -> Iterator[None]:
-    """Install what it needs in the cluster and run it until the block ends."""
+def running_kai(cluster: Cluster) -> Iterator[Sequence[Launch]]:
+    """Install what it needs in the cluster and run it until the block ends; yields how its processes were started."""
     programs = chosen_programs(os.environ) or _build()
     chart = _module_folder(release_for(None, os.environ).kai) / "deployments" / "kai-scheduler"
     for plural in _CRDS:
         # The BindRequest's CRD is Bowline's.
-        (crd,) = (chart / "crds").glob(f"*_{plural}.yaml")
+        (crd,) = (chosen_crds(os.environ) or chart / "crds").glob(f"*_{plural}.yaml")
         cluster.kubectl("apply", "--server-side", "-f", str(crd))
         cluster.wait_established(
             json.loads(cluster.kubectl("get", "-f", str(crd), "-o=json").stdout)["metadata"]["name"]
@@ -88,16 +94,17 @@ def running_kai(cluster: Cluster) -> Iterator[None]:
         Tool.KAI_PODGROUPER: ("--metrics-bind-address={}", f"--health-probe-bind-address={LOOPBACK}:{ports[2]}"),
     }
     env = {"PATH": os.environ["PATH"], "HOME": str(cluster.data_dir), "KUBECONFIG": str(cluster.kubeconfig)}
-    processes = []
+    launches = []
     for tool, port in zip(KAI_TOOLS, ports, strict=False):
         argv = (str(programs[tool]), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
         log = cluster.layout.logs / f"kai-{tool}.log"
-        processes.append(cluster.run_process(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env)))
+        launches.append(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env))
+        cluster.run_process(launches[-1])
     try:
-        yield
+        yield launches
     finally:
-        for process in processes:
-            process.stop()
+        for launch in launches:
+            cluster.process(launch.name).stop()
 
 
 def _build() -> dict[Tool, Path]:

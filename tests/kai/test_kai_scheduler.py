@@ -75,7 +75,7 @@ def test_a_gang_starts_as_a_whole_or_not_at_all(team: Team) -> None:
     install(team.live.cluster, "PyTorchJob")
     try:
         for name, workers in (("too-large", 3), ("right", 2)):
-            owner = _job(team, name, workers)
+            owner = training_job(team, name, workers)
             for number in range(workers):
                 team.submit(f"{name}-{number}", gpus=6, owner=owner)
         for number in range(2):
@@ -86,7 +86,7 @@ def test_a_gang_starts_as_a_whole_or_not_at_all(team: Team) -> None:
         remove(team.live.cluster, "PyTorchJob")
 
 
-def _job(team: Team, name: str, workers: int) -> dict[str, Any]:
+def training_job(team: Team, name: str, workers: int) -> dict[str, Any]:
     """Create a gang's owner; returns the reference to it."""
     body = {
         "apiVersion": api_version("PyTorchJob"),

@@ -6,7 +6,7 @@ import pytest
 
 from bowline.localcluster.assets.recipes import KAI_TOOLS
 from bowline.localcluster.errors import AssetsError
-from tests.kai.team import BIN_SETTING, chosen_programs
+from tests.kai.team import BIN_SETTING, chosen_crds, chosen_programs
 
 
 @pytest.mark.parametrize("environ", [{}, {BIN_SETTING: ""}])
@@ -18,6 +18,13 @@ def test_folder_chooses_its_programs(tmp_path: Path) -> None:
     for tool in KAI_TOOLS:
         (tmp_path / tool).touch(mode=0o755)
     assert chosen_programs({BIN_SETTING: str(tmp_path)}) == {tool: tmp_path / tool for tool in KAI_TOOLS}
+
+
+def test_crds_beside_the_programs_are_chosen(tmp_path: Path) -> None:
+    assert chosen_crds({}) is None
+    assert chosen_crds({BIN_SETTING: str(tmp_path)}) is None
+    (tmp_path / "crds").mkdir()
+    assert chosen_crds({BIN_SETTING: str(tmp_path)}) == tmp_path / "crds"
 
 
 def test_folder_without_a_program_is_an_error_that_names_it(tmp_path: Path) -> None:

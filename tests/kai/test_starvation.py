@@ -22,10 +22,20 @@ def decisions(team: Team) -> Iterator[tuple[str, int]]:
             yield reference["name"], entry["responseStatus"]["code"]
 
 
+def denial_events(team: Team) -> list[str]:
+    """Messages of events about the pod with the rule of the denial."""
+    items = json.loads(team.live.kubectl("get", "events", "-o=json").stdout)["items"]
+    return [item["message"] for item in items if "bindrequest/repeated" in (item.get("message") or "")]
+
+
 def test_a_bind_that_always_fails_starves_no_neighbour(team: Team) -> None:
+    # The scheduler knows both pods before the first decision fails.
+    assert team.live.pair.reconcilers[0].stop()
     team.submit("doomed", annotations={FLAKY: "99"}, **WHOLE_NODE)
     team.request_of("doomed")
     team.submit("neighbour", **WHOLE_NODE)
+    team.does_not_fit("neighbour")
+    team.live.pair.launch_reconciler().wait_ready()
     team.runs("neighbour")
     tried = list(decisions(team))
     before = tried[: tried.index(("neighbour", 201))]
@@ -39,7 +49,7 @@ def test_a_bind_that_always_fails_starves_no_neighbour(team: Team) -> None:
 def test_a_denied_decision_is_accepted_when_its_pod_changes(team: Team) -> None:
     team.submit("doomed", annotations={FLAKY: "99"}, **WHOLE_NODE)
     team.live.until("a repetition is denied", lambda: ("doomed", 422) in decisions(team) or None)
-    events = team.live.kubectl("get", "events", "-o=json").stdout
-    assert "BackoffLimitExceeded" in events, "the scheduler reports the reason of the denial on the pod"
+    team.live.until("the scheduler reports the reason of the denial on the pod", lambda: denial_events(team) or None)
+    assert all("BackoffLimitExceeded: gave up after" in note for note in denial_events(team))
     team.live.kubectl("annotate", "pod", "doomed", f"{FLAKY}=0", "--overwrite")
     team.runs("doomed")

@@ -57,7 +57,7 @@ def test_another_node_a_changed_pod_and_another_pod_of_the_name_are_no_repetitio
     pair.kubectl("label", "pod", "pod", "touched=yes")
     assert repeat(pair, node) == ""
     pair.phase("pod", "Failed")
-    pair.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    pair.kubectl("delete", "bindrequest/pod", "pod/pod", "--grace-period=0", "--force")
     pair.create_pod()
     assert repeat(pair, node) == ""
 

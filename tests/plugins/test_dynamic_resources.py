@@ -21,6 +21,7 @@ from tests.plugins.claims import (
     claims,
     extended_decision,
     get_claim,
+    is_cleared,
     is_free,
     is_protected,
     publish,
@@ -396,7 +397,7 @@ def test_a_rollback_deletes_the_claim_of_extended_resources(dra: Live) -> None:
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
     assert ("create", "resourceclaims") in writes_about(dra, RECONCILER)
     assert claims(dra) == []
-    assert "extendedResourceClaimStatus" not in dra.pod()["status"]
+    assert is_cleared(dra.pod(), [])
 
 
 def test_a_pod_deleted_while_it_waits_leaves_nothing(dra: Live) -> None:
@@ -412,66 +413,3 @@ def test_a_request_that_names_a_claim_twice_is_denied(dra: Live) -> None:
     result = dra.kubectl("create", "-f", "-", objects=body, check=False)
     assert "spec.resourceClaimAllocations[1].name" in result.stderr
     assert "a claim has one allocation" in result.stderr
-
-
-def cached_taints(live: Live, plural: str) -> int:
-    """How many objects of that kind the reconciler has cached: only those with a taint."""
-    _, page = live.pair.reconcilers[0].get("/metrics")
-    line = next(line for line in page.splitlines() if f'resource="{plural}"' in line and "reflector_objects" in line)
-    return int(float(line.rpartition(" ")[2]))
-
-
-def taint_slice(live: Live, *taints: dict[str, Any]) -> None:
-    """Let the driver taint the device d0 in its slice."""
-    path = f"{API}/resourceslices/{NODE}-dra.example.com"
-    stored = live.cluster.api.get(path)
-    stored["spec"]["devices"][0]["taints"] = [*taints]
-    live.cluster.api.request("PUT", path, stored)
-
-
-def taint_by_rule(live: Live, *taints: dict[str, Any]) -> None:
-    """Let an administrator taint the device d0 by a DeviceTaintRule."""
-    path = f"{API}/devicetaintrules"
-    if not taints:
-        live.cluster.api.request("DELETE", f"{path}/test", {})
-        return
-    spec = {"deviceSelector": {"driver": "dra.example.com", "device": "d0"}, "taint": taints[0]}
-    live.cluster.api.post(path, {"metadata": {"name": "test"}, "spec": spec})
-
-
-@pytest.mark.parametrize(
-    ("taint_device", "plural", "kind"),
-    [
-        pytest.param(taint_slice, "resourceslices", "ResourceSlice", id="by the driver"),
-        pytest.param(taint_by_rule, "devicetaintrules", "DeviceTaintRule", id="by a rule"),
-    ],
-)
-def test_a_device_that_was_tainted_after_the_decision_is_refused(
-    dra: Live, taint_device: Any, plural: str, kind: str
-) -> None:
-    if plural not in {entry["name"] for entry in dra.cluster.api.get(API)["resources"]}:
-        pytest.skip("this Kubernetes does not serve DeviceTaintRules in v1")
-    tolerant = claim("tolerant")
-    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [{"key": "broken", "operator": "Exists"}]
-    dra.create(claim("one"), claim("other"), tolerant)
-    taint_device(dra, {"key": "broken", "effect": "NoSchedule"})
-    try:
-        dra.until("the taint is cached", lambda: cached_taints(dra, plural) == 1 or None)
-        dra.create_pod(**NAMED)
-        dra.request_bind(**claim_decisions("d0"))
-        status = dra.phase("pod", "Failed")["status"]
-        assert status["reason"].startswith("DeviceConflict: ")
-        assert "device dra.example.com/gpu-node-0/d0 has the taint broken:NoSchedule" in status["reason"]
-        assert f"({kind} " in status["reason"]
-        assert status["suggestion"] == "RescheduleElsewhere"
-        assert is_free(get_claim(dra, "one"))
-        for name, device in (("other", "d1"), ("tolerant", "d0")):
-            dra.create_pod(name, resourceClaims=[{"name": "dev", "resourceClaimName": name}])
-            dra.request_bind(name, **claim_decisions(device))
-            dra.phase(name, "Succeeded")
-    finally:
-        taint_device(dra)
-    dra.until("the taint is not cached", lambda: cached_taints(dra, plural) == 0 or None)
-    dra.create_pod("later", resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
-    dra.request_bind("later", **claim_decisions("d0"))
-    dra.phase("later", "Succeeded")

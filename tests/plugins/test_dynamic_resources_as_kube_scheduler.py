@@ -12,11 +12,11 @@ import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.framework.status import Status
+from bowline.shared.framework.status import Code, Status
 from bowline.shared.kube.config import load_access
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
-from tests.plugins.claims import API, CLASS, claim, get_claim, publish
+from tests.plugins.claims import API, CLASS, NODE, claim, get_claim, publish
 from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 
 pytestmark = needs_kube_scheduler
@@ -91,3 +91,102 @@ async def test_a_claim_of_extended_resources_equals_kube_schedulers(live: LiveCl
 
 def claim_refs(name: str) -> list[dict[str, str]]:
     return [{"name": "dev", "resourceClaimName": name}]
+
+
+# --- devices of the DRA extensions ---
+
+SPECIAL = "special.example.com"
+COUNTERS = [{"counterSet": "gpu", "counters": {"slices": {"value": "1"}}}]
+DEVICES: dict[str, list[dict[str, Any]]] = {
+    # KEP-5007: prepared before the bind.
+    "attached": [{"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}] * 2,
+    # KEP-5075: one device for several claims, each with a part of its capacity.
+    "shared": [{"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}],
+    # KEP-4815: partitions of one device.
+    "partition": [{"consumesCounters": COUNTERS}] * 2,
+    # KEP-5055: tainted from the start, and tolerated.
+    "tainted": [{"taints": [{"key": "old", "effect": "NoSchedule"}]}] * 2,
+}
+
+
+def publish_special(cluster: Cluster) -> None:
+    """Publish a pool with devices of every kind, and a class for each kind."""
+    devices = [
+        {"name": f"{kind}-{index}", "attributes": {"kind": {"string": kind}}, **fields}
+        for kind, entries in DEVICES.items()
+        for index, fields in enumerate(entries)
+    ]
+    pool = {"name": SPECIAL, "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": "gpu", "counters": {"slices": {"value": "4"}}}]
+    for name, content in (("counters", {"sharedCounters": counters}), ("devices", {"devices": devices})):
+        spec = {"driver": SPECIAL, "nodeName": NODE, "pool": pool, **content}
+        cluster.api.post(f"{API}/resourceslices", {"metadata": {"name": f"{SPECIAL}-{name}"}, "spec": spec})
+    for kind in DEVICES:
+        expression = f'device.driver == "{SPECIAL}" && device.attributes["{SPECIAL}"].kind == "{kind}"'
+        spec = {"selectors": [{"cel": {"expression": expression}}]}
+        cluster.api.post(f"{API}/deviceclasses", {"metadata": {"name": kind}, "spec": spec})
+
+
+def claim_of(kind: str, name: str) -> dict[str, Any]:
+    """A claim for one device of that kind."""
+    exactly: dict[str, Any] = {"deviceClassName": kind}
+    if kind == "shared":
+        exactly["capacity"] = {"requests": {"memory": "10Gi"}}
+    if kind == "tainted":
+        exactly["tolerations"] = [{"key": "old", "operator": "Exists"}]
+    body = claim(name)
+    body["spec"] = {"devices": {"requests": [{"name": "dev", "exactly": exactly}]}}
+    return body
+
+
+def report_ready(live: LiveCluster, name: str) -> None:
+    """Let the driver report that the claim's device is ready."""
+    (result,) = get_claim(live, name)["status"]["allocation"]["devices"]["results"]
+    condition = {"type": "ready", "status": "True", "reason": "Test", "message": ""}
+    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    device = {**{field: result[field] for field in ("driver", "pool", "device")}, "conditions": [condition]}
+    path = f"{API}/namespaces/{live.namespace}/resourceclaims/{name}/status"
+    live.cluster.api.patch(path, {"status": {"devices": [device]}})
+
+
+@pytest.fixture(scope="module")
+def special(live: LiveCluster) -> LiveCluster:
+    """The cluster with devices of every kind; skipped where the API server drops their fields."""
+    publish_special(live.cluster)
+    stored = live.cluster.api.get(f"{API}/resourceslices/{SPECIAL}-devices")
+    for device in stored["spec"]["devices"]:
+        missing = DEVICES[device["name"].partition("-")[0]][0].keys() - device.keys()
+        if missing:
+            pytest.skip(f"this Kubernetes stores no {', '.join(missing)} of a device by default")
+    return live
+
+
+@pytest.mark.parametrize("kind", DEVICES)
+async def test_a_device_of_an_extension_is_allocated_as_kube_scheduler_does(
+    special: LiveCluster, case: Case, kind: str
+) -> None:
+    theirs_name, ours_name = f"theirs-{kind}", f"ours-{kind}"
+    special.create(claim_of(kind, theirs_name), claim_of(kind, ours_name))
+    special.create_pod(theirs_name, schedulerName="default-scheduler", resourceClaims=claim_refs(theirs_name))
+    if kind == "attached":
+        special.until("it is allocated", lambda: get_claim(special, theirs_name).get("status") or None)
+        report_ready(special, theirs_name)
+    bound(special, theirs_name)
+    theirs = get_claim(special, theirs_name)
+    decision = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
+    created_pod = await case.pod(ours_name, resourceClaims=claim_refs(ours_name))
+    entry = {"name": "dev", "allocation": decision}
+    plugin = await new_plugin(case.client)
+    answer = await plugin.pre_bind(await case.context(created_pod, resourceClaimAllocations=[entry]))
+    if kind == "attached":
+        assert answer.code is Code.WAIT
+        report_ready(special, ours_name)
+        answer = await plugin.pre_bind(await case.context(created_pod, resourceClaimAllocations=[entry]))
+    assert answer == Status.ok()
+    (result,) = decision["devices"]["results"]
+    assert result["device"].startswith(kind)
+    ours = get_claim(special, ours_name)
+    for stored in (ours, theirs):
+        for device in stored["status"].get("devices") or ():
+            assert device.pop("device")
+    assert comparable(ours) == comparable(theirs)

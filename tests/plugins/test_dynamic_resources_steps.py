@@ -26,7 +26,16 @@ from bowline.shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Select
 from bowline.shared.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
-from tests.plugins.claims import NODE, claim, claim_decisions, extended_decision, is_free, publish, reserved_by
+from tests.plugins.claims import (
+    NODE,
+    claim,
+    claim_decisions,
+    extended_decision,
+    is_cleared,
+    is_free,
+    publish,
+    reserved_by,
+)
 from tests.waiting import LIMIT_S
 
 EXTENDED = "gpu.example.com/gpu"
@@ -108,7 +117,7 @@ async def test_the_next_process_continues_and_releases_after_a_crash_at_any_writ
         assert [stored["metadata"]["name"] for stored in await case.claims()] == ["one"]
         assert is_free(await case.claim())
         now = await case.client.get(PODS, case.namespace, f"pod-{nth}")
-        assert "extendedResourceClaimStatus" not in now["status"]
+        assert is_cleared(now, ["one"])
     # Claim: finalizer, status, and the reverse. Extended: claim, status, pod; deletion, finalizer, pod.
     assert crashes == (4 if "resourceClaims" in spec else 6)
 
@@ -401,7 +410,7 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
 
 async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
     plugin = await new_plugin(case.client)
-    (source,) = plugin.event_sources()
+    source, *_ = plugin.event_sources()
     events: list[tuple[EventType, str]] = []
     reflector = Reflector(
         case.client,

@@ -1,21 +1,32 @@
 """Pods of a PodGroup are bound when as many as it requires are prepared or bound, else none; then nothing is left."""
 
+import os
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.config import Binding
 from bowline.shared.framework.gates import GANG_BINDING
 from bowline.shared.framework.status import Reason, Status
 from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.resources import KAI_PODGROUPS, PODS
+from bowline.shared.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.pod_groups import in_group, install_pod_groups, pod_group
+from tests.pairs import BARE, bare_control_plane
+from tests.pod_groups import (
+    WITH_POD_GROUPS,
+    in_group,
+    install_pod_groups,
+    kubernetes_pod_group,
+    pod_group,
+    serves_pod_groups,
+)
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
@@ -207,6 +218,27 @@ async def test_a_restart_between_the_bindings_binds_the_rest(stage: Stage) -> No
     async with stage.working(Devices(), gates=ON):
         for name in gang:
             await stage.phase(name, "Succeeded")
+
+
+@pytest.mark.skipif(
+    not serves_pod_groups(release_for(None, os.environ)),
+    reason="PodGroups are v1beta1 from Kubernetes 1.37 on; set BOWLINE_KUBERNETES=1.37",
+)
+async def test_a_pod_group_of_kubernetes_is_a_gang() -> None:
+    groups = replace(BARE, runtime_config=WITH_POD_GROUPS.runtime_config, feature_gates=WITH_POD_GROUPS.feature_gates)
+    in_kubernetes_group = {"schedulingGroup": {"podGroupName": "gang"}}
+    with bare_control_plane(groups) as cluster:
+        async for stage in stage_on(cluster):
+            await stage.client.create(PODGROUPS, stage.namespace, kubernetes_pod_group("gang", 2))
+            async with stage.working(Devices(), gates=ON) as working:
+                await stage.create_pod("first", **in_kubernetes_group)
+                await stage.request_bind("first")
+                await all_wait(stage, working, 1)
+                assert await bound(stage) == set()
+                await stage.create_pod("second", **in_kubernetes_group)
+                await stage.request_bind("second")
+                for name in ("first", "second"):
+                    await stage.phase(name, "Succeeded")
 
 
 async def test_without_the_gate_each_pod_is_bound_by_itself(stage: Stage) -> None:

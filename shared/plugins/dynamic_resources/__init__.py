@@ -71,7 +71,7 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
     def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._awaited_claims = AwaitedClaims()
-        self._taints = TaintWatch()
+        self.taints = TaintWatch()
         self._watch: Reflector | None = None
 
     # --- admission ---
@@ -93,7 +93,7 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
 
     async def setup(self, handle: Handle) -> None:
         self._reserver = ClaimReserver(
-            handle.client, handle.metrics, handle.clock, self.args.bind_timeout, self._taints
+            handle.client, handle.metrics, handle.clock, self.args.bind_timeout, self.taints
         )
 
     async def stop(self) -> None:
@@ -145,7 +145,7 @@ class DynamicResources(AdmissionPlugin[BindTimeoutConfig], BindingPlugin[BindTim
         """Watch the metadata of claims, of which those are cached that a request awaits; and tainted devices."""
         return (
             EventSource(RESOURCECLAIMS.as_metadata(), transform=self._transform_claim, attach=self._attach_watch),
-            *self._taints.sources(),
+            *self.taints.sources(),
         )
 
     def _transform_claim(self, claim: dict[str, Any]) -> Object | None:

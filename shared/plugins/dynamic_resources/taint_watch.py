@@ -30,13 +30,18 @@ class TaintWatch:
     """The tainted devices of the cluster. Methods raise the client's errors."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, Reflector] = {}
+        self.watches: dict[str, Reflector] = {}
 
     def sources(self) -> Iterable[EventSource]:
         """Return the watches. A cluster that does not serve DeviceTaintRules in this version has none."""
         for resource in _RESOURCES.values():
-            kind = resource.kind
-            yield EventSource(resource, transform=_REDUCE[kind], attach=partial(self._watches.__setitem__, kind))
+            kind, is_optional = resource.kind, resource is DEVICETAINTRULES
+            yield EventSource(
+                resource,
+                transform=_REDUCE[kind],
+                attach=partial(self.watches.__setitem__, kind),
+                optional=is_optional,
+            )
 
     async def refusal(
         self,
@@ -65,7 +70,7 @@ class TaintWatch:
         return None
 
     def _cached(self, kind: str) -> Iterable[Object]:
-        watch = self._watches.get(kind)
+        watch = self.watches.get(kind)
         return list(watch.store.values()) if watch is not None else ()
 
     async def _read(self, client: KubeClient, tainted: TaintedDevice) -> Object | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bowline.shared.api.meta import Object, ObjectKey, identity_of, key_of
+from bowline.shared.api.taints import tolerates
 from bowline.shared.plugins.dynamic_resources.claim import device_of, results_of
 
 _EFFECTS = ("NoSchedule", "NoExecute")
@@ -66,7 +67,7 @@ def untolerated_taints(
     for result in results_of(allocation) if slices or rules else ():
         tolerations = [*(result.get("tolerations") or ()), *_tolerations(requests, str(result.get("request")))]
         for kind, source, taint in _taints_of(result, slices, rules):
-            if not any(_tolerates(toleration, taint) for toleration in tolerations):
+            if not any(tolerates(toleration, taint) for toleration in tolerations):
                 tainted_devices.append(TaintedDevice(device_of(result), _shown(taint), kind, key_of(source)))
     return tainted_devices
 
@@ -105,18 +106,6 @@ def _tolerations(requests: Iterable[Mapping[str, Any]], name: str) -> Sequence[M
             if part.get("name", "") == alternative_name:
                 return part.get("tolerations") or ()
     return ()
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """Return whether a toleration matches; an absent key or effect matches every one, an absent operator is Equal."""
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
-        return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
-        return False
-    operator = toleration.get("operator") or "Equal"
-    return operator == "Exists" or (
-        operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or "")
-    )
 
 
 def _shown(taint: Mapping[str, Any]) -> str:

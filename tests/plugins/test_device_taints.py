@@ -1,0 +1,172 @@
+"""A device that was tainted after the decision is refused, on a real API server with the plugin's own watches.
+
+DeviceTaintRules are served in v1 from Kubernetes 1.37 on; without them that case is skipped.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.status import Code, Reason, Status, Suggestion
+from bowline.shared.kube.config import load_access
+from bowline.shared.kube.errors import NotFound
+from bowline.shared.kube.reflector import Reflector
+from bowline.shared.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Selection
+from bowline.shared.plugins.dynamic_resources import DynamicResources
+from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claims import (
+    API,
+    DRIVER,
+    NODE,
+    claim,
+    claim_decisions,
+    extended_decision,
+    is_free,
+    publish,
+    reserved_by,
+)
+from tests.waiting import until
+
+EXTENDED = "gpu.example.com/gpu"
+LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
+TAINT = {"key": "broken", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+async def case(cluster: Cluster) -> AsyncIterator[Case]:
+    namespace = f"test-{uuid.uuid4().hex[:8]}"
+    cluster.make_namespace(namespace)
+    publish(cluster)
+    client = CrashingClient(await load_access(cluster.kubeconfig))
+    async with client:
+        yield Case(client, namespace)
+    cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture
+async def plugin(case: Case) -> AsyncIterator[DynamicResources]:
+    """The plugin with its watches of taints running."""
+    made = await new_plugin(case.client)
+    watches = []
+    for source in made.event_sources():
+        if source.resource in (RESOURCESLICES, DEVICETAINTRULES) and source.attach is not None:
+            watch = Reflector(case.client, Selection(source.resource), transform=source.transform)
+            source.attach(watch)
+            watches.append(asyncio.create_task(watch.run()))
+    yield made
+    for task in watches:
+        task.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
+
+
+def cached(plugin: DynamicResources) -> int:
+    """The number of objects with a taint in the caches."""
+    return sum(len(watch.store) for watch in plugin.taints.watches.values())
+
+
+async def taint_slice(case: Case, *taints: dict[str, str]) -> None:
+    """Let the driver taint the device d0."""
+    name = f"{NODE}-{DRIVER}"
+    stored = await case.client.get(RESOURCESLICES, "", name)
+    stored["spec"]["devices"][0]["taints"] = [*taints]
+    await case.client.update(RESOURCESLICES, "", name, stored)
+
+
+async def taint_by_rule(case: Case, *taints: dict[str, str]) -> None:
+    """Let an administrator taint the device d0, or end that."""
+    if not taints:
+        await case.client.delete(DEVICETAINTRULES, "", "test")
+        return
+    spec = {"deviceSelector": {"driver": DRIVER, "device": "d0"}, "taint": taints[0]}
+    await case.client.create(DEVICETAINTRULES, "", {"metadata": {"name": "test"}, "spec": spec})
+
+
+@pytest.fixture(params=[taint_slice, taint_by_rule], ids=["by the driver", "by a rule"])
+async def taint(case: Case, cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
+    """Taints the device d0; the taint ends with the test."""
+    resources = {entry["name"] for entry in cluster.api.get(API)["resources"]}
+    if request.param is taint_by_rule and DEVICETAINTRULES.plural not in resources:
+        pytest.skip("this Kubernetes does not serve DeviceTaintRules in v1")
+    yield request.param
+    with suppress(NotFound):  # the test has ended the taint
+        await request.param(case)
+
+
+async def test_a_device_that_was_tainted_after_the_decision_is_refused(
+    case: Case, plugin: DynamicResources, taint: Callable[..., Any]
+) -> None:
+    tolerant = claim("tolerant")
+    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [{"key": "broken", "operator": "Exists"}]
+    for body in (claim("one"), claim("other"), tolerant):
+        await case.create(body)
+    await taint(case, TAINT)
+    await until(lambda: cached(plugin) == 1)
+
+    async def pre_bind(name: str, device: str, pod: str) -> tuple[Status, str]:
+        created_pod = await case.pod(pod, resourceClaims=[{"name": "dev", "resourceClaimName": name}])
+        answer = await plugin.pre_bind(await case.context(created_pod, **claim_decisions(device)))
+        return answer, created_pod["metadata"]["uid"]
+
+    answer, _ = await pre_bind("one", "d0", "refused")
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+    assert f"device {DRIVER}/{NODE}/d0 has the taint broken:NoSchedule" in answer.message
+    assert is_free(await case.claim("one"))
+    assert (await pre_bind("other", "d1", "on-another-device"))[0] == Status.ok()
+    answer, uid = await pre_bind("tolerant", "d0", "tolerates")
+    assert answer == Status.ok()
+    assert reserved_by(await case.claim("tolerant")) == {uid}
+    # A pod beside those that use the claim already, as kube-scheduler shares it.
+    await taint(case)
+    await until(lambda: cached(plugin) == 0)
+    answer, first = await pre_bind("one", "d0", "first")
+    assert answer == Status.ok()
+    await taint(case, TAINT)
+    await until(lambda: cached(plugin) == 1)
+    answer, second = await pre_bind("one", "d0", "second")
+    assert answer == Status.ok()
+    assert reserved_by(await case.claim("one")) == {first, second}
+
+
+async def test_a_tainted_device_for_extended_resources_is_refused(
+    case: Case, plugin: DynamicResources, taint: Callable[..., Any]
+) -> None:
+    await taint(case, {"key": "broken", "effect": "NoExecute"})
+    await until(lambda: cached(plugin) == 1)
+    created_pod = await case.pod(containers=LIMITED)
+    answer = await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED)))
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert "has the taint broken:NoExecute" in answer.message
+    assert await case.claims() == []
+
+
+async def test_a_taint_that_only_the_cache_still_shows_does_not_end_a_request(
+    case: Case, plugin: DynamicResources, taint: Callable[..., Any]
+) -> None:
+    await case.create(claim("one"))
+    await taint(case, TAINT)
+    await until(lambda: cached(plugin) == 1)
+    stale = {kind: dict(watch.store) for kind, watch in plugin.taints.watches.items()}
+    await taint(case)
+    await until(lambda: cached(plugin) == 0)
+    for kind, objects in stale.items():
+        for key, tainted in objects.items():
+            plugin.taints.watches[kind].store.put(key, tainted)
+    created_pod = await case.pod(resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
+    assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
+
+
+@pytest.mark.parametrize("effect", ["None"])
+async def test_a_taint_without_effect_is_ignored(case: Case, plugin: DynamicResources, effect: str) -> None:
+    await case.create(claim("one"))
+    await taint_slice(case, {"key": "broken", "effect": effect})
+    try:
+        created_pod = await case.pod(resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
+        assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
+    finally:
+        await taint_slice(case)

@@ -1,0 +1,88 @@
+"""Errors that depend on what is stored: denied in Enforce, warned about in Warn, not looked for in Off."""
+
+import ssl
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.framework.admission import AdmissionChain
+from bowline.shared.framework.config import AdmissionMode, Settings
+from bowline.shared.kube.metrics import KubeMetrics
+from bowline.shared.runtime.address import ListenAddress
+from bowline.shared.runtime.tasks import ShutdownSignal
+from bowline.webhook.hooks import Hook, Review
+from bowline.webhook.metrics import WebhookMetrics
+from bowline.webhook.repeats import RepeatGuard
+from bowline.webhook.server import AdmissionServer, ClusterReads
+from bowline.webhook.tls.ca import Leaf, to_pem
+from bowline.webhook.tls.serving import ServingContext
+from tests.unit.webhook.reviews import bind_request, review
+
+STORED = FieldError("bindrequest/repeated", "spec.selectedNode", "n", "this decision failed 1 s ago")
+REVIEW = review(bind_request(), group="scheduling.run.ai", kind="BindRequest")
+
+
+async def answered(leaf: Leaf, mode: AdmissionMode, document: Any) -> dict[str, Any]:
+    """The response of a listener for whose every review there is a stored error."""
+
+    async def live_errors(hook: Hook, incoming: Review) -> tuple[FieldError, ...]:
+        return (STORED,)
+
+    serving = ServingContext()
+    serving.swap(leaf.pem())
+    server = AdmissionServer(
+        ListenAddress("127.0.0.1", 0),
+        serving.context,
+        AdmissionChain([], Settings()),
+        WebhookMetrics(CollectorRegistry(), []),
+        mode=mode,
+        reads=ClusterReads(live_errors=live_errors),
+    )
+    await server.start()
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=to_pem([leaf.signer]).decode()))
+    try:
+        async with (
+            aiohttp.ClientSession(f"https://{server.address}", connector=connector) as client,
+            client.post(Hook.VALIDATE_BIND_REQUESTS, json=document) as reply,
+        ):
+            body: dict[str, Any] = await reply.json()
+    finally:
+        await server.stop()
+    response: dict[str, Any] = body["response"]
+    return response
+
+
+async def test_a_stored_error_is_denied_in_enforce(leaf: Leaf) -> None:
+    response = await answered(leaf, "Enforce", REVIEW)
+    assert not response["allowed"]
+    assert "this decision failed 1 s ago" in response["status"]["message"]
+
+
+async def test_a_stored_error_is_a_warning_in_warn(leaf: Leaf) -> None:
+    response = await answered(leaf, "Warn", REVIEW)
+    assert response["allowed"]
+    assert ["this decision failed 1 s ago" in text for text in response["warnings"]] == [True]
+
+
+async def test_no_stored_error_is_looked_for_in_off(leaf: Leaf) -> None:
+    assert await answered(leaf, "Off", REVIEW) == {"uid": "uid-1", "allowed": True}
+
+
+async def test_an_error_of_the_object_itself_is_reported_alone(leaf: Leaf) -> None:
+    broken = review(bind_request(selectedNode=5), group="scheduling.run.ai", kind="BindRequest")
+    message = (await answered(leaf, "Enforce", broken))["status"]["message"]
+    assert "bindrequest/schema" in message
+    assert "bindrequest/repeated" not in message
+
+
+@pytest.mark.parametrize("longest", [timedelta(), timedelta(seconds=60)])
+async def test_without_access_to_a_cluster_or_with_zero_nothing_is_checked(longest: timedelta) -> None:
+    guard = RepeatGuard(None, KubeMetrics(CollectorRegistry()), longest)
+    if not longest:
+        await guard.run(ShutdownSignal())
+    incoming = Review("admission.k8s.io/v1", "uid-1", operation="CREATE", object=bind_request())
+    assert await guard.errors(Hook.VALIDATE_BIND_REQUESTS, incoming) == ()
