@@ -27,7 +27,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.demo import run_demo
 from bowline.localcluster.errors import LocalClusterError
 from bowline.localcluster.flags import Layout
-from bowline.localcluster.helm import find_helm
+from bowline.localcluster.helm import find_helm, helm_to_supply
 from bowline.localcluster.node.cluster import NAMESPACE, install_chart, launch_node_cluster, node_spec, supply
 from bowline.localcluster.node.settings import NODE_NAME, NodeLayout
 from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
@@ -103,7 +103,8 @@ def _up(options: argparse.Namespace) -> int:
     if options.node:
         return _up_node(options)
     progress = Progress()
-    assets = ensure_assets(CLUSTER_TOOLS, options.kubernetes, progress=progress)
+    tools = CLUSTER_TOOLS if options.no_chart else (*CLUSTER_TOOLS, *helm_to_supply())
+    assets = ensure_assets(tools, options.kubernetes, progress=progress)
     helm = None if options.no_chart else find_helm(progress)
     spec = ClusterSpec(kubernetes=options.kubernetes, data_dir=options.data_dir)
     cluster = Cluster.start(spec, assets=assets)
@@ -193,7 +194,7 @@ def _env(options: argparse.Namespace) -> int:
 
 def _assets(options: argparse.Namespace) -> int:
     progress = Progress()
-    tools = list(CLUSTER_TOOLS)
+    tools = [*CLUSTER_TOOLS, *helm_to_supply()]
     if options.scheduler or options.node:
         tools.append(Tool.SCHEDULER)
     if options.node:
@@ -206,7 +207,8 @@ def _assets(options: argparse.Namespace) -> int:
     assets = ensure_assets(tools, options.kubernetes, progress=progress)
     for tool, path in assets.paths.items():
         print(f"{tool:24} {path}")
-    print(f"{'helm':24} {find_helm(progress).name}")
+    if Tool.HELM not in assets.paths:
+        print(f"{'helm':24} {find_helm(progress).name}")
     print(f"all binaries are ready ({progress.elapsed_s:.0f} s); the cache is {cache_root(os.environ)}")
     return 0
 

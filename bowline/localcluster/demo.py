@@ -14,7 +14,7 @@ from bowline.localcluster.assets.recipes import CLUSTER_TOOLS
 from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalClusterError
-from bowline.localcluster.helm import find_helm
+from bowline.localcluster.helm import find_helm, helm_to_supply
 from bowline.localcluster.mass import bind_many
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
@@ -65,7 +65,7 @@ class Stage:
 def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
     """Run the whole demo. With ``keep`` the cluster is left running in ``data_dir``."""
     progress = Progress()
-    assets = ensure_assets(CLUSTER_TOOLS, kubernetes, progress=progress)
+    assets = ensure_assets((*CLUSTER_TOOLS, *helm_to_supply()), kubernetes, progress=progress)
     helm = find_helm(progress)
     began = time.monotonic()
     _title("A real control plane", "etcd, kube-apiserver, kube-controller-manager; kwok plays the kubelets.")

@@ -81,6 +81,11 @@ class HelmCli:
         return result.stdout
 
 
+def helm_to_supply() -> tuple[Tool, ...]:
+    """Helm, if it is neither on PATH nor installed as a Python package: to be supplied together with other tools."""
+    return () if shutil.which("helm") or load_sdk() else (Tool.HELM,)
+
+
 def find_helm(progress: Progress | None = None) -> Helm:
     """The `helm` on PATH, else the supplied one, else the Python package."""
     on_path = shutil.which("helm")

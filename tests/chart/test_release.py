@@ -83,6 +83,5 @@ def test_workflows_are_yaml_and_name_existing_targets() -> None:
             re.findall(r"^\s*(?:- run: )?make ([a-z-]+)", "\n".join(s.get("run", "") for s in steps), re.MULTILINE)
         )
         assert used <= targets, file.name
-        # A tag can be moved; a commit cannot.
         pinned = [step["uses"] for step in steps if "uses" in step]
         assert all(re.search(r"@v\d+", name) for name in pinned), file.name

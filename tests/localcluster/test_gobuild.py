@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bowline.localcluster.assets.gobuild import GoBuilder, group_recipes, linker_flags, module_text, staging_modules
+from bowline.localcluster.assets.gobuild import (
+    Estimate,
+    GoBuilder,
+    group_recipes,
+    linker_flags,
+    module_text,
+    staging_modules,
+    stale_packages,
+)
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.providers import Answer
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
@@ -27,6 +35,18 @@ replace (
 
 replace k8s.io/kubectl => ./staging/src/k8s.io/kubectl
 replace example.com/other => ../other
+"""
+
+
+# `go` as a script: a listing of two packages, then a binary per package, with the name that `go build` gives it.
+GO = """
+case "$1" in list) printf 'std 3\\n\\nown 1\\n'; exit;; esac
+while [ "$1" != -o ]; do shift; done
+folder=$2; shift 2
+for package; do
+    name=${package##*/}; [ "$name" != v3 ] || name=server
+    echo "$package" > "$folder$name"
+done
 """
 
 
@@ -56,16 +76,43 @@ def test_each_staging_repository_is_replaced_by_its_twin_release() -> None:
     ]
 
 
-def test_only_kubernetes_is_built_with_version_flags() -> None:
-    kubernetes, etcd = (linker_flags(recipe.build) for recipe in recipes(Tool.APISERVER, Tool.ETCD))
-    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in kubernetes
-    assert "-X k8s.io/component-base/version.gitMinor=36" in kubernetes
-    assert etcd == "-s -w"
+def test_the_version_of_kubernetes_is_linked_in() -> None:
+    [recipe] = recipes(Tool.APISERVER)
+    flags = linker_flags(recipe.build)
+    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in flags
+    assert "-X k8s.io/component-base/version.gitMinor=36" in flags
+    [etcd] = recipes(Tool.ETCD)
+    assert linker_flags(etcd.build) == "-s -w"
 
 
 def test_the_tools_of_one_module_are_built_together() -> None:
     groups = [[recipe.tool for recipe in group] for group in group_recipes(recipes(*CLUSTER_TOOLS))]
     assert groups == [[Tool.ETCD], [Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL], [Tool.KWOK]]
+
+
+def test_a_build_yields_every_program_under_its_tools_name(
+    quiet: Progress, tmp_path: Path, make_script: MakeScript
+) -> None:
+    make_script(tmp_path / "bin" / "go", GO)
+    answers = build(quiet, f"{tmp_path / 'bin'}:/bin:/usr/bin", tmp_path, recipes(Tool.ETCD, Tool.KWOK, Tool.HELM))
+    assert {answer.recipe.tool: answer.path and answer.path.read_text().strip() for answer in answers} == {
+        Tool.ETCD: "go.etcd.io/etcd/server/v3",
+        Tool.KWOK: "sigs.k8s.io/kwok/cmd/kwok",
+        Tool.HELM: "helm.sh/helm/v4/cmd/helm",
+    }
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        pytest.param("", "0% compiled", id="nothing-yet-no-estimate"),
+        pytest.param("go: downloading x\nstd\nstd", "50% compiled, about 106 s remain", id="half"),
+        pytest.param("std\nown", "compiled, linking", id="all"),
+    ],
+)
+def test_the_progress_of_a_build_names_the_time_that_remains(output: str, expected: str) -> None:
+    sizes = stale_packages("std 3\n\nown 3\n")
+    assert Estimate(sizes, programs=1).text(output, elapsed_s=100.0) == expected
 
 
 def test_without_a_go_toolchain_every_tool_fails_with_that_reason(quiet: Progress, tmp_path: Path) -> None:
@@ -86,17 +133,13 @@ def test_a_failing_build_quotes_the_end_of_the_compilers_output(
 def test_one_failing_module_does_not_delay_the_others(
     quiet: Progress, tmp_path: Path, make_script: MakeScript
 ) -> None:
-    # The last argument but one before the packages is the output; a real go writes the binary there.
-    make_script(
-        tmp_path / "bin" / "go",
-        'case "$*" in *etcd*) exit 1;; esac\nwhile [ "$1" != "-o" ]; do shift; done; echo binary > "$2"',
-    )
+    make_script(tmp_path / "bin" / "go", 'case "$*" in *etcd*) exit 1;; esac\n' + GO)
     path = f"{tmp_path / 'bin'}:/bin:/usr/bin"
     etcd, kwok = build(quiet, path, tmp_path, recipes(Tool.ETCD, Tool.KWOK))
     assert etcd.path is None
     assert kwok.path is not None
     assert kwok.path.name == "kwok"
-    assert kwok.path.read_text() == "binary\n"
+    assert kwok.path.read_text() == "sigs.k8s.io/kwok/cmd/kwok\n"
 
 
 @pytest.mark.parametrize(("given", "expected"), [("-buildvcs=false", "-buildvcs=false -mod=mod"), ("", "-mod=mod")])
@@ -105,8 +148,7 @@ def test_the_users_goflags_are_kept(
 ) -> None:
     make_script(
         tmp_path / "bin" / "go",
-        f'echo "$GOFLAGS|$CGO_ENABLED|$GOWORK" > {tmp_path}/seen\n'
-        'while [ "$1" != "-o" ]; do shift; done; echo binary > "$2"',
+        f'echo "$GOFLAGS|$CGO_ENABLED|$GOWORK" > {tmp_path}/seen\n{GO}',
     )
     environ = {"PATH": f"{tmp_path / 'bin'}:/bin:/usr/bin", "GOFLAGS": given}
     list(GoBuilder(quiet, environ).fetch(recipes(Tool.KWOK), tmp_path))

@@ -13,7 +13,9 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bowline.localcluster.assets.progress import Progress
@@ -21,7 +23,15 @@ from bowline.localcluster.assets.providers import Answer
 from bowline.localcluster.assets.recipes import GoBuild, Recipe
 
 _REPORT_EVERY_S = 20
+# More programs than this are counted in messages, not named.
+_NAMED = 3
 _TAIL_LINES = 15
+# No debugger reads these programs: the compiler writes no tables for one.
+_COMPILER_FLAGS = "-gcflags=all=-dwarf=false"
+_STALE = "{{if .Stale}}{{.ImportPath}} {{len .GoFiles}}{{end}}"
+# Time to link a program, as a part of the time to compile everything; and how much must be done for an estimate.
+_LINK_SHARE = 0.03
+_FIRST_ESTIMATE = 0.02
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
@@ -41,36 +51,34 @@ class GoBuilder:
     def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
         """Build module by module; the tools of one module in one run."""
         for group in group_recipes(recipes):
-            names = ", ".join(recipe.tool for recipe in group)
             try:
-                folder = self._build(group, work / f"build-{group[0].tool}", names)
+                programs = self._build(group, work / f"build-{group[0].tool}")
             except _FailedError as failure:
-                for recipe in group:
-                    yield Answer(recipe, None, str(failure))
+                yield from (Answer(recipe, None, str(failure)) for recipe in group)
                 continue
-            for recipe in group:
-                yield Answer(recipe, folder / recipe.tool)
+            yield from (Answer(recipe, path) for recipe, path in zip(group, programs, strict=True))
 
-    def _build(self, group: Sequence[Recipe], folder: Path, names: str) -> Path:
+    def _build(self, group: Sequence[Recipe], folder: Path) -> list[Path]:
+        """Build the programs of one module; return their paths, in the order of the recipes."""
         go = shutil.which("go", path=self._environ.get("PATH"))
         if go is None:
             raise _FailedError("there is no `go` on PATH")
-        target = group[0].build
         binaries = folder / "bin"
         binaries.mkdir(parents=True)
+        target, names = group[0].build, _names(group)
         modules: list[str] = []
         if target.staged:
-            self._progress.report(f"{names} {target.version}: reading the module {target.module}")
             modules = staging_modules(self._module_file(go, target, folder))
         (folder / "go.mod").write_text(module_text(target, modules))
-        # The binary of a single package gets the tool's name; of several, each gets its package's name, which for
-        # Kubernetes is the same.
-        output = binaries if len(group) > 1 else binaries / group[0].tool
-        command = [go, "build", "-ldflags", linker_flags(target), "-o", f"{output}{os.sep if len(group) > 1 else ''}"]
-        command += [recipe.build.package for recipe in group]
-        self._progress.report(f"{names} {target.version}: go build (minutes on a first run)")
-        self._run(command, folder, names)
-        return binaries
+        packages = [recipe.build.package for recipe in group]
+        tools = ", ".join(f"{recipe.tool} {recipe.version}" for recipe in group)
+        self._progress.report(f"building {tools}: downloading modules, comparing with the build cache")
+        listing = self._run([go, "list", "-deps", f"-f={_STALE}", _COMPILER_FLAGS, *packages], folder, names)
+        sizes = stale_packages(listing)
+        self._progress.report(f"{names}: compiling {len(sizes)} packages")
+        command = [go, "build", "-v", _COMPILER_FLAGS, "-ldflags", linker_flags(target), "-o", f"{binaries}{os.sep}"]
+        self._run([*command, *packages], folder, names, Estimate(sizes, len(group)))
+        return [binaries / recipe.build.program for recipe in group]
 
     def _module_file(self, go: str, target: GoBuild, folder: Path) -> str:
         """Return the text of the module's own go.mod, which lists its staging repositories."""
@@ -81,7 +89,7 @@ class GoBuilder:
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise _FailedError(f"go mod download gave no go.mod for {target.module}: {error}") from error
 
-    def _run(self, command: Sequence[str], folder: Path, names: str) -> str:
+    def _run(self, command: Sequence[str], folder: Path, names: str, estimate: "Estimate | None" = None) -> str:
         """Run to the end with progress messages. Returns the output; raises `_FailedError` with its tail."""
         environ = {**self._environ, "CGO_ENABLED": "0", "GOWORK": "off"}
         # Read-only, the default, requires a complete go.sum, which this generated module does not have.
@@ -93,7 +101,7 @@ class GoBuilder:
             except OSError as error:
                 raise _FailedError(f"{command[0]} does not run: {error}") from error
             try:
-                self._wait(process, names)
+                self._wait(process, names, errors, estimate)
             finally:
                 if process.poll() is None:
                     process.kill()
@@ -103,14 +111,50 @@ class GoBuilder:
             raise _FailedError(f"`{' '.join(command[:3])} …` ended with {process.returncode}:\n{tail}")
         return log.read_text(errors="replace")
 
-    def _wait(self, process: subprocess.Popen[bytes], names: str) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], names: str, errors: Path, estimate: "Estimate | None") -> None:
+        began = time.monotonic()
         while True:
             try:
                 process.wait(timeout=_REPORT_EVERY_S)
             except subprocess.TimeoutExpired:
-                self._progress.report(f"{names}: go is still at work")
+                text = "go is still at work"
+                if estimate:
+                    text = estimate.text(errors.read_text(errors="replace"), time.monotonic() - began)
+                self._progress.report(f"{names}: {text}")
             else:
                 return
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How much of a build is done, by the size of the packages that the compiler has started on, and what remains.
+
+    The packages are compiled in the order of their imports, so what was started on is close to what is done. Linking
+    follows, and is a share of the whole for each program.
+    """
+
+    sizes: Mapping[str, int]
+    programs: int
+
+    def text(self, output: str, elapsed_s: float) -> str:
+        """Describe the state, from the output of `go build -v` so far and the seconds since its start."""
+        whole = sum(self.sizes.values()) or 1
+        compiled = sum(self.sizes.get(line, 0) for line in set(output.splitlines())) / whole
+        done = compiled / (1 + _LINK_SHARE * self.programs)
+        if done < _FIRST_ESTIMATE:
+            return f"{compiled:.0%} compiled"
+        if compiled == 1:
+            return "compiled, linking"
+        return f"{compiled:.0%} compiled, about {elapsed_s * (1 - done) / done:.0f} s remain"
+
+
+def stale_packages(listing: str) -> dict[str, int]:
+    """The packages that the build cache lacks, with the number of their files, from lines `package files`."""
+    return {name: int(files) for name, _, files in (line.partition(" ") for line in listing.splitlines()) if files}
+
+
+def _names(recipes: Sequence[Recipe]) -> str:
+    return ", ".join(recipe.tool for recipe in recipes) if len(recipes) <= _NAMED else f"{len(recipes)} programs"
 
 
 def group_recipes(recipes: Sequence[Recipe]) -> list[list[Recipe]]:

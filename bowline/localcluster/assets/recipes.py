@@ -4,6 +4,7 @@ A recipe does not describe availability; that is the providers' task. Downloads 
 have a published checksum.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -79,6 +80,12 @@ class GoBuild:
     version: str
     package: str
     staged: bool = False
+
+    @property
+    def program(self) -> str:
+        """The file name that `go build` gives the program: the last element of its path that is not a version."""
+        *_, parent, last = self.package.split("/")
+        return parent if re.fullmatch(r"v\d+", last) else last
 
 
 @dataclass(frozen=True, slots=True)

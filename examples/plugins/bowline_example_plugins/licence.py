@@ -1,0 +1,60 @@
+"""A licence per pod, from a server over HTTP: taken before the bind, returned if the bind is abandoned.
+
+The server answers PUT and DELETE of /seats/UID; both may be repeated, so a lost reply costs nothing.
+"""
+
+from datetime import timedelta
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from bowline import BindContext, BindingPlugin, BindRequest, Handle, Object, PluginConfig, Status, Suggestion
+
+PRODUCT = "example.com/licence"
+
+
+class LicenceConfig(PluginConfig):
+    server: str
+
+
+class Licence(BindingPlugin[LicenceConfig]):
+    """Takes a seat for each pod with the annotation."""
+
+    name = "example_licence"
+
+    async def setup(self, handle: Handle) -> None:
+        self._http = ClientSession(timeout=ClientTimeout(total=5))
+
+    async def teardown(self) -> None:
+        await self._http.close()
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        return bool(_product(pod))
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        if not (product := _product(ctx.pod)):
+            return Status.skip()
+        match await self._call("PUT", ctx, product):
+            case 200 | 201:
+                return Status.ok()
+            case 409:
+                return Status.wait(f"all seats of {product} are taken", retry_after=timedelta(seconds=10))
+            case 404:
+                return Status.fatal(f"there is no licence of {product}", "NoLicence", Suggestion.DELETE_POD)
+            case code:
+                return Status.retry(f"the licence server answered {code}")
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        code = await self._call("DELETE", ctx, _product(ctx.pod))
+        return Status.ok() if code in (200, 204, 404) else Status.retry(f"the licence server answered {code}")
+
+    async def _call(self, method: str, ctx: BindContext, product: str) -> int | str:
+        url = f"{self.args.server}/seats/{ctx.request.pod_uid}"
+        try:
+            async with self._http.request(method, url, params={"product": product}) as response:
+                return response.status
+        except (ClientError, TimeoutError) as error:
+            return f"{type(error).__name__}: {error}"
+
+
+def _product(pod: Object | None) -> str:
+    return str(((pod or {"metadata": {}})["metadata"].get("annotations") or {}).get(PRODUCT, ""))

@@ -1,0 +1,60 @@
+"""Network setup that waits: a ConfigMap asks another component for an address; the pod is bound once it is there."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+
+from bowline import Access, BindContext, BindingPlugin, BindRequest, EventSource, Object, ObjectKey, Rule, Status
+from bowline.errors import NotFound
+from bowline.resources import CONFIGMAPS
+
+NETWORK, ADDRESS, LABEL = "example.com/network", "example.com/address", "example.com/network-request"
+VERBS = ("get", "list", "watch", "create", "delete")
+
+
+class Network(BindingPlugin):
+    """Requests an address for each pod with the annotation, and passes it on with the Binding."""
+
+    name = "example_network"
+    access = Access(rules=(Rule("configmaps", VERBS, label=LABEL),), binding_annotations=(ADDRESS,))
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return (EventSource(CONFIGMAPS, label_selector=LABEL, queueing_hint=_has_address),)
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        return bool(_network(pod))
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        if not (network := _network(ctx.pod)):
+            return Status.skip()
+        namespace, name = _key(ctx)
+        try:
+            found = await ctx.client.get(CONFIGMAPS, namespace, name)
+        except NotFound:
+            body = {"metadata": {"name": name, "labels": {LABEL: ""}}, "data": {"network": network}}
+            found = await ctx.client.create(CONFIGMAPS, namespace, body)
+        if not _has_address(ctx.request.key, found):
+            why = f"network {network} has assigned no address yet"
+            return Status.wait(why, CONFIGMAPS.ref(found), timeout=timedelta(minutes=5))
+        ctx.state["address"] = found["data"]["address"]
+        return Status.ok()
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        return {ADDRESS: ctx.state["address"]} if "address" in ctx.state else {}
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        with suppress(NotFound):
+            await ctx.client.delete(CONFIGMAPS, *_key(ctx))
+        return Status.ok()
+
+
+def _network(pod: Object | None) -> str:
+    return str(((pod or {"metadata": {}})["metadata"].get("annotations") or {}).get(NETWORK, ""))
+
+
+def _key(ctx: BindContext) -> ObjectKey:
+    return ObjectKey(ctx.request.pod_key.namespace, f"network-{ctx.request.pod_uid}")
+
+
+def _has_address(_: ObjectKey, configmap: Object) -> bool:
+    return bool((configmap.get("data") or {}).get("address"))

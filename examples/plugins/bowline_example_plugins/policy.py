@@ -1,0 +1,39 @@
+"""An organisation's policy: every pod has a cost centre, which stays, and images of the organisation's registries."""
+
+from collections.abc import Iterable
+
+from bowline import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig
+
+COST_CENTRE = "example.com/cost-centre"
+
+
+class PolicyConfig(PluginConfig):
+    """Arguments of the plugin."""
+
+    registries: tuple[str, ...]
+
+
+class Policy(AdmissionPlugin[PolicyConfig]):
+    """Denies other pods, when they are created and when they are changed."""
+
+    name = "example_policy"
+    # Without these, the API server does not call validate_pod for a change of the label or of an image.
+    access = Access(reviewed_labels=(COST_CENTRE,), reviewed_fields=("spec.containers",))
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        path, centre = f"metadata.labels[{COST_CENTRE}]", _cost_centre(pod)
+        if old is None and not centre:
+            yield FieldError("example_policy/cost-centre", path, centre, "name the cost centre that pays for the pod")
+        if old is not None and centre != _cost_centre(old):
+            message = f"must stay {_cost_centre(old)!r}; create another pod"
+            yield FieldError("example_policy/cost-centre-change", path, centre, message)
+        images = set() if old is None else {container["image"] for container in old["spec"]["containers"]}
+        for index, container in enumerate(pod["spec"]["containers"]):
+            image = container.get("image", "")
+            if image not in images and not image.startswith(self.args.registries):
+                message = f"must begin with one of {', '.join(self.args.registries)}"
+                yield FieldError("example_policy/image", f"spec.containers[{index}].image", image, message)
+
+
+def _cost_centre(pod: Object) -> str | None:
+    return (pod["metadata"].get("labels") or {}).get(COST_CENTRE)

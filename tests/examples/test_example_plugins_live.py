@@ -1,0 +1,197 @@
+"""The example plugins on a cluster, with every policy of the chart and what `bowline plugin access` prints."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from bowline.cli.main import main
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError, CommandError
+from bowline.localcluster.pair import Pair
+from bowline.testing.builders import pod
+from tests.audit import PLAIN_BIND, writes_about
+from tests.live import Live
+from tests.pairs import own_namespace, running_pair
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "plugins" / "bowline_example_plugins"
+CENTRE, RACK, LICENCE = "example.com/cost-centre", "example.com/rack", "example.com/licence"
+NETWORK, ADDRESS = "example.com/network", "example.com/address"
+RECONCILER = "system:serviceaccount:bowline-system:bowline-reconciler"
+
+
+@dataclass(slots=True)
+class LicenceServer:
+    """A licence server: its answer to PUT by product, and the calls that it has received."""
+
+    answers: dict[str, int] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                self._answer(server.answers.get(self.path.rpartition("=")[2], 200))
+
+            def do_DELETE(self) -> None:
+                self._answer(204)
+
+            def _answer(self, code: int) -> None:
+                server.calls.append((self.command, self.path.partition("?")[0].rpartition("/")[2]))
+                self.send_response(code)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Log nothing."""
+
+        return Handler
+
+
+@pytest.fixture(scope="module")
+def licences() -> Iterator[tuple[LicenceServer, str]]:
+    licences = LicenceServer()
+    with ThreadingHTTPServer(("127.0.0.1", 0), licences.handler()) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield licences, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def running(
+    licences: tuple[LicenceServer, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Cluster, Pair]]:
+    plugins = [
+        {"name": "example_licence", "args": {"server": licences[1]}},
+        {"name": "example_network"},
+        {"name": "example_policy", "args": {"registries": ["registry.example/"]}},
+        {"name": "example_late_check"},
+    ]
+    config = tmp_path_factory.mktemp("config") / "config.yaml"
+    head = {"apiVersion": "config.bowline.dev/v1alpha1", "kind": "BowlineConfiguration"}
+    config.write_text(yaml.safe_dump({**head, "plugins": plugins}))
+    capture = pytest.MonkeyPatch()
+    printed: list[str] = []
+    with capture.context() as patch:
+        patch.setattr("sys.stdout.write", printed.append)
+        assert main(["plugin", "access", "--config", str(config)]) == 0
+    access = yaml.safe_load("".join(printed))
+    values = {"config.plugins": plugins, "config.binding.inFlightTimeout": "2s", **access}
+    with running_pair(2, values) as (cluster, pair):
+        cluster.kubectl("label", "node", "gpu-node-0", f"{RACK}=r1")
+        cluster.kubectl("cordon", "gpu-node-1")
+        yield cluster, pair
+
+
+@pytest.fixture
+def live(running: tuple[Cluster, Pair]) -> Iterator[Live]:
+    with own_namespace(*running) as live:
+        yield live
+
+
+def create(live: Live, name: str = "pod", **annotations: str) -> str:
+    body = pod(name)
+    body["metadata"] |= {"labels": {CENTRE: "42"}, "annotations": annotations}
+    live.create(body)
+    return str(live.pod(name)["metadata"]["uid"])
+
+
+def configmaps(live: Live) -> list[Any]:
+    found = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/configmaps")["items"]
+    return [item for item in found if item["metadata"]["name"] != "kube-root-ca.crt"]
+
+
+def test_the_network_waits_until_the_address_is_there_and_passes_it_on(live: Live) -> None:
+    uid = create(live, **{NETWORK: "blue"})
+    live.request_bind()
+    (configmap,) = live.until("the ConfigMap exists", lambda: configmaps(live) or None)
+    assert configmap["metadata"]["name"] == f"network-{uid}"
+    waits = "network blue has assigned no address yet"
+    live.until("the request waits", lambda: waits in (live.request().get("status") or {}).get("reason", "") or None)
+    patch = json.dumps({"data": {"address": "10.0.0.7"}})
+    live.kubectl("patch", "configmap", f"network-{uid}", "--type=merge", f"--patch={patch}")
+    live.phase("pod", "Succeeded")
+    assert live.pod()["metadata"]["annotations"][ADDRESS] == "10.0.0.7"
+
+
+def test_other_configmaps_stay_denied(live: Live) -> None:
+    reconciler = live.cluster.api_as(RECONCILER)
+    with pytest.raises(ApiError, match="only ConfigMaps of shares"):
+        reconciler.post(f"/api/v1/namespaces/{live.namespace}/configmaps", {"metadata": {"name": "network-x"}})
+
+
+def test_the_policy_denies_new_pods_and_changes_of_pods(live: Live) -> None:
+    with pytest.raises(CommandError, match="name the cost centre"):
+        live.create(pod("none"))
+    create(live)
+    for change in (f"{CENTRE}=43", f"{CENTRE}-"):
+        with pytest.raises(CommandError, match="must stay '42'; create another pod"):
+            live.kubectl("label", "--overwrite", "pod", "pod", change)
+    with pytest.raises(CommandError, match=r"must begin with one of registry\.example/"):
+        live.kubectl("set", "image", "pod/pod", "main=elsewhere.example/app:1")
+    # What no plugin reviews costs no call and is not denied.
+    live.kubectl("label", "pod", "pod", "other=1")
+    assert live.pod()["metadata"]["labels"] == {CENTRE: "42", "other": "1"}
+
+
+def test_the_bind_of_its_own_labels_the_pod(live: Live) -> None:
+    create(live)
+    live.request_bind()
+    live.phase("pod", "Succeeded")
+    assert live.pod()["metadata"]["labels"][RACK] == "r1"
+
+
+def test_an_abandoned_bind_returns_the_licence_and_deletes_the_configmap(
+    live: Live, licences: tuple[LicenceServer, str]
+) -> None:
+    uid = create(live, **{LICENCE: "solver"})
+    live.request_bind(node="gpu-node-1")
+    status = live.phase("pod", "Failed")["status"]
+    assert status["reason"].startswith("example_late_check/NodeCordoned: ")
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert [method for method, seat in licences[0].calls if seat == uid] == ["PUT", "DELETE"]
+    assert "finalizers" not in live.request()["metadata"]
+
+
+def test_a_missing_licence_is_reported_with_the_plugins_own_reason(
+    live: Live, licences: tuple[LicenceServer, str]
+) -> None:
+    licences[0].answers["unknown"] = 404
+    create(live, **{LICENCE: "unknown"})
+    live.request_bind()
+    status = live.phase("pod", "Failed")["status"]
+    assert status["reason"].startswith("example_licence/NoLicence: ")
+    (condition,) = (condition for condition in status["conditions"] if condition["type"] == "Bound")
+    assert condition["reason"] == "example_licence:NoLicence"
+    assert "NoLicence" in live.event("pod", "BindingFailed")
+
+
+def test_a_pod_that_concerns_no_plugin_costs_no_further_write(live: Live) -> None:
+    create(live)
+    live.request_bind()
+    live.phase("pod", "Succeeded")
+    live.event("pod", "Bound")
+    assert sorted(writes_about(live, "bowline-reconciler", PLAIN_BIND)) == sorted(PLAIN_BIND)
+
+
+def test_a_pod_with_a_licence_costs_the_finalizer(live: Live) -> None:
+    create(live, **{LICENCE: "solver"})
+    live.request_bind()
+    live.phase("pod", "Succeeded")
+    live.event("pod", "Bound")
+    expected = [*PLAIN_BIND, ("patch", "bindrequests"), ("patch", "bindrequests")]
+    assert sorted(writes_about(live, "bowline-reconciler", expected)) == sorted(expected)
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(EXAMPLES.glob("[a-z]*.py"))])
+def test_each_example_has_at_most_sixty_lines_and_imports_only_the_public_interface(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 60
+    assert "bowline.shared" not in text
