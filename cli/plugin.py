@@ -2,10 +2,13 @@
 
 import argparse
 
-from bowline.cli import plugin_access
+from bowline.cli import plugin_access, plugin_check, plugin_new, plugin_run
 
 # Each is a module with `add_arguments`, which sets the default `run`.
 COMMANDS = {
+    "new": ("write a distribution with a plugin and its tests", plugin_new),
+    "check": ("check that a plugin conforms", plugin_check),
+    "run": ("run a plugin on a local cluster", plugin_run),
     "access": ("print what plugins need of the cluster, as values of the chart", plugin_access),
 }
 

@@ -270,6 +270,7 @@ class Reconciler:
                 await self.writer.report(request, action.report, snapshot.named_pod)
                 state.attempt.confirm()
                 state.wait.end()
+                state.wait.nominate(request)
                 return self.requeue.retry(state, action.pause)
             case Wait():
                 # If the wait had expired but its failure could not be written, and the plugin waits again, nothing

@@ -15,7 +15,9 @@ from bowline.localcluster.helm import Helm
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 
-CHART = CHECKOUT / "charts" / "bowline"
+# The wheel has it in the package.
+_PACKAGED = Path(__file__).resolve().parents[1] / "chart"
+CHART = _PACKAGED if _PACKAGED.is_dir() else CHECKOUT / "charts" / "bowline"
 # For a cluster without kubelets: the chart's processes are started beside it.
 LOCAL_VALUES = Path(__file__).with_name("values.yaml")
 

@@ -143,11 +143,12 @@ class Team:
         gpus: int = 0,
         annotations: Mapping[str, str] | None = None,
         owner: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> None:
         """Create a pod as a user would, for KAI-Scheduler to place."""
         body = pod(name, self.live.namespace, schedulerName=SCHEDULER, **spec)
-        body["metadata"]["labels"] = {QUEUE_LABEL: TEAM}
+        body["metadata"]["labels"] = {QUEUE_LABEL: TEAM, **(labels or {})}
         if annotations:
             body["metadata"]["annotations"] = dict(annotations)
         if owner is not None:

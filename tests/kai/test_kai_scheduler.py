@@ -14,6 +14,7 @@ from tests.plugins.storage import Storage, mounts
 pytestmark = needs_kai
 
 HALF = {names.GPU_FRACTION: "0.5"}
+_OPERATOR = "training.kubeflow.org"
 ONLY_NODE_1: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": "gpu-node-1"}}
 
 
@@ -77,7 +78,9 @@ def test_a_gang_starts_as_a_whole_or_not_at_all(team: Team) -> None:
         for name, workers in (("too-large", 3), ("right", 2)):
             owner = training_job(team, name, workers)
             for number in range(workers):
-                team.submit(f"{name}-{number}", gpus=6, owner=owner)
+                # As the training operator labels them: newer versions group pods by their replica type.
+                labels = {f"{_OPERATOR}/replica-type": "worker", f"{_OPERATOR}/replica-index": str(number)}
+                team.submit(f"{name}-{number}", gpus=6, owner=owner, labels=labels)
         for number in range(2):
             team.runs(f"right-{number}")
         for number in range(3):

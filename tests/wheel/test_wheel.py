@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bowline.cli import main
 from tests.wheel.conftest import Installed
 
 PLUGIN = """
@@ -67,4 +68,10 @@ def test_mypy_strict_accepts_a_plugin_and_finds_its_mistake(installed: Installed
 @pytest.mark.parametrize("module", ["bowline.webhook", "bowline.reconciler", "bowline.cli", "bowline.localcluster"])
 def test_its_programs_start(installed: Installed, tmp_path: Path, module: str) -> None:
     result = installed.run("-m", module, "--help", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [*main.COMMANDS][:-1])
+def test_its_commands_are_modules_of_the_package(installed: Installed, tmp_path: Path, command: str) -> None:
+    result = installed.run("-m", "bowline.cli", command, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")

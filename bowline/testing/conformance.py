@@ -1,0 +1,141 @@
+"""Conformance of a plugin in one line: every mistake that Bowline knows how to find, each named by its check.
+
+    from bowline.testing import conformance
+
+    TestLicence = conformance.suite(Licence, args={"server": "licences"})
+
+The class has one test for each check, for pytest. Checks of binding need a real API server: the fixture
+``bowline_cluster`` of the wheel's pytest plugin starts one. ``run`` is the same without pytest. Decision 191.
+"""
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.binding.plugin import BindingPlugin
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.kube.resources import Resource
+from bowline.testing import binding_checks, class_checks
+from bowline.testing.lab import Lab, lab_on
+from bowline.testing.subject import Subject
+
+ClassCheck = Callable[[Subject], Iterator[str]]
+BindingCheck = Callable[[Lab, Subject], AsyncIterator[str]]
+
+CLASS_CHECKS: Mapping[str, ClassCheck] = {
+    "class": class_checks.has_a_valid_class,
+    "name": class_checks.has_a_name_of_its_own,
+    "constructor": class_checks.can_be_created,
+    "admission_results": class_checks.returns_errors,
+    "admission_is_pure": class_checks.is_pure,
+    "admission_is_deterministic": class_checks.is_deterministic,
+    "double_mutation": class_checks.is_idempotent,
+    "class_state": class_checks.keeps_no_class_state,
+}
+BINDING_CHECKS: Mapping[str, BindingCheck] = {
+    "binds": binding_checks.binds,
+    "cancellation": binding_checks.ends_when_cancelled,
+    "declared_writes": binding_checks.declares_its_writes,
+    "kill_at_every_write": binding_checks.survives_kill,
+    "lost_replies": binding_checks.survives_lost_replies,
+    "rollback": binding_checks.rolls_back,
+    "rejected_writes": binding_checks.reports_rejections,
+    "overtaking_leader": binding_checks.survives_an_overtaking_leader,
+    "slow_server": binding_checks.survives_a_slow_server,
+}
+# Of the checks that need no others to be passed first: a class that fails these cannot be called.
+_FIRST = ("class", "constructor")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check has found."""
+
+    check: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.message}"
+
+
+def suite(
+    plugin: type[Plugin],
+    *,
+    args: Mapping[str, Any] | None = None,
+    pods: Sequence[dict[str, Any]] = (),
+    objects: Sequence[tuple[Resource, Mapping[str, Any]]] = (),
+    request: Mapping[str, Any] | None = None,
+    limit_s: float = 10.0,
+) -> type:
+    """Return a test class with one test for each check; see ``Subject`` for the arguments."""
+    subject = Subject(plugin, args or {}, pods, objects, request or {}, limit_s)
+    tests: dict[str, Any] = {"__doc__": f"Conformance of {plugin.__name__}."}
+    for name, check in CLASS_CHECKS.items():
+        tests[f"test_{name}"] = _class_test(check, subject)
+    if issubclass(plugin, BindingPlugin):
+        for name, binding_check in BINDING_CHECKS.items():
+            tests[f"test_{name}"] = _binding_test(binding_check, subject)
+    return type("Conformance", (), tests)
+
+
+def run(target: type[Plugin] | str, cluster: Cluster | None, **subject: Any) -> Iterator[Finding]:
+    """Yield the findings of all checks. ``target`` may be ``module:Class``; without a cluster nothing is bound."""
+    plugin = target
+    if isinstance(plugin, str):
+        module = plugin.partition(":")[0]
+        messages = list(class_checks.loads(module))
+        yield from (Finding("import", message) for message in messages)
+        if any("cannot be imported" in message for message in messages):
+            return
+        plugin = _loaded(module, plugin.partition(":")[2])
+    made = Subject(plugin, **subject)
+    for name, check in CLASS_CHECKS.items():
+        findings = [Finding(name, message) for message in check(made)]
+        yield from findings
+        if findings and name in _FIRST:
+            return
+    if cluster is None or not issubclass(plugin, BindingPlugin):
+        return
+    with ExitStack() as stack:
+        lab = stack.enter_context(lab_on(cluster))
+        for name, binding_check in BINDING_CHECKS.items():
+            findings = [Finding(name, message) for message in asyncio.run(_all(binding_check, lab, made))]
+            yield from findings
+            if findings and name == "binds":
+                # Most of the others repeat a successful attempt; cancellation does not.
+                late = asyncio.run(_all(binding_checks.ends_when_cancelled, lab, made))
+                yield from (Finding("cancellation", message) for message in late)
+                late = asyncio.run(_all(binding_checks.declares_its_writes, lab, made))
+                yield from (Finding("declared_writes", message) for message in late)
+                return
+
+
+def _loaded(module: str, name: str) -> type[Plugin]:
+    plugin: type[Plugin] = getattr(importlib.import_module(module), name)
+    return plugin
+
+
+async def _all(check: BindingCheck, lab: Lab, subject: Subject) -> list[str]:
+    return [message async for message in check(lab, subject)]
+
+
+def _class_test(check: ClassCheck, subject: Subject) -> Callable[..., None]:
+    def test(_: object) -> None:
+        messages = list(check(subject))
+        assert not messages, "; ".join(messages)  # noqa: S101 - a test
+
+    test.__doc__ = check.__doc__
+    return test
+
+
+def _binding_test(check: BindingCheck, subject: Subject) -> Callable[..., None]:
+    def test(_: object, bowline_lab: Lab) -> None:
+        messages = asyncio.run(_all(check, bowline_lab, subject))
+        assert not messages, "; ".join(messages)  # noqa: S101 - a test
+
+    test.__doc__ = check.__doc__
+    return test

@@ -1,0 +1,59 @@
+"""The plugin under test: its class, arguments, and the objects with which the checks call it. Values only."""
+
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.kube.resources import Resource
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing import builders
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One plugin, and what its checks need.
+
+    - ``args``: the plugin's arguments, as in the configuration.
+    - ``pods``: raw pods that concern the plugin; the first one is bound.
+    - ``objects``: what must exist before an attempt; an object without a namespace gets the attempt's own.
+    - ``request``: fields of the BindRequest's spec.
+    - ``limit_s``: how long an attempt may take; raise it for a plugin that waits on purpose.
+    """
+
+    plugin: type[Plugin]
+    args: Mapping[str, Any] = field(default_factory=dict)
+    pods: Sequence[dict[str, Any]] = ()
+    objects: Sequence[tuple[Resource, Mapping[str, Any]]] = ()
+    request: Mapping[str, Any] = field(default_factory=dict)
+    limit_s: float = 10.0
+
+    def new(self) -> Plugin:
+        """Return a new instance, as a process creates it."""
+        return self.plugin(self.plugin.config_model(**self.args), Settings())
+
+    def samples(self) -> Sequence[dict[str, Any]]:
+        """Return the pods; without any, a pod that requests a GPU."""
+        return self.pods or (builders.pod(containers=[_GPU_CONTAINER]),)
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the plugin ships with Bowline."""
+        return any(builtin.plugin is self.plugin for builtin in BUILTINS)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The source files of the plugin's classes, without Bowline's interface."""
+        modules = {kind.__module__ for kind in self.plugin.__mro__ if issubclass(kind, Plugin)}
+        own = {name for name in modules if not name.startswith("bowline.shared.framework.")}
+        return frozenset(inspect.getfile(importlib.import_module(name)) for name in own)
+
+
+_GPU_CONTAINER = {
+    "name": "main",
+    "image": "registry.example/app:1",
+    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+}

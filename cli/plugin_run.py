@@ -1,0 +1,70 @@
+"""``bowline plugin run``: a local cluster with Bowline and a plugin, until Ctrl-C."""
+
+import argparse
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import yaml
+
+from bowline.cli import plugin_target
+from bowline.cli.plugin_access import values_of
+from bowline.cli.terminal import printable
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import LocalClusterError
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.spec import ClusterSpec
+from bowline.shared.framework.config import Settings
+
+EXIT_USAGE = 2
+_NODES = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.description = (
+        "Start a local control plane, install the chart with an installed plugin enabled and its access granted, and "
+        "run webhook and reconciler until Ctrl-C. Exit status: 0 ended, 2 it cannot be started."
+    )
+    plugin_target.add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until interrupted; return the exit status."""
+    try:
+        plugin = plugin_target.loaded(options.plugin)
+        instance = plugin(plugin.config_model(**options.args), Settings())
+        values = {
+            "config.plugins": [{"name": plugin.name, "args": dict(options.args)}],
+            "pluginAccess": yaml.safe_load(values_of([instance]))["pluginAccess"],
+        }
+        helm = find_helm()
+        with Cluster.start(ClusterSpec()) as cluster:
+            cluster.make_nodes(_NODES, labels=EXAMPLE_LABELS, resources=EXAMPLE_RESOURCES)
+            cluster.make_runtime_class()
+            Pair.install(cluster, helm, PairOptions(set_values=values)).start()
+            sys.stdout.write(usage(cluster, plugin.name))
+            sys.stdout.flush()
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    except (plugin_target.TargetError, LocalClusterError, ValueError) as error:
+        sys.stderr.write(f"bowline plugin run: {printable(str(error))}\n")
+        return EXIT_USAGE
+    return 0
+
+
+def usage(cluster: Cluster, name: str) -> str:
+    """Return what to do with the cluster."""
+    kubectl = Path(cluster.assets.path(Tool.KUBECTL))
+    return (
+        f"Bowline with the plugin {name} is running; Ctrl-C ends it. In another terminal:\n"
+        f"  export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))} PATH={shlex.quote(str(kubectl.parent))}:$PATH\n"
+        "  kubectl apply -f pod.yaml   # with schedulerName: bowline\n"
+        "  bowline bind POD --node=gpu-node-0\n"
+        "  kubectl get bindrequests,pods\n"
+        f"logs: {cluster.layout.logs}\n"
+    )

@@ -1,0 +1,59 @@
+"""A correct plugin for the kit's own tests: one ConfigMap per pod, which a bind creates and a rollback deletes."""
+
+from collections.abc import Iterable, Mapping
+
+from bowline import (
+    Access,
+    AdmissionInfo,
+    AdmissionPlugin,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    FieldError,
+    MutablePod,
+    Object,
+    Rule,
+    Status,
+)
+from bowline.errors import AlreadyExists, NotFound
+from bowline.resources import CONFIGMAPS
+
+SEATS = "licence.example.com/seats"
+
+
+class Licence(AdmissionPlugin, BindingPlugin):
+    """One ConfigMap for each pod."""
+
+    name = "licence"
+    access = Access(
+        rules=(Rule("configmaps", ("create", "delete"), name_prefix="licence-"),),
+        binding_annotations=(SEATS,),
+    )
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_annotation(SEATS, "1")
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        return ()
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        return True
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        key = ctx.request.key
+        try:
+            await ctx.client.create(CONFIGMAPS, key.namespace, {"metadata": {"name": f"licence-{key.name}"}})
+        except AlreadyExists:
+            return Status.ok()
+        return Status.ok()
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        return {SEATS: "1"}
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        key = ctx.request.key
+        try:
+            await ctx.client.delete(CONFIGMAPS, key.namespace, f"licence-{key.name}")
+        except NotFound:
+            return Status.ok()
+        return Status.ok()

@@ -1,0 +1,62 @@
+"""Conformance: a correct plugin and the built-in ones pass, and each wrong one is named by its check."""
+
+import pytest
+
+from bowline.localcluster.cluster import Cluster
+from bowline.shared.framework.registry import Builtin
+from bowline.shared.plugins.catalog import BUILTINS
+from bowline.testing import conformance
+from tests.testing import wrong_plugins
+from tests.testing.licence import Licence
+
+TestLicence = conformance.suite(Licence)
+
+# The twelve of the review of plugin authors, and what was found beside them: plugin, check, words of the message.
+WRONG = [
+    pytest.param("wrong_plugins:WrongResult", "binds", "instead of a Status", id="1 a wrong result"),
+    pytest.param("wrong_plugins:Raising", "admission_results", "mutate_pod raises KeyError", id="2 raises"),
+    pytest.param("wrong_plugins:RaisingInBind", "binds", "pre_bind: KeyError", id="2 raises in pre_bind"),
+    pytest.param("wrong_plugins:Blocking", "binds", "time.sleep", id="3 blocks by a sleep"),
+    pytest.param("wrong_plugins:Computing", "binds", "event loop for more than 1 s: pre_bind", id="3 blocks"),
+    pytest.param("wrong_plugins:Hanging", "binds", "has not ended after 1.5 s", id="4 hangs"),
+    pytest.param("wrong_plugins:Swallowing", "cancellation", "ignores its cancellation", id="4 ignores cancellation"),
+    pytest.param("wrong_plugins:Leaking", "binds", "leaves the task sleep behind", id="5 leaks a task"),
+    pytest.param("wrong_plugins:Random", "admission_is_deterministic", "different results", id="6 random"),
+    pytest.param("wrong_plugins:Appending", "double_mutation", "its own result", id="a mutation is not idempotent"),
+    pytest.param("wrong_plugins:ReturningNone", "admission_results", "FieldErrors", id="7 a wrong validate"),
+    pytest.param("wrong_plugins:Reading", "admission_is_pure", "time.sleep", id="admission waits"),
+    pytest.param("wrong_plugins:WithoutRollback", "rollback", "leaves configmaps licence-pod", id="8 no rollback"),
+    pytest.param("wrong_plugins:WithoutSideEffects", "declared_writes", "has_side_effects is False", id="8 leaks"),
+    pytest.param("wrong_plugins:Undeclared", "declared_writes", "create configmaps", id="an undeclared write"),
+    pytest.param("wrong_plugins:ClassState", "class_state", "ClassState.reviewed", id="9 class state"),
+    pytest.param("wrong_dependency:Dependent", "import", "bowline_no_such_dependency", id="10 a missing dependency"),
+    pytest.param("wrong_exits:Exits", "import", "exit status 3", id="10 exits at import"),
+    pytest.param("wrong_plugins:Clashing", "name", "built-in plugin", id="11 a name clash"),
+    pytest.param("wrong_slow:Slow", "import", "s to import", id="12 a slow import"),
+    pytest.param("wrong_plugins:Misspelt", "class", "prebind", id="a misspelt method"),
+    pytest.param("wrong_plugins:WrongArguments", "class", "pre_bind", id="wrong arguments"),
+    pytest.param("wrong_plugins:NotRepeatable", "kill_at_every_write", "FATAL", id="cannot be repeated"),
+    pytest.param("wrong_plugins:NotRepeatable", "lost_replies", "FATAL", id="a lost reply is an error"),
+    pytest.param(
+        "wrong_plugins:Counting", "kill_at_every_write", "also has configmaps", id="takes two after a crash"
+    ),
+    pytest.param("wrong_plugins:Optimistic", "rejected_writes", "was rejected with", id="believes in its writes"),
+]
+
+
+@pytest.mark.parametrize(("target", "check", "words"), WRONG)
+def test_a_wrong_plugin_is_named(bowline_cluster: Cluster, target: str, check: str, words: str) -> None:
+    findings = list(conformance.run(f"tests.testing.{target}", bowline_cluster, limit_s=1.5))
+    assert [finding for finding in findings if finding.check == check and words in finding.message], findings
+
+
+@pytest.mark.parametrize("builtin", BUILTINS, ids=lambda builtin: str(builtin.plugin.name))
+def test_a_builtin_plugin_conforms(bowline_cluster: Cluster, builtin: Builtin) -> None:
+    assert list(conformance.run(builtin.plugin, bowline_cluster)) == []
+
+
+def test_every_wrong_plugin_is_in_the_table() -> None:
+    values = vars(wrong_plugins).items()
+    classes = {name for name, value in values if getattr(value, "__module__", "") == wrong_plugins.__name__}
+    tested = {str(parameters.values[0]).partition(":")[2] for parameters in WRONG}
+    assert {name for name in classes if name[0] != "_"} <= tested

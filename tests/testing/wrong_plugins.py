@@ -1,0 +1,208 @@
+"""Wrong plugins, one mistake each: the kit must name all of them."""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from bowline import (
+    AdmissionInfo,
+    AdmissionPlugin,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    FieldError,
+    MutablePod,
+    Object,
+    Status,
+)
+from bowline.errors import ApiError, KubeError
+from bowline.resources import CONFIGMAPS
+from tests.testing.licence import SEATS, Licence
+
+_KEPT: list[asyncio.Task[None]] = []
+
+
+class WrongResult(BindingPlugin):
+    name = "wrong_result"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return True  # type: ignore[return-value]
+
+
+class Raising(AdmissionPlugin):
+    name = "raising"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        raise KeyError("seats")
+
+
+class RaisingInBind(BindingPlugin):
+    name = "raising_in_bind"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        raise KeyError("seats")
+
+
+class Blocking(BindingPlugin):
+    name = "blocking"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        time.sleep(0.1)  # noqa: ASYNC251 - the mistake
+        return Status.ok()
+
+
+class Computing(BindingPlugin):
+    name = "computing"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        end = time.monotonic() + 1.6
+        while time.monotonic() < end:
+            pass
+        return Status.ok()
+
+
+class Hanging(BindingPlugin):
+    name = "hanging"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        await asyncio.Event().wait()
+        return Status.ok()
+
+
+class Swallowing(BindingPlugin):
+    name = "swallowing"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+        return Status.ok()
+
+
+class Leaking(BindingPlugin):
+    name = "leaking"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        _KEPT[:] = [asyncio.create_task(asyncio.sleep(30))]
+        return Status.ok()
+
+
+class Random(AdmissionPlugin):
+    name = "random"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_annotation(SEATS, str(random.random()))  # noqa: S311 - the mistake
+
+
+class Appending(AdmissionPlugin):
+    name = "appending"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_annotation(SEATS, pod.annotations.get(SEATS, "") + "1")
+
+
+class ReturningNone(AdmissionPlugin):
+    name = "returning_none"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        return None  # type: ignore[return-value]
+
+
+class Reading(AdmissionPlugin):
+    name = "reading"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        time.sleep(0.001)
+        return ()
+
+
+class WithoutRollback(Licence):
+    name = "without_rollback"
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return Status.ok()
+
+
+class WithoutSideEffects(Licence):
+    name = "without_side_effects"
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        return False
+
+
+class Undeclared(Licence):
+    name = "undeclared"
+    access = BindingPlugin.access
+
+
+class ClassState(AdmissionPlugin):
+    name = "class_state"
+    reviewed: ClassVar[list[str]] = []
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        self.reviewed.append(pod["metadata"]["name"])
+        return ()
+
+
+class NotRepeatable(Licence):
+    name = "not_repeatable"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        key = ctx.request.key
+        try:
+            await ctx.client.create(CONFIGMAPS, key.namespace, {"metadata": {"name": f"licence-{key.name}"}})
+        except ApiError as error:
+            return Status.fatal(str(error))
+        return Status.ok()
+
+
+class Counting(Licence):
+    """Takes a new licence for every attempt."""
+
+    name = "counting"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        namespace, name = ctx.request.key.namespace, f"licence-{len(await self._taken(ctx))}"
+        await ctx.client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}})
+        return Status.ok()
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        for taken in await self._taken(ctx):
+            await ctx.client.delete(CONFIGMAPS, ctx.request.key.namespace, taken["metadata"]["name"])
+        return Status.ok()
+
+    async def _taken(self, ctx: BindContext) -> list[dict[str, Any]]:
+        return list(await ctx.client.list_all(CONFIGMAPS, ctx.request.key.namespace))
+
+
+class Optimistic(Licence):
+    name = "optimistic"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        try:
+            return await super().pre_bind(ctx)
+        except KubeError:
+            return Status.ok()
+
+
+class Clashing(AdmissionPlugin):
+    name = "gpu_request"
+
+
+class Misspelt(BindingPlugin):
+    name = "misspelt"
+
+    async def prebind(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
+
+class WrongArguments(BindingPlugin):
+    name = "wrong_arguments"
+
+    async def pre_bind(self, ctx: BindContext, pod: Object) -> Status:  # type: ignore[override]
+        return Status.ok()
