@@ -20,7 +20,7 @@ RUN python -m hatchling build --target wheel
 
 # --- what the image carries: the pinned dependencies and that wheel, nothing that could build ---
 FROM ${PYTHON_IMAGE} AS install
-# Not empty: with OpenTelemetry's SDK and exporter, for traces (about 5 MB).
+# Not empty: with OpenTelemetry's SDK and exporter, for traces.
 ARG TRACING=
 COPY requirements/image.txt requirements/image-tracing.txt /
 RUN pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /image${TRACING:+-tracing}.txt
