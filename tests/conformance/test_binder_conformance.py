@@ -58,7 +58,7 @@ WRONG = [
     pytest.param("early", "rejected", "phase Succeeded of pod pod, which is on no node", id="reports first"),
     pytest.param("early", "bound-elsewhere", "which is on node gpu-node-1", id="reports for another node"),
     pytest.param("leaky", "withdrawn", "reservation pods, ConfigMaps and labels are removed", id="releases nothing"),
-    pytest.param("forgetful", "killed", "is Pending", id="forgets what it did not see"),
+    pytest.param("forgetful", "killed", "not within 15 s", id="forgets what it did not see"),
 ]
 
 

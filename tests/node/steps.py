@@ -47,10 +47,10 @@ class NodeLive(LiveCluster):
         """Create the BindRequest that a scheduler would write for the pod."""
         self.request_bind(name, NODE_NAME, **spec)
 
-    def bind_share(self, name: str, portion: str, *groups: str) -> None:
+    def bind_share(self, name: str, portion: str, *groups: str, **spec: Any) -> None:
         """The same for a share of one device per group."""
         gpu = {"count": len(groups), "portion": portion}
-        self.bind(name, receivedResourceType="Fraction", receivedGPU=gpu, selectedGPUGroups=list(groups))
+        self.bind(name, receivedResourceType="Fraction", receivedGPU=gpu, selectedGPUGroups=list(groups), **spec)
 
     def running(self, name: str) -> dict[str, Any]:
         """Wait until the pod's container runs; fails with the pod's status if it has ended. Returns the pod."""

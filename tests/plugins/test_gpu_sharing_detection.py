@@ -65,7 +65,9 @@ def await_cdi(shares: Shares, *, expected: bool) -> None:
         shares.await_release(name)
         return devices.startswith(names.CDI_GPU_KIND) is expected
 
-    shares.live.until(f"CDI names: {expected}", is_detected, DETECTED_S)
+    log = shares.live.cluster.layout.logs / "bowline-reconciler-local.log"
+    lines = [line for line in log.read_text().splitlines() if "nvidia" in line]
+    shares.live.until(f"CDI names: {expected}; {lines}", is_detected, DETECTED_S)
 
 
 @pytest.mark.timeout(600)

@@ -43,6 +43,7 @@ from bowline.localcluster.node.settings import (
     containerd_text,
     kubelet_args,
     kubelet_text,
+    nvidia_runtime_text,
     proxy_text,
 )
 from bowline.localcluster.pair import CHART
@@ -165,6 +166,9 @@ def _prepare(plane: ControlPlane, assets: Assets, programs: Programs, archives: 
     if plugins is None:
         raise StartError(f"not installed: {', '.join(CNI_PLUGINS)}; install the package containernetworking-plugins")
     (node.folder / "containerd.toml").write_text(containerd_text(node, plugins))
+    node.cdi_specs.mkdir()
+    node.nvidia_runtime.write_text(nvidia_runtime_text(node))
+    node.nvidia_runtime.chmod(0o755)
     (node.folder / "kubelet.json").write_text(kubelet_text(node, layout))
     (node.folder / "kube-proxy.json").write_text(proxy_text(layout))
     node.plan.write_text(json.dumps(_plan(plane, assets, programs, archives, gpus)))
@@ -177,7 +181,7 @@ def _plan(
     spec, layout, ports = plane.spec, plane.layout, plane.ports
     node = NodeLayout(layout.root)
     kubelet = [str(assets.path(Tool.KUBELET)), *kubelet_args(node, layout)]
-    fake_gpu = [str(programs.fake_gpu), f"-devices={gpus}", f"-nvml={programs.nvml}"]
+    fake_gpu = [str(programs.fake_gpu), f"-devices={gpus}", f"-nvml={programs.nvml}", f"-by-cdi={node.by_cdi}"]
     kubeconfig = layout.kubeconfig(ADMIN)
     claims = [str(programs.fake_gpu), "-dra", f"-devices={gpus}", f"-kubeconfig={kubeconfig}", f"-node={NODE_NAME}"]
     server = [*apiserver_args(spec, layout, ports), *apiserver_additions(layout)]

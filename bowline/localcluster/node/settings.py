@@ -50,6 +50,21 @@ class NodeLayout:
         return self.folder / "control.sock"
 
     @property
+    def by_cdi(self) -> Path:
+        """While it exists, the device plugin names devices to the container runtime by CDI."""
+        return self.folder / "by-cdi"
+
+    @property
+    def cdi_specs(self) -> Path:
+        """Folder of CDI specifications that tests write."""
+        return self.folder / "cdi"
+
+    @property
+    def nvidia_runtime(self) -> Path:
+        """The program of RuntimeClass `nvidia`."""
+        return self.folder / "nvidia-runtime"
+
+    @property
     def plan(self) -> Path:
         """The processes that `boot` starts, as JSON."""
         return self.folder / "plan.json"
@@ -109,11 +124,12 @@ def cni_text(node: NodeLayout) -> str:
 
 
 def containerd_text(node: NodeLayout, cni_plugins: Path) -> str:
-    """containerd 2 with runc; `nvidia` is a second name of the same runtime, for pods with that RuntimeClass."""
-    runtimes = "".join(
-        f'      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}]\n'
-        '        runtime_type = "io.containerd.runc.v2"\n'
-        for name in ("runc", "nvidia")
+    """containerd 2 with runc, and `nvidia` for pods with that RuntimeClass: runc behind a stand-in for NVIDIA's."""
+    table = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes'
+    kind = '        runtime_type = "io.containerd.runc.v2"\n'
+    runtimes = (
+        f"      {table}.runc]\n{kind}      {table}.nvidia]\n{kind}"
+        f'        {table}.nvidia.options]\n          BinaryName = "{node.nvidia_runtime}"\n'
     )
     return f"""version = 3
 root = "{node.folder / "containerd"}"
@@ -128,7 +144,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
   restrict_oom_score_adj = true
   disable_apparmor = true
   enable_cdi = true
-  cdi_spec_dirs = ["/var/run/cdi"]
+  cdi_spec_dirs = ["/var/run/cdi", "{node.cdi_specs}"]
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = ["{cni_plugins}"]
     conf_dir = "{node.folder / "cni"}"
@@ -136,6 +152,34 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     default_runtime_name = "runc"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes]
 {runtimes}"""
+
+
+def nvidia_runtime_text(node: NodeLayout) -> str:
+    """A stand-in for NVIDIA's container runtime: what it does with NVIDIA_VISIBLE_DEVICES before it starts runc.
+
+    A CDI name must be in a specification of the node; the devices that the container gets are in FAKE_GPU_DEVICES.
+    """
+    return f"""#!/usr/bin/env python3
+import json, os, pathlib, sys
+
+arguments = sys.argv[1:]
+if "create" in arguments:
+    config = pathlib.Path(arguments[arguments.index("--bundle") + 1], "config.json")
+    spec = json.loads(config.read_text())
+    environment = dict(entry.split("=", 1) for entry in spec["process"].get("env") or ())
+    specs = [json.loads(path.read_text()) for path in pathlib.Path("{node.cdi_specs}").glob("*.json")]
+    names = {{f"{{spec['kind']}}={{device['name']}}" for spec in specs for device in spec["devices"]}}
+    devices = []
+    for name in filter(None, environment.get("NVIDIA_VISIBLE_DEVICES", "").split(",")):
+        if "=" in name and name not in names:
+            log = pathlib.Path(arguments[arguments.index("--log") + 1])
+            log.write_text(json.dumps({{"level": "error", "msg": "unresolvable CDI device " + name}}) + chr(10))
+            sys.exit("unresolvable CDI device " + name)
+        devices += [name.rpartition("=")[2]] * (name not in ("void", "none"))
+    spec["process"]["env"] = [*(spec["process"].get("env") or ()), "FAKE_GPU_DEVICES=" + ",".join(devices)]
+    config.write_text(json.dumps(spec))
+os.execvp("runc", ["runc", *arguments])
+"""
 
 
 def kubelet_text(node: NodeLayout, layout: Layout) -> str:

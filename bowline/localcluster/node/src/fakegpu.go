@@ -1,7 +1,7 @@
 // Command fakegpu makes GPUs up for a kubelet: a device plugin for nvidia.com/gpu, or with -dra a DRA driver.
 //
 // As a device plugin it answers Allocate with NVIDIA_VISIBLE_DEVICES and mounts a fake NVML library, as NVIDIA's
-// plugin and container toolkit would. As a DRA driver it publishes a ResourceSlice and prepares each allocated device
+// plugin and container toolkit would; while the file of -by-cdi exists, with CDI names instead of the variable. As a DRA driver it publishes a ResourceSlice and prepares each allocated device
 // as a CDI device that sets one environment variable in the container.
 package main
 
@@ -41,6 +41,7 @@ var (
 	dra        = flag.Bool("dra", false, "be a DRA driver instead of a device plugin")
 	kubeconfig = flag.String("kubeconfig", "", "credentials of the DRA driver")
 	node       = flag.String("node", "", "the node's name, for the DRA driver")
+	byCDI      = flag.String("by-cdi", "", "file whose existence makes the device plugin answer with CDI names")
 	cdi        = flag.String("cdi", "/var/run/cdi", "folder for CDI specifications")
 )
 
@@ -82,8 +83,14 @@ func (devicePlugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreaming
 func (devicePlugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	response := &pluginapi.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
-		allocated := &pluginapi.ContainerAllocateResponse{
-			Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")},
+		allocated := &pluginapi.ContainerAllocateResponse{}
+		if _, err := os.Stat(*byCDI); err == nil {
+			for _, id := range container.DevicesIds {
+				device := &pluginapi.CDIDevice{Name: "k8s.device-plugin.nvidia.com/gpu=" + id}
+				allocated.CdiDevices = append(allocated.CdiDevices, device)
+			}
+		} else {
+			allocated.Envs = map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(container.DevicesIds, ",")}
 		}
 		if *nvml != "" {
 			allocated.Mounts = []*pluginapi.Mount{{
@@ -184,7 +191,9 @@ func (claimPlugin) UnprepareResourceClaims(_ context.Context, claims []kubeletpl
 	return results, nil
 }
 
-func (claimPlugin) HandleError(_ context.Context, err error, message string) { log.Printf("%s: %v", message, err) }
+func (claimPlugin) HandleError(_ context.Context, err error, message string) {
+	log.Printf("%s: %v", message, err)
+}
 
 func writeSpec(claim types.UID, device string) (string, error) {
 	name := string(claim) + "-" + device

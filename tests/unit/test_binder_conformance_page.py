@@ -1,0 +1,13 @@
+"""The page of binders' conformance lists the cases that the command runs."""
+
+import re
+from pathlib import Path
+
+from bowline.conformance.cases import CASES
+
+PAGE = Path(__file__).parents[2] / "docs" / "binder-conformance.md"
+
+
+def test_the_page_lists_every_case_with_its_promise() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert rows == [(case.name, case.promise) for case in CASES]
