@@ -5,12 +5,13 @@ from bowline.shared.framework.config import Binding
 from tests.call_path import recorded_stops, returns_of
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
-# Packages of the path. Not steps of it: observers, and modules that only hold values: caches, in-memory state, the
-# views that decisions use, the context of an attempt.
+# Packages of the path. Not steps of it: observers, and modules that only hold or check values: caches, in-memory
+# state, the views that decisions use, the context of an attempt, the types of what a plugin returns.
 PATH = ("/reconciler/", "/shared/framework/binding/")
 NOT_PATH = (
     *("/reconciler/observe/", "/reconciler/informers.py", "/reconciler/pod_cache.py", "/reconciler/controller.py"),
-    *("/binding/state.py", "/decide/observed.py", "/framework/binding/context.py", "/tests/"),
+    *("/binding/state.py", "/decide/observed.py", "/tests/"),
+    *("/framework/binding/context.py", "/framework/binding/results.py"),
 )
 # Changes of module, and how many of them return to a module that was left before. These limits only decrease.
 MAX_STOPS, MAX_RETURNS = 30, 15
