@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", choices=("text", "json", "sarif", "junit", "github"), default="text", help="(%(default)s)"
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; without it the defaults"
+        "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; alone it is only checked"
     )
     parser.add_argument(
         "--assume-scheduler", metavar="NAME", help="review pods without a schedulerName as if they had this one"
@@ -77,6 +77,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
         return EXIT_USAGE
     files = [*options.files, *options.filename]
+    if not files and options.config is not None:
+        print(f"{options.config}: the configuration is valid")
+        return EXIT_ALLOWED
     if not files:
         print(f"name a file or a directory, or {STANDARD_INPUT} for standard input", file=sys.stderr)
         return EXIT_USAGE

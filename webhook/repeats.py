@@ -167,10 +167,10 @@ class RepeatChecker:
         if resource is None:
             return ""
         try:
-            found = await self._client.get(resource, key.namespace, key.name)
+            stored = await self._client.get(resource, key.namespace, key.name)
         except NotFound:
             return ABSENT
-        return node_print(found) if kind == NODE else version_of(found)
+        return node_print(stored) if kind == NODE else version_of(stored)
 
     def _error(self, failed: FailedDecision) -> FieldError:
         now = self._client.clock.now()

@@ -503,6 +503,15 @@ class TestBadUsage:
         assert "usage: bowline" in capsys.readouterr().err
 
 
+def test_a_configuration_alone_is_checked(lint: Any) -> None:
+    Path("config.yaml").write_text(HEAD)
+    assert lint(options=("--config", "config.yaml")) == (0, "config.yaml: the configuration is valid\n", "")
+    Path("config.yaml").write_text(HEAD + "nope: 1\n")
+    status, out, err = lint(options=("--config", "config.yaml"))
+    assert (status, out) == (2, "")
+    assert "nope" in err
+
+
 def test_a_file_must_be_named(lint: Any) -> None:
     assert lint() == (2, "", "name a file or a directory, or - for standard input\n")
 
