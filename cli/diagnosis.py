@@ -64,7 +64,7 @@ class Facts:
 class Explanation:
     """What happens, since when, until when, and the commands that help; ``is_stuck`` is False once the pod runs."""
 
-    what: str
+    cause: str
     since: datetime | None = None
     until: str = ""
     commands: tuple[str, ...] = ()
@@ -99,16 +99,16 @@ def _uncreated(facts: Facts) -> Explanation | None:
         return None
     event = failures[-1]
     owner, message = event["involvedObject"], event.get("message") or ""
-    what = f"the pod is not created; {owner.get('kind')} {owner.get('name')}: {message}"
+    cause = f"the pod is not created; {owner.get('kind')} {owner.get('name')}: {message}"
     since = parse_time(event.get("firstTimestamp") or event.get("eventTime"))
     if _WEBHOOK_FAILURE in message:
         until = "a replica of the webhook answers; the controller retries"
         check = f"kubectl -n {facts.system} get pods,endpointslices"
-        return Explanation(what, since, until, (check,), _components(facts, "webhook"))
+        return Explanation(cause, since, until, (check,), _components(facts, "webhook"))
     if _DENIAL.search(message):
         edit = f"kubectl -n {facts.key.namespace} edit {str(owner.get('kind')).lower()} {owner.get('name')}"
-        return Explanation(what, since, "the pod template is corrected, in the object that owns it", (edit,))
-    return Explanation(what, since, "the cause is removed; the controller retries")
+        return Explanation(cause, since, "the pod template is corrected, in the object that owns it", (edit,))
+    return Explanation(cause, since, "the cause is removed; the controller retries")
 
 
 def _may_create(owner: str, pod: str) -> bool:
@@ -121,25 +121,25 @@ def _undecided(facts: Facts, pod: Object) -> Explanation:
     describe = f"kubectl -n {namespace} describe pod {facts.key.name}"
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     if gates:
-        what = f"no scheduler decides while the pod has scheduling gates: {', '.join(gates)}"
-        return Explanation(what, since, "their owners remove the gates", (describe,))
+        cause = f"no scheduler decides while the pod has scheduling gates: {', '.join(gates)}"
+        return Explanation(cause, since, "their owners remove the gates", (describe,))
     served = facts.scheduler_names
     if served and "*" not in served and scheduler not in served:
-        what = f"schedulerName {scheduler} is not one that Bowline serves ({', '.join(served)})"
+        cause = f"schedulerName {scheduler} is not one that Bowline serves ({', '.join(served)})"
         matches = get_close_matches(scheduler, served, 1)
         if matches:
-            what += f"; did you mean {matches[0]}?"
+            cause += f"; did you mean {matches[0]}?"
         until = f"a scheduler named {scheduler} binds it; to change the immutable name, delete and create the pod"
-        return Explanation(what, since, until, ("kubectl get pods -A | grep -i scheduler",), _last_event(facts))
+        return Explanation(cause, since, until, ("kubectl get pods -A | grep -i scheduler",), _last_event(facts))
     condition = _condition(pod, "PodScheduled")
     if condition.get("status") == "False" and condition.get("message"):
-        what = f"scheduler {scheduler} has found no node: {condition['message']}"
+        cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
-        return Explanation(what, since, f"{scheduler} decides again", (describe,), _queue(scheduler, pod))
-    what = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
+        return Explanation(cause, since, f"{scheduler} decides again", (describe,), _queue(scheduler, pod))
+    cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
     commands = ("kubectl get pods -A | grep -i scheduler", describe)
     details = (*_last_event(facts), *_queue(scheduler, pod))
-    return Explanation(what, since, f"{scheduler} decides: is it installed and running?", commands, details)
+    return Explanation(cause, since, f"{scheduler} decides: is it installed and running?", commands, details)
 
 
 def _queue(scheduler: str, pod: Object) -> tuple[str, ...]:
@@ -163,8 +163,8 @@ def _decided(facts: Facts, request: Object) -> Explanation:
         return _failed(facts, request)
     if phase == "Succeeded":
         node = (request.get("spec") or {}).get("selectedNode")
-        what = f"its BindRequest has Succeeded for node {node}, of an earlier pod of that name"
-        return Explanation(what, commands=(_delete_request(facts),))
+        cause = f"its BindRequest has Succeeded for node {node}, of an earlier pod of that name"
+        return Explanation(cause, commands=(_delete_request(facts),))
     unserved = _unserved(facts, request)
     if unserved is not None:
         return unserved
@@ -178,13 +178,13 @@ def _decided(facts: Facts, request: Object) -> Explanation:
         return Explanation(message, since, until, (describe,))
     if word in ("RollbackFailed", "Released"):
         return Explanation(message, _transition(request, "RolledBack"), commands=(describe,))
-    what = "the reconciler has not reported on the BindRequest yet; it reports a wait after 5 s"
-    return Explanation(what, _created(request), commands=(describe,))
+    cause = "the reconciler has not reported on the BindRequest yet; it reports a wait after 5 s"
+    return Explanation(cause, _created(request), commands=(describe,))
 
 
 def _waiting(facts: Facts, request: Object, message: str) -> Explanation:
     deadline = _DEADLINE.search(message)
-    what = _DEADLINE.sub("", message)
+    cause = _DEADLINE.sub("", message)
     until = deadline[1] if deadline else "the object changes; there is no deadline"
     commands = [
         f"kubectl {f'-n {key.namespace} ' if key.namespace else ''}describe {kind.lower()} {key.name}"
@@ -193,7 +193,7 @@ def _waiting(facts: Facts, request: Object, message: str) -> Explanation:
     if "StorageClass" in message:
         commands.append("kubectl get storageclasses")
     details = tuple(f"Pod {_key(pod)}: {_pod_state(pod)}" for pod in facts.awaited_pods)
-    return Explanation(what, _transition(request, "Prepared"), until, tuple(commands), details)
+    return Explanation(cause, _transition(request, "Prepared"), until, tuple(commands), details)
 
 
 def _failed(facts: Facts, request: Object) -> Explanation:
@@ -214,24 +214,24 @@ def _failed(facts: Facts, request: Object) -> Explanation:
 def _orphan(facts: Facts, request: Object) -> Explanation:
     if is_deleting(request):
         return _deleting(facts, request)
-    what = "the pod does not exist; its BindRequest remains until the garbage collector or its scheduler deletes it"
-    return Explanation(what, _created(request), commands=(_delete_request(facts),))
+    cause = "the pod does not exist; its BindRequest remains until the garbage collector or its scheduler deletes it"
+    return Explanation(cause, _created(request), commands=(_delete_request(facts),))
 
 
 def _deleting(facts: Facts, request: Object) -> Explanation:
     finalizers = request["metadata"].get("finalizers") or []
     since = parse_time(request["metadata"].get("deletionTimestamp"))
     if names.FINALIZER not in finalizers:
-        what = f"its BindRequest is being deleted; finalizers of others: {', '.join(finalizers) or 'none'}"
-        return Explanation(what, since, "their owners remove them")
-    what = f"its BindRequest is being deleted; finalizer {names.FINALIZER} keeps it until it is rolled back"
+        cause = f"its BindRequest is being deleted; finalizers of others: {', '.join(finalizers) or 'none'}"
+        return Explanation(cause, since, "their owners remove them")
+    cause = f"its BindRequest is being deleted; finalizer {names.FINALIZER} keeps it until it is rolled back"
     message = _condition(request, "RolledBack").get("message")
     details = (f"rollback: {message}",) if message else ()
     unserved = _unserved(facts, request)
     if unserved is None:
         describe = f"kubectl -n {facts.key.namespace} describe bindrequest {facts.key.name}"
-        return Explanation(what, since, "the rollback is complete", (describe,), details)
-    return replace(unserved, what=f"{what}; {unserved.what}", since=since, details=(*details, *unserved.details))
+        return Explanation(cause, since, "the rollback is complete", (describe,), details)
+    return replace(unserved, cause=f"{cause}; {unserved.cause}", since=since, details=(*details, *unserved.details))
 
 
 def _unserved(facts: Facts, request: Object) -> Explanation | None:
@@ -242,21 +242,21 @@ def _unserved(facts: Facts, request: Object) -> Explanation | None:
     held_leases = [lease for lease in facts.leases if is_held(lease, facts.now)]
     if not held_leases:
         names_of_leases = ", ".join(str(_key(lease)) for lease in facts.leases) or "none exists"
-        what = f"no reconciler leads: no Lease of a reconciler is held ({names_of_leases})"
+        cause = f"no reconciler leads: no Lease of a reconciler is held ({names_of_leases})"
         commands = (
             f"kubectl -n {facts.system} get leases,deployments,pods",
             f"kubectl -n {facts.system} logs --selector app.kubernetes.io/component=reconciler --tail 20",
         )
-        return Explanation(what, since, "a reconciler leads", commands, _components(facts, "reconciler"))
+        return Explanation(cause, since, "a reconciler leads", commands, _components(facts, "reconciler"))
     labels = request["metadata"].get("labels") or {}
     selectors = {str(_key(lease)): _selector(lease) for lease in held_leases}
     if any(selector is None or parse_label_selector(selector).selects(labels) for selector in selectors.values()):
         return None
     shards = ", ".join(f"{lease} ({selector})" for lease, selector in selectors.items())
     own_labels = ", ".join(f"{key}={value}" for key, value in labels.items()) or "none"
-    what = f"no shard selects its BindRequest: its labels are {own_labels}; shards: {shards}"
+    cause = f"no shard selects its BindRequest: its labels are {own_labels}; shards: {shards}"
     command = f"kubectl -n {facts.key.namespace} label bindrequest {facts.key.name} KEY=VALUE"
-    return Explanation(what, since, "its labels or a shard's selector change", (command,))
+    return Explanation(cause, since, "its labels or a shard's selector change", (command,))
 
 
 def is_held(lease: Object, now: datetime) -> bool:
@@ -287,8 +287,8 @@ def _bound(facts: Facts, pod: Object) -> Explanation:
     if phase in ("Running", "Succeeded", "Failed"):
         return Explanation(f"the pod is bound to node {node}: {state}", is_stuck=False)
     since = parse_time(_condition(pod, "PodScheduled").get("lastTransitionTime")) or _created(pod)
-    what = f"the pod is bound to node {node}; its kubelet has not started it yet: {state}"
-    return Explanation(what, since, "the kubelet starts it", (describe,), _last_event(facts))
+    cause = f"the pod is bound to node {node}; its kubelet has not started it yet: {state}"
+    return Explanation(cause, since, "the kubelet starts it", (describe,), _last_event(facts))
 
 
 def _pod_state(pod: Object) -> str:

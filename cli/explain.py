@@ -140,7 +140,7 @@ def scheduler_names(configurations: Sequence[Object]) -> tuple[str, ...]:
 
 def as_text(facts: Facts, explanation: Explanation) -> str:
     """Return the explanation as text."""
-    lines = [f"Pod {facts.key}: {explanation.what}"]
+    lines = [f"Pod {facts.key}: {explanation.cause}"]
     if explanation.since is not None:
         lines.append(f"  since  {format_time(explanation.since)} ({duration(facts.now - explanation.since)})")
     lines += [f"  until  {explanation.until}"] if explanation.until else []

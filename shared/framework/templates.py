@@ -180,7 +180,7 @@ def _templates_at(raw: Object, path: TemplatePath) -> Iterator[Template]:
     for where, value in values_at(raw, path.steps[:common]):
         for spec_path, spec in values_at(value, path.steps[common:], where):
             steps = path.metadata[common:]
-            metadata = next((found for _, found in values_at(value, steps)), None) if path.metadata else None
+            metadata = next((content for _, content in values_at(value, steps)), None) if path.metadata else None
             metadata_path = join_path(where, ".".join(steps)) if path.metadata else spec_path
             yield _pod_of(path, spec_path, spec, metadata_path, metadata)
 

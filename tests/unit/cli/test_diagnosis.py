@@ -182,7 +182,7 @@ TABLE = [
 @pytest.mark.parametrize(("facts", "what", "until", "since_s"), TABLE)
 def test_what_is_explained(facts: dict[str, Any], what: str, until: str, since_s: float | None) -> None:
     explanation = explained(**facts)
-    assert what in explanation.what
+    assert what in explanation.cause
     assert until in explanation.until
     assert explanation.since == (None if since_s is None else NOW - timedelta(seconds=since_s))
 
@@ -193,11 +193,11 @@ def test_nothing_is_explained_without_a_pod_and_a_failed_creation() -> None:
 
 def test_leases_that_may_not_be_read_prove_nothing() -> None:
     facts = {"request": request("Waiting: x"), "leases": (), "unreadable": ("leases: 403 Forbidden",)}
-    assert explained(**facts).what == "x"
+    assert explained(**facts).cause == "x"
 
 
 def test_a_shard_of_another_version_may_select_the_request() -> None:
-    assert "no shard" not in explained(request=request("Waiting: x"), leases=[lease("{}")]).what
+    assert "no shard" not in explained(request=request("Waiting: x"), leases=[lease("{}")]).cause
 
 
 @pytest.mark.parametrize(
