@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stale = 0
     targets = {options.chart / "files" / name: text for name, text in GENERATED.items()}
-    pages = {options.chart / "README.md": readme.as_markdown, **{DOCS / name: text for name, text in PAGES.items()}}
+    targets[options.chart / "README.md"] = readme.as_markdown
+    # A chart elsewhere has no pages: those of this repository stay as they are.
+    pages = {DOCS / name: text for name, text in PAGES.items()} if options.chart == CHART else {}
     for path, text in {**targets, **pages}.items():
         if not options.check:
             path.write_text(text(), encoding="utf-8")
