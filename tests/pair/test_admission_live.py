@@ -108,9 +108,11 @@ class TestRefusals:
         status = await denial(client, live, PODS, raw)
         assert (status.code, status.reason) == (422, "Invalid")
         assert (status.details["kind"], status.details["name"]) == ("Pod", "p")
-        fields = {cause.field for cause in status.causes}
+        *errors, signature = status.causes
+        assert (signature.field, signature.message.partition(";")[0]) == ("", "denied by Bowline")
+        fields = {cause.field for cause in errors}
         assert fields == {f"metadata.annotations[{key}]" for key in raw["metadata"]["annotations"]}
-        for cause in status.causes:
+        for cause in errors:
             assert cause.field in status.message
             assert cause.message in status.message
         assert live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p")
@@ -120,7 +122,7 @@ class TestRefusals:
     ) -> None:
         status = await denial(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
         assert (status.details["kind"], status.details["group"]) == ("Deployment", "apps")
-        assert [cause.field for cause in status.causes] == ["spec.template.metadata.annotations[gpu-fraction]"]
+        assert [cause.field for cause in status.causes[:-1]] == ["spec.template.metadata.annotations[gpu-fraction]"]
 
     async def test_a_cron_job_is_denied_with_its_longer_path(self, live: Live) -> None:
         template = deployment(live, {names.GPU_FRACTION: "2"})["spec"]["template"]
@@ -138,7 +140,7 @@ class TestRefusals:
         live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
         result = live.kubectl("annotate", "pod", "p", f"{names.GPU_FRACTION}=0.4", "--overwrite", check=False)
         assert result.returncode == 1
-        assert result.stderr.startswith('The Pod "p" is invalid: metadata.annotations[gpu-fraction]: "0.4": ')
+        assert result.stderr.startswith('The Pod "p" is invalid: \n* metadata.annotations[gpu-fraction]: "0.4": ')
         assert result.stderr.count("metadata.annotations") == 1
 
     def test_a_server_side_dry_run_is_validated(self, live: Live) -> None:
