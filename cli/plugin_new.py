@@ -84,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Write a distribution with a plugin. Exit status: 0 written, 2 a name or folder is not usable."
     )
     parser.add_argument("name", help="the plugin's name in the configuration, such as licence or network_setup")
-    parser.add_argument("--folder", type=Path, help="where; a folder that does not exist (default: the name)")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", type=Path, help="where; a folder that does not exist (default: the name)"
+    )
     parser.set_defaults(run=run)
 
 
