@@ -77,12 +77,9 @@ def decide(core, custom, pod, nodes, free, used):
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
         patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
         return core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
-    part, kind = f"{share(pod, nodes[node])[0] or 1:.2f}", "Fraction" if groups else "Regular"
-    spec = {"podName": meta["name"], "podUID": meta["uid"], "selectedNode": node, "receivedResourceType": kind}
-    spec |= {
-        "selectedGPUGroups": groups,
-        "receivedGPU": {"count": len(groups) or int(needs(pod)[GPU]), "portion": part},
-    }
+    received = {"count": len(groups) or int(needs(pod)[GPU]), "portion": f"{share(pod, nodes[node])[0] or 1:.2f}"}
+    spec = {"podName": meta["name"], "podUID": meta["uid"], "selectedNode": node, "selectedGPUGroups": groups}
+    spec |= {"receivedResourceType": "Fraction" if groups else "Regular", "receivedGPU": received}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
     body = {"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest", "spec": spec}
     body |= {"metadata": {"name": meta["name"], "ownerReferences": [owner]}}

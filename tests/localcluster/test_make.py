@@ -7,7 +7,7 @@ import pytest
 
 from tests.localcluster.conftest import MakeScript
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def down(venv: Path) -> "subprocess.CompletedProcess[str]":

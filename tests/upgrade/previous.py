@@ -62,6 +62,6 @@ def previous_version(folder: Path) -> Version:
 def _with_patient_chart(code: Path, folder: Path, tag: str, values: Path) -> Version:
     chart = folder / "chart"
     shutil.copytree(code / CHART.relative_to(CHECKOUT), chart)
-    for template in (chart / "templates").iterdir():
+    for template in (path for path in (chart / "templates").rglob("*") if path.is_file()):
         template.write_text(_TIMEOUT.sub("timeoutSeconds: 30", template.read_text()))
     return Version(code, chart, tag, values)
