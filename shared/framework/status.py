@@ -179,7 +179,7 @@ class Status:
         TypeError for anything else.
         """
         if isinstance(reason, str) and not isinstance(reason, Reason):
-            if not reason or reason in {known.value for known in Reason}:
+            if not reason or reason in {member.value for member in Reason}:
                 raise _wrong("reason", "a Reason or a word of the plugin's own such as NoSeat", reason)
             return cls(Code.FATAL, (why,), reason=Reason.REJECTED, suggestion=suggestion, word=reason)
         return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
