@@ -191,7 +191,7 @@ def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
     """The older chart is this one without a section that it has gained."""
     older = tmp_path / "bowline"
     shutil.copytree(CHART, older)
-    for template in ("check-job.yaml", "uninstall-job.yaml", "NOTES.txt"):
+    for template in ("check-job.yaml", "uninstall-job.yaml", "tests/check.yaml", "NOTES.txt"):
         (older / "templates" / template).unlink()
     values, schema = (older / name for name in ("values.yaml", "values.schema.json"))
     document = yaml.safe_load(values.read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 The folder is a copy of the checkout, so that the cluster is not the developer's own in `.cluster`.
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -52,9 +53,12 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target, follow_symlinks=False)
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    # A reader's shell was not started by make: there make prints no folder.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     with subprocess.Popen(
         ["bash", "--norc"],
         cwd=tmp_path,
+        env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

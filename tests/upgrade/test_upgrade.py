@@ -57,9 +57,12 @@ class Stage:
         await asyncio.to_thread(Pair.install, self.cluster, find_helm(), options)
 
     async def start(self, version: Version) -> None:
-        """Start a webhook and a reconciler of the version from the installed Deployments."""
+        """Start a webhook and a reconciler of the version from the installed Deployments.
+
+        The webhook drains as long as by default: only so have API servers left the connections that it closes.
+        """
         self._started += 1
-        for component, extra in (("webhook", ("--drain=2s",)), ("reconciler", ())):
+        for component, extra in (("webhook", ("--drain=30s",)), ("reconciler", ())):
             options = WorkloadOptions(
                 name=f"{component}-{self._started}",
                 listen=f"127.0.0.1:{free_port()}" if component == "webhook" else "",
