@@ -73,7 +73,9 @@ def with_ready_kinds(settings: Settings) -> Settings:
     A cluster that does not check such a kind stores the object and denies its pods; lint reports the error earlier.
     """
     kinds, _ = resolve_workloads(settings.workloads)
-    entries = (WorkloadEntry(kind=ready.kind, group=ready.group) for ready in READY if ready.key not in kinds)
+    entries = (
+        WorkloadEntry.model_construct(kind=ready.kind, group=ready.group) for ready in READY if ready.key not in kinds
+    )
     return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
 
 

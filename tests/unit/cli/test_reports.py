@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from bowline.cli.reports import Finding, Subject, as_github, as_junit, as_sarif
+from bowline.cli.findings import Finding, Subject
+from bowline.cli.reports import as_github, as_junit, as_sarif
 
 ERROR = Finding("gpu_request/fraction-range", "a.yaml", 3, 'gpu-fraction: "2": must be\n::error::less, 100 % <b>\x1b')
 WARNING = Finding("scope/scheduler", "a.yaml", 9, "is not read", is_warning=True)
