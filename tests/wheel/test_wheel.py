@@ -35,6 +35,8 @@ class Licence(AdmissionPlugin[LicenceConfig], BindingPlugin[LicenceConfig]):
         return Status.ok()
 """
 
+PROGRAMS = ["bowline.webhook", "bowline.reconciler", "bowline.cli", "bowline.localcluster", "bowline.conformance"]
+
 
 def test_it_has_one_top_level_package(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
@@ -65,7 +67,7 @@ def test_mypy_strict_accepts_a_plugin_and_finds_its_mistake(installed: Installed
     assert result.returncode == 1
 
 
-@pytest.mark.parametrize("module", ["bowline.webhook", "bowline.reconciler", "bowline.cli", "bowline.localcluster"])
+@pytest.mark.parametrize("module", PROGRAMS)
 def test_its_programs_start(installed: Installed, tmp_path: Path, module: str) -> None:
     result = installed.run("-m", module, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
