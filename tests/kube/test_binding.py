@@ -78,7 +78,7 @@ async def untouched(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
         pytest.param(
             untouched,
             "No Node!",
-            *((BindOutcome.UNKNOWN, 500, "nodeName") if VALIDATES_NAME else (BindOutcome.BOUND, 201, "")),
+            *((BindOutcome.UNKNOWN, 500, "target.name") if VALIDATES_NAME else (BindOutcome.BOUND, 201, "")),
             id="an invalid node name",
         ),
         pytest.param(untouched, "", BindOutcome.REFUSED, 0, "name a node", id="no node: no request is sent"),
