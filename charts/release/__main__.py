@@ -70,8 +70,18 @@ def release(options: argparse.Namespace) -> None:
     (out / SUMS).write_text("".join(lines))
     sys.stdout.write("".join(lines))
     if options.key:
-        sign = ["gpg", "--batch", "--yes", "--armor", "--local-user", options.key, "--detach-sign", str(out / SUMS)]
-        subprocess.run(sign, check=True)
+        sign(out / SUMS, options.key)
+
+
+def sign(path: Path, key: str) -> None:
+    """Write ``path``.asc, the detached signature of the file by a key of gpg's keyring. Raises BuildError."""
+    command = ["gpg", "--batch", "--yes", "--armor", "--local-user", key, "--detach-sign", str(path)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise BuildError("KEY is set and there is no gpg here: install it, or sign elsewhere") from error
+    except subprocess.CalledProcessError as error:
+        raise BuildError(f"gpg does not sign with KEY={key}: {error.stderr.strip()}") from error
 
 
 def source_date_epoch() -> int:
