@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-node storm test-upgrade test-availability test-alerts check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -46,6 +46,10 @@ test-faults: setup ## The whole crash matrix (half an hour): kill -9 around ever
 test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real scheduler and podgrouper, built with Go
 	$(BIN)/python -m bowline.localcluster assets --kai
 	$(BIN)/python -m pytest tests/kai
+
+test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION=1.37 (1.32 to 1.37)
+	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m bowline.localcluster assets --scheduler
+	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/kube tests/api tests/plugins tests/pair
 
 test-scheduler-conformance: setup ## The example scheduler in recorded situations; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
 	$(BIN)/python -m bowline.localcluster assets $(if $(filter kai,$(SCHEDULER)),--kai)

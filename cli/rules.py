@@ -252,6 +252,13 @@ RULES: Final[Mapping[str, Rule]] = {
         'annotations: {kai.scheduler/container.main.gpu-memory.portion.limit: "0.4", gpu-fraction: "0.5"}',
         'annotations: {kai.scheduler/container.main.gpu-memory.portion.limit: "0.8", gpu-fraction: "0.5"}',
     ),
+    "nv_fractions/limit-shorthand": Rule(
+        "D",
+        "`gpu-memory.limit` is not a quantity of at least `gpu-memory`, or `gpu-fraction.limit` not a number above "
+        "`gpu-fraction` and below 1; or one of them differs from the annotation that names the container",
+        'annotations: {gpu-memory.limit: "8192", gpu-memory: "4096"}',
+        'annotations: {gpu-memory.limit: 8Gi, gpu-memory: "4096"}',
+    ),
     "hami_core/portion": Rule(
         "D",
         "`gpu-fraction` is below 0.005 while plugin hami_core is enabled: schedulers write the portion with two "

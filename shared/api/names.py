@@ -115,6 +115,9 @@ NV_OWNED: Final = (NV_DEVICES, NV_COMPUTE_PORTION)
 # KAI-Scheduler's own: a memory limit as a part of the device, between this prefix and suffix also a container.
 KAI_CONTAINER: Final = "kai.scheduler/container."
 KAI_MEMORY_PORTION_LIMIT: Final = ".gpu-memory.portion.limit"
+# Limits of the container that has the share, without its name: a quantity, and a part of the device.
+GPU_MEMORY_LIMIT: Final = "gpu-memory.limit"
+GPU_FRACTION_LIMIT: Final = "gpu-fraction.limit"
 
 # --- Results of a binding on the pod -----------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"

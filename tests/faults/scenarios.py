@@ -18,8 +18,9 @@ from tests.pod_groups import in_group, install_pod_groups, pod_group
 
 FLAKY = "example.bowline.dev/fail-attempts"
 NODE = "gpu-node-0"
-# The other pod of a gang.
+# The other pods of a gang.
 PEER = "peer"
+LATE = "late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,42 @@ def _is_a_gang(live: LiveCluster) -> None:
     make_request(live, make_pod(live, in_group("gang"), name=PEER), {EFFECT: "yes"}, name=PEER)
 
 
-def _both_are_bound(live: LiveCluster) -> bool:
-    return in_phase("Succeeded")(live) and in_phase("Succeeded", PEER)(live)
+def _a_gang_loses_a_member(live: LiveCluster) -> None:
+    """The prepared pod is deleted: what it had is released, and the two that come later are bound without it."""
+    install_pod_groups(live.cluster)
+    live.cluster.api.post(KAI_PODGROUPS.path(live.namespace), pod_group("gang", 2))
+    # Without an owner: the order of garbage collector and reconciler would vary.
+    make_request(live, make_pod(live, in_group("gang")), {EFFECT: "yes"}, has_owner=False)
+    live.until("the wait is reported", lambda: _reason(live).startswith("Waiting"))
+    remove(live, f"/api/v1/namespaces/{live.namespace}/pods/pod")
+    live.until("its request has failed", lambda: _failed_cleanly(live))
+    remove(live, live.request_path())
+    for name in (PEER, LATE):
+        make_request(live, make_pod(live, in_group("gang"), name=name), {EFFECT: "yes"}, name=name)
+
+
+def _a_gang_grows(live: LiveCluster) -> None:
+    """`minMember` is raised while a pod waits: two prepared pods are no longer enough, and a third completes them."""
+    install_pod_groups(live.cluster)
+    live.cluster.api.post(KAI_PODGROUPS.path(live.namespace), pod_group("gang", 2))
+    make_request(live, make_pod(live, in_group("gang")), {EFFECT: "yes"})
+    live.until("the wait is reported", lambda: "fewer than 2" in _reason(live))
+    live.cluster.api.patch(f"{KAI_PODGROUPS.path(live.namespace)}/gang", {"spec": {"minMember": 3}})
+    live.until("the new minimum is reported", lambda: "fewer than 3" in _touched(live))
+    for name in (PEER, LATE):
+        make_request(live, make_pod(live, in_group("gang"), name=name), {EFFECT: "yes"}, name=name)
+
+
+def _touched(live: LiveCluster) -> str:
+    """Have the reconciler process the request once more, instead of at the next poll; returns its reason."""
+    reason = _reason(live)
+    for value in ("x", None):
+        live.cluster.api.patch(live.request_path(), {"metadata": {"labels": {"touched": value}}})
+    return reason
+
+
+def _are_bound(*pods: str) -> Callable[[LiveCluster], bool]:
+    return lambda live: all(in_phase("Succeeded", name)(live) for name in pods)
 
 
 def _reason(live: LiveCluster) -> str:
@@ -154,7 +189,7 @@ def _failed_cleanly(live: LiveCluster) -> bool:
     return in_phase("Failed")(live) and effects(live) == 0
 
 
-GANG = Scenario("gang", _is_a_gang, _both_are_bound, "Bound")
+GANG = Scenario("gang", _is_a_gang, _are_bound("pod", PEER), "Bound")
 PLAIN = Scenario("plain", _plain, in_phase("Succeeded"), "Bound")
 REFUSED = Scenario("final-failure", _make_rejected, _failed_cleanly, "BindingFailed", undoes=True, reason="Rejected")
 SCENARIOS = (
@@ -162,6 +197,8 @@ SCENARIOS = (
     Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),
     Scenario("waits", _waits, in_phase("Succeeded"), "Bound"),
     GANG,
+    Scenario("gang-loses-member", _a_gang_loses_a_member, _are_bound(PEER, LATE), undoes=True),
+    Scenario("gang-grows", _a_gang_grows, _are_bound("pod", PEER, LATE), "Bound"),
     REFUSED,
     Scenario("deleted-waiting", _deleted_while_waiting, _is_deleted, undoes=True),
     Scenario("pod-recreated", _recreate_pod, in_phase("Succeeded"), "Bound", undoes=True),

@@ -13,7 +13,7 @@ from tests.audit import calls_about
 from tests.foreign_kinds import install, remove
 from tests.kai.conftest import CONFIG
 from tests.kai.team import Team, needs_kai, running_kai
-from tests.kai.test_kai_scheduler import training_job
+from tests.kai.test_kai_scheduler import training_job, worker_labels
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
@@ -55,7 +55,7 @@ def submit_gang(team: Team, unready: int) -> list[str]:
     pods = [f"worker-{number}" for number in range(SIZE)]
     for number, name in enumerate(pods):
         annotations = {**HALF, UNREADY: "100000"} if number < unready else HALF
-        team.submit(name, annotations=annotations, owner=owner)
+        team.submit(name, annotations=annotations, owner=owner, labels=worker_labels(number))
     return pods
 
 
@@ -91,5 +91,5 @@ def test_a_gang_is_bound_when_its_last_pod_is_prepared(team: Team) -> None:
     # A pod that is replaced is bound beside those that run.
     team.delete(pods[3])
     owner = team.live.pod(pods[0])["metadata"]["ownerReferences"][0]
-    team.submit("replacement", annotations=HALF, owner=owner)
+    team.submit("replacement", annotations=HALF, owner=owner, labels=worker_labels(3))
     team.runs("replacement")

@@ -78,15 +78,18 @@ def test_a_gang_starts_as_a_whole_or_not_at_all(team: Team) -> None:
         for name, workers in (("too-large", 3), ("right", 2)):
             owner = training_job(team, name, workers)
             for number in range(workers):
-                # As the training operator labels them: newer versions group pods by their replica type.
-                labels = {f"{_OPERATOR}/replica-type": "worker", f"{_OPERATOR}/replica-index": str(number)}
-                team.submit(f"{name}-{number}", gpus=6, owner=owner, labels=labels)
+                team.submit(f"{name}-{number}", gpus=6, owner=owner, labels=worker_labels(number))
         for number in range(2):
             team.runs(f"right-{number}")
         for number in range(3):
             team.does_not_fit(f"too-large-{number}")
     finally:
         remove(team.live.cluster, "PyTorchJob")
+
+
+def worker_labels(number: int) -> dict[str, str]:
+    """The labels that the training operator gives a worker; newer versions group pods by their replica type."""
+    return {f"{_OPERATOR}/replica-type": "worker", f"{_OPERATOR}/replica-index": str(number)}
 
 
 def training_job(team: Team, name: str, workers: int) -> dict[str, Any]:

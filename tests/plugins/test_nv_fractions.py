@@ -31,7 +31,9 @@ def fractions(shares: Shares, name: str) -> dict[str, str]:
 
 
 def test_a_fraction_is_bound_with_its_device_and_limits_at_no_additional_write(shares: Shares) -> None:
-    shares.make("half", {f"{names.KAI_CONTAINER}main{names.KAI_MEMORY_PORTION_LIMIT}": "0.75"})
+    admitted = shares.make("half", {names.GPU_FRACTION_LIMIT: "0.75"})
+    limit = admitted["metadata"]["annotations"][f"{names.KAI_CONTAINER}main{names.KAI_MEMORY_PORTION_LIMIT}"]
+    assert limit == "0.75"
     assert fractions(shares, "half") == {}
     shares.ask("half", ["fractioned"], receivedGPU={"count": 1, "portion": "0.50", "computePortion": "0.25"})
     shares.live.phase("half", "Succeeded")

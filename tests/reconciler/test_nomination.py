@@ -142,3 +142,17 @@ async def test_the_nomination_of_a_pod_that_has_changed_since(
         pod, PodBound("False", "Rejected", "no luck"), nomination, stage.clock.now()
     )
     assert await nominated(stage) == expected
+
+
+async def test_a_pod_that_is_bound_meanwhile_is_not_nominated(stage: Stage) -> None:
+    """The report was queued for an unbound pod; another component has bound it before the write."""
+    await stage.create_pod()
+    unbound = await stage.pod()
+    target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+    body = {"metadata": {"name": "pod", "uid": unbound["metadata"]["uid"]}, "target": target}
+    await stage.client.create(PODS, stage.namespace, body, name="pod", subresource="binding")
+    bound = await stage.pod()
+    await PodConditions(stage.client).patch(
+        unbound, PodBound("False", "BindingRetry", "not yet"), Nomination("gpu-node-1"), stage.clock.now()
+    )
+    assert await stage.pod() == bound

@@ -8,14 +8,17 @@ import re
 import shutil
 import subprocess
 import tarfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
 from bowline.localcluster.workload import CHECKOUT
+from bowline.shared.framework.gates import GANG_BINDING
 
 COMMIT = "c114129"
 _TIMEOUT = re.compile(r"timeoutSeconds: \d+")
@@ -29,11 +32,15 @@ class Version:
     chart: Path
     tag: str
     values: Path
+    gates: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def options(self) -> PairOptions:
         """The options of an install of this version's chart."""
-        return PairOptions(chart=self.chart, values_files=(self.values,), set_values={"image.tag": self.tag})
+        settings: dict[str, Any] = {"image.tag": self.tag}
+        if self.gates:
+            settings["config.featureGates"] = self.gates
+        return PairOptions(chart=self.chart, values_files=(self.values,), set_values=settings)
 
     @property
     def env(self) -> dict[str, str]:
@@ -42,8 +49,9 @@ class Version:
 
 
 def present_version(folder: Path) -> Version:
-    """Return this checkout; its chart is copied into the folder."""
-    return _with_patient_chart(CHECKOUT, folder, "0.2.0", LOCAL_VALUES)
+    """Return this checkout, with the gate that the previous version does not know; its chart is copied there."""
+    version = _with_patient_chart(CHECKOUT, folder, "0.2.0", LOCAL_VALUES)
+    return replace(version, gates={GANG_BINDING: True})
 
 
 def previous_version(folder: Path) -> Version:

@@ -2,7 +2,8 @@
 
 Chart and image change while the old processes run on for 20 s beside the new ones, as pods do while their replacement
 is scheduled and pulled. Helm, API server and processes are real; kwok acts as kubelets and as the agents of shares.
-Not run: images, and therefore one that cannot be pulled (tests/node).
+The previous version binds each pod of a gang by itself; this version has the gate GangBinding, and completes the gang
+that it finds. Not run: images, and therefore one that cannot be pulled (tests/node).
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +26,12 @@ from bowline.shared.api import names
 from bowline.shared.kube.client import ClientOptions, KubeClient
 from bowline.shared.kube.config import load_access
 from bowline.shared.kube.errors import KubeError
-from bowline.shared.kube.resources import BINDREQUESTS, PODS
+from bowline.shared.kube.resources import BINDREQUESTS, KAI_PODGROUPS, PODS
 from bowline.testing.builders import bind_request, pod
 from tests.availability.balancer import Backend, Balancer
 from tests.availability.load import Load
 from tests.availability.rig import LOST_CALL
+from tests.pod_groups import in_group, install_pod_groups, pod_group
 from tests.upgrade.previous import Version, present_version, previous_version
 from tests.waiting import until_awaited
 
@@ -85,9 +88,11 @@ class Stage:
 
     # --- load ---
 
-    async def bind(self, name: str, groups: tuple[str, ...] = ()) -> None:
+    async def bind(self, name: str, groups: tuple[str, ...] = (), *, gang: str = "") -> None:
         """Create a pod and its request as a scheduler does; record what is denied."""
         body, fields = pod(name), {}
+        if gang:
+            body["metadata"]["annotations"] = in_group(gang)
         if groups:
             body["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5"}
             fields = {
@@ -103,6 +108,19 @@ class Stage:
             self.errors[str(error)[:300]] += 1
         else:
             self.created.append(name)
+
+    async def make_gang(self, name: str, min_member: int) -> None:
+        """Create a PodGroup that requires so many pods."""
+        await self.client.create(KAI_PODGROUPS, WORK, pod_group(name, min_member))
+
+    async def is_reported(self, name: str, text: str) -> None:
+        """Wait until phase or reason of the request contains the text."""
+
+        def says(request: dict[str, Any]) -> bool:
+            status = request.get("status") or {}
+            return text in f"{status.get('phase')}: {status.get('reason')}"
+
+        await until_awaited(lambda: self.client.get(BINDREQUESTS, WORK, name), says)
 
     async def phases(self) -> dict[str, str]:
         """Return the phase and reason of each unfinished or failed request."""
@@ -155,6 +173,7 @@ async def stage() -> AsyncIterator[Stage]:
     with Cluster.start(ClusterSpec()) as cluster:
         cluster.make_nodes(1)
         cluster.make_runtime_class()
+        install_pod_groups(cluster)
         balancer = Balancer(free_port())
         access = await load_access(cluster.kubeconfig)
         async with KubeClient(access, ClientOptions(name="upgrade")) as client, balancer.running():
@@ -164,6 +183,15 @@ async def stage() -> AsyncIterator[Stage]:
                 await asyncio.to_thread(process.kill)
 
 
+async def _complete_the_gang(stage: Stage) -> None:
+    """With the gate, the pod that the previous version has bound counts, and the others wait for one another."""
+    await stage.bind("gang-1", gang="gang")
+    await stage.is_reported("gang-1", "fewer than 3 pods")
+    await stage.bind("gang-2", gang="gang")
+    for name in ("gang-1", "gang-2"):
+        await stage.is_reported(name, "Succeeded")
+
+
 async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
     stage: Stage, previous: Version, present: Version
 ) -> None:
@@ -171,12 +199,20 @@ async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
     await stage.start(previous)
     async with load(stage) as reviews:
         await asyncio.sleep(CALM_S)
+        await stage.make_gang("gang", 3)
+        await stage.bind("gang-0", gang="gang")
+        await stage.is_reported("gang-0", "Succeeded")
         for old, new in ((previous, present), (present, previous)):
             await stage.install(new)
             await stage.start(new)
             await asyncio.sleep(OVERLAP_S)
             await stage.stop(old)
             await asyncio.sleep(CALM_S)
+            if new is present:
+                await _complete_the_gang(stage)
+                await stage.make_gang("other", 2)
+                await stage.bind("other-0", gang="other")
+                await stage.is_reported("other-0", "fewer than 2 pods")
     assert stage.errors == {}, "pods or requests were denied"
     assert reviews.failures == {}
     assert LOST_CALL.findall(stage.cluster.process("kube-apiserver").log.read_text()) == []

@@ -9,6 +9,7 @@ Waiting for an agent to report its device holds neither worker nor lock: pre_bin
 Decision 132.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
@@ -83,6 +84,8 @@ from bowline.shared.plugins.gpu_sharing.rules import (
 )
 from bowline.shared.runtime.tasks import shield_write
 
+log = logging.getLogger(__name__)
+
 SCAN = ObjectKey("", "scan")
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
 # never placed; the request then ends, and the scheduler may choose a device that is shared already.
@@ -150,6 +153,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         )
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
+        self._metrics.follow_detection(self._detection.contradiction)
         self._idle = IdleGroups()
         self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
         self._orphan_scan = OrphanScan(self._client, self._controller, self._metrics)
@@ -184,13 +188,7 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
             transform=transform_user,
             on_change=self._user_changed,
         )
-        if self._detection.detects_cdi:
-            yield EventSource(
-                CLUSTERPOLICIES,
-                transform=transform_policy,
-                on_change=self._detection.policy_changed,
-                optional=True,
-            )
+        yield EventSource(CLUSTERPOLICIES, transform=transform_policy, on_change=self._policy_changed, optional=True)
         if self._detection.detects_fakes:
             yield EventSource(
                 NODES.as_metadata(),
@@ -201,6 +199,13 @@ class GpuSharing(AdmissionPlugin[GpuSharingConfig], BindingPlugin[GpuSharingConf
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
             yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
+
+    def _policy_changed(self, old: Object | None, new: Object | None) -> None:
+        self._detection.policy_changed(old, new)
+        contradiction = self._detection.contradiction()
+        if contradiction:
+            remedy = "the containers of shares may see no GPU; remove the setting, or correct it"
+            log.warning("a setting contradicts the cluster", extra={"why": contradiction, "remedy": remedy})
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)

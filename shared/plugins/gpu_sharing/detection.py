@@ -1,8 +1,9 @@
 """What the cluster's GPUs are like: whether containers get devices by CDI, and which nodes have fake GPUs. Pure.
 
-The state of two watches, for settings that are ``Auto``. NVIDIA's GPU operator has one ClusterPolicy. Where it is not
-installed, not readable or without the field, devices are named by their UUIDs, as every version did before CDI. A
-changed policy applies to shares that are bound from then on: a bound share keeps its ConfigMaps. Decision 209.
+The state of two watches, for settings that are ``Auto``, and for a warning where a setting contradicts the cluster.
+NVIDIA's GPU operator has one ClusterPolicy. Where it is not installed, not readable or without the field, devices are
+named by their UUIDs, as every version did before CDI. A changed policy applies to shares that are bound from then on:
+a bound share keeps its ConfigMaps. Decision 209.
 """
 
 import re
@@ -27,11 +28,6 @@ class Detection:
         self._fake_nodes: set[str] = set()
 
     @property
-    def detects_cdi(self) -> bool:
-        """Whether ClusterPolicies must be watched."""
-        return self._sharing.cdi == "Auto"
-
-    @property
     def detects_fakes(self) -> bool:
         """Whether nodes with fake GPUs must be watched."""
         return self._sharing.fake_gpus == "Auto"
@@ -40,6 +36,20 @@ class Detection:
         """Return whether devices are named in the form of CDI."""
         cdi = self._sharing.cdi
         return cdi_of(self._policies.values()) if cdi == "Auto" else cdi
+
+    def contradiction(self) -> str:
+        """Return how ``gpuSharing.cdi`` contradicts the ClusterPolicy; empty if it does not, or without a policy.
+
+        CDI names are valid wherever CDI is enabled, also where they are not the default.
+        """
+        policy, cdi = effective_policy(self._policies.values()), self._sharing.cdi
+        if policy is None or cdi == "Auto":
+            return ""
+        if cdi and policy["spec"]["cdi"].get("enabled") is not True:
+            return "gpuSharing.cdi is true, but NVIDIA's ClusterPolicy does not enable CDI"
+        if not cdi and cdi_of((policy,)):
+            return "gpuSharing.cdi is false, but by NVIDIA's ClusterPolicy the runtime takes devices by CDI names"
+        return ""
 
     def is_fake(self, node: str) -> bool:
         """Return whether the node's GPUs are fake."""
@@ -73,12 +83,14 @@ def transform_fake_node(node: dict[str, Any]) -> Object:
     return {"metadata": identity_of(node)}
 
 
-def cdi_of(policies: Iterable[Object]) -> bool:
-    """Return whether the first policy by name makes the runtime take devices by CDI, as KAI-Scheduler concludes it.
+def effective_policy(policies: Iterable[Object]) -> Object | None:
+    """Return the first policy by name: NVIDIA's operator ignores all but one."""
+    return min(policies, key=lambda entry: key_of(entry).name, default=None)
 
-    NVIDIA's operator ignores all policies but one.
-    """
-    policy = min(policies, key=lambda entry: key_of(entry).name, default=None)
+
+def cdi_of(policies: Iterable[Object]) -> bool:
+    """Return whether the effective policy makes the runtime take devices by CDI, as KAI-Scheduler concludes it."""
+    policy = effective_policy(policies)
     if policy is None or policy["spec"]["cdi"].get("enabled") is not True:
         return False
     version = (policy["metadata"].get("labels") or {}).get(names.LABEL_VERSION, "")

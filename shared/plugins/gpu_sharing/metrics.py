@@ -1,5 +1,7 @@
 """Metrics of shared devices, in addition to the framework's per-plugin metrics."""
 
+from collections.abc import Callable
+
 from bowline.shared.framework.binding.metrics import PluginMetrics
 from bowline.shared.kube.store import Store
 from bowline.shared.plugins.gpu_sharing.idle_groups import has_reported
@@ -36,6 +38,14 @@ class SharingMetrics:
         self.unreserved_groups = metrics.gauge(
             "groups_unreserved", "Groups that pods use and nothing reserves, by the last resync of this process."
         )
+
+        self._contradicted = metrics.gauge(
+            "cdi_contradicted", "1 while the setting gpuSharing.cdi contradicts NVIDIA's ClusterPolicy, else 0."
+        )
+
+    def follow_detection(self, contradiction: Callable[[], str]) -> None:
+        """Export whether a setting contradicts the cluster; computed at each scrape."""
+        self._contradicted.set_function(lambda: bool(contradiction()))
 
     def follow(self, reservations: Store) -> None:
         """Export the numbers of reservation pods in the watch cache; computed at each scrape."""

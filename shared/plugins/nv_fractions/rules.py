@@ -3,31 +3,26 @@
 A key is ``nvidia.com/container.<container><suffix>``. Memory request, memory limit and mode belong to the author of
 the pod; the list of devices and the compute portion to the binder. Only one container of a pod has a share.
 
-Amounts of memory are quantities; the plugins that share devices count in MiB. An amount that is not a whole number
-of MiB is rounded up where a device is chosen for it, and passed on to the node as it was written.
+An amount that is not a whole number of MiB is rounded up where a device is chosen for it, and passed on to the node
+as it was written.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import Decimal
 
 from bowline.shared.api import names
 from bowline.shared.api.bindrequest import ReceivedGPU
 from bowline.shared.api.field_error import FieldError, annotation_path
 from bowline.shared.api.gpu_share import device_memory, share_memory, share_target
 from bowline.shared.api.meta import Object
-from bowline.shared.api.quantity import parse_quantity
+from bowline.shared.plugins.nv_fractions.amounts import mebibytes_of, portion_of, quantity_text, whole_mebibytes
+from bowline.shared.plugins.nv_fractions.shorthands import SHORTHANDS, limits_of, shorthand_errors
 
 USER_SUFFIXES = (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT, names.NV_COMPUTE_MODE)
 MODES = (names.TIME_SLICING, names.SM_SHARING)
-_MIB = Decimal(2**20)
 # The node enforces compute in percent, where 0 would mean no limit.
 SMALLEST_COMPUTE = Decimal("0.01")
-_BINARY_UNITS = ("Mi", "Gi", "Ti")
-# A portion is compared and multiplied, never stored as a float.
-_MAX_PORTION_LENGTH = 32
-# Of an int64.
-_MAX_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,11 @@ def is_owned(annotation: str) -> bool:
 
 
 def is_read(annotation: str) -> bool:
-    """Return whether the node or the binder reads the annotation."""
+    """Return whether the node or the binder reads the annotation, or the webhook translates it."""
+    return annotation in SHORTHANDS or _names_container(annotation)
+
+
+def _names_container(annotation: str) -> bool:
     is_limit = annotation.startswith(names.KAI_CONTAINER) and annotation.endswith(names.KAI_MEMORY_PORTION_LIMIT)
     return annotation.startswith(names.NV_CONTAINER) or is_limit
 
@@ -70,7 +69,7 @@ def fractions_of(annotations: Mapping[str, str]) -> Fractions:
     """Return the annotations of GPU fractioning among all of a pod."""
     by_suffix: dict[str, dict[str, str]] = {suffix: {} for suffix in USER_SUFFIXES}
     owned, unknown, portion_limits = [], [], {}
-    for annotation in sorted(filter(is_read, annotations)):
+    for annotation in sorted(filter(_names_container, annotations)):
         if annotation.startswith(names.KAI_CONTAINER):
             portion_limits[_between(annotation, names.KAI_CONTAINER, names.KAI_MEMORY_PORTION_LIMIT)] = annotation
         elif annotation.endswith(names.NV_OWNED):
@@ -92,63 +91,51 @@ def _between(text: str, prefix: str, suffix: str) -> str:
 
 
 def added_annotations(pod: Object) -> dict[str, str]:
-    """Return the annotations that make both forms of an amount of memory agree; none where the pod is invalid.
+    """Return the annotations that make all forms of an amount of memory agree; none where the pod is invalid.
 
-    ``gpu-memory`` gives the container its request. A request or limit of one container gives the pod ``gpu-memory``
-    and the name of its container, so that every plugin sees a share.
+    ``gpu-memory`` gives the container its request, a short form of a limit its limit. A request or limit of one
+    container gives the pod ``gpu-memory`` and the name of its container, so that every plugin sees a share.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    fractions = fractions_of(annotations)
-    requests, limits = fractions.by_suffix[names.NV_MEMORY_REQUEST], fractions.by_suffix[names.NV_MEMORY_LIMIT]
-    containers = list(dict.fromkeys((*requests, *limits)))
-    if len(containers) > 1 or names.GPU_FRACTION in annotations:
+    sized = _sized_containers(annotations)
+    container = _share_container(pod, sized)
+    if len(sized) > 1 or container not in _container_names(pod):
         return {}
-    if containers:
-        container = containers[0]
-        request = annotations[requests.get(container) or limits[container]]
-        mebibytes = _mebibytes(request)
-    else:
-        target = share_target(pod)
-        container = str(target.container.get("name") or "") if target is not None else ""
-        mebibytes = _amount(annotations.get(names.GPU_MEMORY, ""))
-        request = quantity_text(mebibytes)
-    if not mebibytes or container not in _container_names(pod):
-        return {}
-    added = {
-        key(container, names.NV_MEMORY_REQUEST): request,
-        names.GPU_MEMORY: str(mebibytes),
-        names.GPU_FRACTION_CONTAINER: container,
-    }
+    added = limits_of(annotations, container)
+    if names.GPU_FRACTION not in annotations:
+        added |= _amounts({**annotations, **added}, container)
     return {name: value for name, value in added.items() if name not in annotations}
+
+
+def _amounts(annotations: Mapping[str, str], container: str) -> dict[str, str]:
+    request_key, limit_key = (key(container, suffix) for suffix in (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT))
+    if request_key in annotations or names.GPU_MEMORY not in annotations:
+        request = annotations.get(request_key, annotations.get(limit_key, ""))
+        mebibytes = mebibytes_of(request)
+    else:
+        mebibytes = whole_mebibytes(annotations[names.GPU_MEMORY])
+        request = quantity_text(mebibytes)
+    if not mebibytes:
+        return {}
+    return {request_key: request, names.GPU_MEMORY: str(mebibytes), names.GPU_FRACTION_CONTAINER: container}
+
+
+def _sized_containers(annotations: Mapping[str, str]) -> Sequence[str]:
+    """Return the containers with a request or limit in NVIDIA's form."""
+    by_suffix = fractions_of(annotations).by_suffix
+    return list(dict.fromkeys((*by_suffix[names.NV_MEMORY_REQUEST], *by_suffix[names.NV_MEMORY_LIMIT])))
+
+
+def _share_container(pod: Object, sized: Sequence[str]) -> str:
+    """Return the name of the container that has the share; empty if there is none."""
+    target = share_target(pod)
+    return sized[0] if sized else str(target.container.get("name") or "") if target is not None else ""
 
 
 def _container_names(pod: Object) -> set[str]:
     spec = pod.get("spec") or {}
     fields = ("initContainers", "containers")
     return {str(c["name"]) for field in fields for c in spec.get(field) or () if c.get("name")}
-
-
-def _amount(text: str) -> int:
-    """Return the whole number of MiB; 0 for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
-
-
-def _mebibytes(quantity: str) -> int:
-    """Return the amount in MiB, rounded up; 0 if it is not a quantity above 0 of at most 2^63-1 bytes."""
-    try:
-        amount = parse_quantity(quantity)
-    except ValueError:
-        return 0
-    is_amount = 0 < amount < 2**63
-    return int((amount / _MIB).to_integral_value(ROUND_CEILING)) if is_amount else 0
-
-
-def quantity_text(mebibytes: int) -> str:
-    """Return the amount as Kubernetes writes it: in the largest unit that needs no fraction."""
-    unit = 0
-    while mebibytes and mebibytes % 1024 == 0 and unit < len(_BINARY_UNITS) - 1:
-        mebibytes, unit = mebibytes // 1024, unit + 1
-    return f"{mebibytes}{_BINARY_UNITS[unit]}"
 
 
 def guard_errors(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
@@ -185,7 +172,7 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
     yield from _container_errors(pod, annotations, fractions)
     for suffix in (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT):
         for annotation in fractions.by_suffix[suffix].values():
-            if not _mebibytes(annotations[annotation]):
+            if not mebibytes_of(annotations[annotation]):
                 message = 'must be a quantity above 0; for 4 GiB write "4Gi"'
                 yield FieldError(
                     "nv_fractions/memory-format", annotation_path(annotation), annotations[annotation], message
@@ -195,6 +182,7 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
             message = f"must be {' or '.join(MODES)}; remove it for {names.TIME_SLICING}"
             yield FieldError("nv_fractions/mode", annotation_path(annotation), annotations[annotation], message)
     yield from _combination_errors(annotations, fractions)
+    yield from shorthand_errors(annotations, _share_container(pod, _sized_containers(annotations)))
     yield from _portion_limit_errors(annotations, fractions)
 
 
@@ -227,8 +215,8 @@ def _combination_errors(annotations: Mapping[str, str], fractions: Fractions) ->
                 "nv_fractions/memory-and-fraction", annotation_path(annotation), annotations[annotation], message
             )
     for container, annotation in requests.items():
-        request = _mebibytes(annotations[annotation])
-        limit = _mebibytes(annotations[limits[container]]) if container in limits else 0
+        request = mebibytes_of(annotations[annotation])
+        limit = mebibytes_of(annotations[limits[container]]) if container in limits else 0
         if limit and request > limit:
             message = f"must not exceed the limit, {annotations[limits[container]]}; lower the request"
             yield FieldError(
@@ -255,16 +243,6 @@ def _portion_limit_errors(annotations: Mapping[str, str], fractions: Fractions) 
         yield FieldError("nv_fractions/portion-limit", annotation_path(annotation), annotations[annotation], message)
 
 
-def portion_of(text: str) -> Decimal | None:
-    """Return the portion above 0 in plain decimal or scientific notation; None for anything else."""
-    is_plain = text.isascii() and text == text.strip() and "_" not in text and len(text) <= _MAX_PORTION_LENGTH
-    try:
-        portion = Decimal(text) if is_plain else None
-    except InvalidOperation:
-        return None
-    return portion if portion is not None and portion.is_finite() and portion > 0 else None
-
-
 # --- at binding ---
 
 
@@ -273,12 +251,15 @@ def binding_annotations(pod: Object, node: Object, received: ReceivedGPU, device
 
     ``devices``: the value of NVIDIA_VISIBLE_DEVICES. A memory request or limit of the pod is kept.
     """
-    annotations, target = pod["metadata"].get("annotations") or {}, share_target(pod)
-    container = str(target.container.get("name") or "") if target is not None else ""
+    annotations, container = pod["metadata"].get("annotations") or {}, _share_container(pod, ())
     if not container:
         return {}, f"metadata.annotations[{names.GPU_FRACTION_CONTAINER}] must name a container of the pod"
     request, error = share_memory(pod, node, received.share)
+    # Of a pod that was admitted before the plugin was enabled, short forms are not translated yet.
+    limits = limits_of(annotations, container)
+    annotations = {**limits, **annotations}
     result = {
+        **{name: value for name, value in limits.items() if name not in pod["metadata"]["annotations"]},
         key(container, names.NV_DEVICES): devices,
         key(container, names.NV_COMPUTE_PORTION): compute_portion(received),
     }

@@ -8,6 +8,7 @@ from bowline.shared.api.taints import CORDONED, describe, hard_taints, untolerat
 
 DEDICATED = {"key": "dedicated", "value": "a", "effect": "NoSchedule"}
 GONE = {"key": "gone", "effect": "NoExecute"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 SLOW = {"key": "speed", "value": "-5", "effect": "NoSchedule"}
 
 
@@ -25,6 +26,13 @@ SLOW = {"key": "speed", "value": "-5", "effect": "NoSchedule"}
         pytest.param(GONE, {"key": "gone"}, True, id="no value on both sides"),
         pytest.param(
             CORDONED, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}, True, id="DaemonSet"
+        ),
+        # As the API server adds it to every pod: the node's other taint of the same condition is NoSchedule.
+        pytest.param(
+            NOT_READY,
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+            False,
+            id="a node that is not ready",
         ),
         pytest.param(SLOW, {"key": "speed", "operator": "Lt", "value": "0"}, True, id="Lt"),
         pytest.param(SLOW, {"key": "speed", "operator": "Gt", "value": "0"}, False, id="Gt"),

@@ -63,7 +63,7 @@ def manifest(example: str) -> Manifest:
 
 def reported(example: str) -> tuple[set[str], set[str]]:
     """Return the rules of the denials and of the warnings. Annotations of nv_fractions enable it."""
-    plugins = (PluginEntry(name="nv_fractions"),) if "/container." in example else ()
+    plugins = (PluginEntry(name="nv_fractions"),) if "/container." in example or ".limit" in example else ()
     settings = Settings(plugins=plugins)
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
     review = review_manifest(chain, manifest(example)).review

@@ -92,7 +92,6 @@ def test_nodes_with_fake_gpus_are_detected() -> None:
 @pytest.mark.parametrize("setting", [True, False])
 def test_a_setting_precedes_what_is_detected(setting: bool) -> None:
     detection = Detection(GpuSharing(cdi=setting, fake_gpus=setting))
-    assert not detection.detects_cdi
     assert not detection.detects_fakes
     detection.policy_changed(None, transform_policy(policy({"enabled": not setting, "default": True})))
     assert detection.uses_cdi() is setting
@@ -103,3 +102,23 @@ def test_a_setting_precedes_what_is_detected(setting: bool) -> None:
 def test_other_values_are_rejected(value: Any) -> None:
     with pytest.raises(ValueError, match="cdi"):
         GpuSharing.model_validate({"cdi": value})
+
+
+@pytest.mark.parametrize(
+    ("setting", "cdi", "expected"),
+    [
+        pytest.param(True, {"enabled": True}, "", id="CDI names where CDI is not the default"),
+        pytest.param(True, {"enabled": False}, "is true, but", id="CDI names without CDI"),
+        pytest.param(True, None, "is true, but", id="CDI names, and a policy without the field"),
+        pytest.param(False, {"enabled": True, "default": True}, "is false, but", id="UUIDs where CDI is the default"),
+        pytest.param(False, {"enabled": True}, "", id="UUIDs where CDI is not the default"),
+        pytest.param("Auto", {"enabled": True, "default": True}, "", id="no setting"),
+    ],
+)
+def test_a_setting_that_contradicts_the_policy_is_named(setting: Any, cdi: Json | None, expected: str) -> None:
+    detection = Detection(GpuSharing(cdi=setting))
+    assert detection.contradiction() == "", "without a policy there is nothing to contradict"
+    detection.policy_changed(None, transform_policy(policy(cdi, "v25.3.4")))
+    assert (expected in detection.contradiction()) if expected else detection.contradiction() == ""
+    detection.policy_changed(transform_policy(policy(cdi)), None)
+    assert detection.contradiction() == ""

@@ -1,6 +1,5 @@
 """The annotations of GPU fractioning: what is added, denied and computed."""
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ MAIN = f"{names.NV_CONTAINER}main"
 REQUEST, LIMIT, MODE = f"{MAIN}.gpu-memory.request", f"{MAIN}.gpu-memory.limit", f"{MAIN}.gpu-compute.mode"
 DEVICES, PORTION = f"{MAIN}.gpus.devices", f"{MAIN}.gpu-compute.portion"
 PIN = "gpu-fraction-container-name"
+SHORT = "nv_fractions/limit-shorthand"
 PORTION_LIMIT = "kai.scheduler/container.main.gpu-memory.portion.limit"
 
 
@@ -64,6 +64,24 @@ ADDED = [
     pytest.param({REQUEST: "-1Gi"}, {}, id="less than nothing"),
     pytest.param({REQUEST: "1e30"}, {}, id="more than any device"),
     pytest.param({REQUEST: "1Gi", "gpu-fraction": "0.5"}, {}, id="two sizes"),
+    pytest.param({LIMIT: "4Gi", "gpu-memory": "2048"}, {REQUEST: "2Gi", PIN: "main"}, id="a limit above the amount"),
+    pytest.param(
+        {"gpu-memory": "2048", "gpu-memory.limit": "4Gi"},
+        {REQUEST: "2Gi", LIMIT: "4Gi", PIN: "main"},
+        id="the short form of a limit",
+    ),
+    pytest.param(
+        {REQUEST: "2Gi", "gpu-memory.limit": "4G"},
+        {LIMIT: "4G", "gpu-memory": "2048", PIN: "main"},
+        id="the short form of a limit beside NVIDIA's request",
+    ),
+    pytest.param(
+        {"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8", PIN: "other"},
+        {"kai.scheduler/container.other.gpu-memory.portion.limit": "0.8"},
+        id="the short form of a fraction's limit",
+    ),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.4"}, {}, id="a limit below the fraction"),
+    pytest.param({"gpu-memory.limit": "4Gi"}, {}, id="a short form without a share"),
     pytest.param({REQUEST: "1Gi", "nvidia.com/container.other.gpu-memory.request": "1Gi"}, {}, id="two containers"),
 ]
 
@@ -78,6 +96,8 @@ VALID = [
     pytest.param({}, id="no share"),
     pytest.param({"gpu-fraction": "0.5", PORTION_LIMIT: "0.8"}, id="a fraction with a limit"),
     pytest.param({REQUEST: "2Gi", LIMIT: "2Gi", MODE: "sm-sharing"}, id="NVIDIA's form"),
+    pytest.param({"gpu-memory": "2048", "gpu-memory.limit": "2Gi", LIMIT: "2Gi"}, id="both forms of a limit"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"}, id="the short form of a part"),
     pytest.param({MODE: "time-slicing", "gpu-fraction": "0.5"}, id="a mode beside a fraction"),
     pytest.param({"nvidia.com/container.init.gpu-memory.request": "1Gi"}, id="an init container"),
     pytest.param({"nvidia.com/gpu.something": "x", "kai.scheduler/container.main.other": "x"}, id="other keys"),
@@ -112,6 +132,21 @@ INVALID = [
     pytest.param({REQUEST: "2Gi", "gpu-memory": "1024"}, {"nv_fractions/memory-mismatch"}, id="two sizes"),
     pytest.param({REQUEST: "2Gi", "gpu-fraction": "0.5"}, {"nv_fractions/memory-and-fraction"}, id="and a fraction"),
     pytest.param({LIMIT: "2Gi", "gpu-fraction": "0.5"}, {"nv_fractions/memory-and-fraction"}, id="limit, fraction"),
+    pytest.param({"gpu-memory.limit": "4Gi"}, {SHORT}, id="a short form without a share"),
+    pytest.param({"gpu-memory": "1024", "gpu-memory.limit": "lots"}, {SHORT}, id="a limit that is no quantity"),
+    pytest.param({"gpu-memory": "4096", "gpu-memory.limit": "8192"}, {SHORT}, id="a limit in MiB"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-memory.limit": "8Gi"}, {SHORT}, id="an amount that limits a fraction"),
+    pytest.param({"gpu-memory": "1024", "gpu-fraction.limit": "0.8"}, {SHORT}, id="a part that limits an amount"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.5"}, {SHORT}, id="a limit that is not above"),
+    pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "much"}, {SHORT}, id="a limit that is no number"),
+    pytest.param(
+        {"gpu-memory": "1024", "gpu-memory.limit": "4Gi", LIMIT: "2Gi"}, {SHORT}, id="two limits that differ"
+    ),
+    pytest.param(
+        {"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8", PORTION_LIMIT: "0.9"},
+        {SHORT},
+        id="two parts",
+    ),
     pytest.param({MODE: "exclusive"}, {"nv_fractions/mode"}, id="an unknown mode"),
     pytest.param({PORTION_LIMIT: "0.5"}, {"nv_fractions/portion-limit"}, id="a part of no fraction"),
     pytest.param(
@@ -152,9 +187,10 @@ def test_annotations_of_the_binder_are_guarded(annotations: Json, before: Json, 
 
 
 def test_the_size_of_a_share_cannot_change() -> None:
-    before = {REQUEST: "1Gi", PORTION_LIMIT: "0.5", "other": "x", DEVICES: "GPU-1"}
+    before = {REQUEST: "1Gi", PORTION_LIMIT: "0.5", "gpu-memory.limit": "2Gi", "other": "x", DEVICES: "GPU-1"}
     errors = rules.change_errors({REQUEST: "2Gi", "other": "y"}, before)
     assert [(error.rule, error.path) for error in errors] == [
+        ("nv_fractions/immutable", "metadata.annotations[gpu-memory.limit]"),
         ("nv_fractions/immutable", f"metadata.annotations[{PORTION_LIMIT}]"),
         ("nv_fractions/immutable", f"metadata.annotations[{REQUEST}]"),
     ]
@@ -175,6 +211,18 @@ BOUND = [
         HALF,
         {REQUEST: "1000Mi", LIMIT: "1600Mi", PORTION: "0.5"},
         id="a limit as a part of the device",
+    ),
+    pytest.param(
+        {"gpu-memory": "1024", "gpu-memory.limit": "2Gi"},
+        HALF,
+        {REQUEST: "1Gi", LIMIT: "2Gi", PORTION: "0.5"},
+        id="the short form of a pod admitted before",
+    ),
+    pytest.param(
+        {"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"},
+        HALF,
+        {REQUEST: "1000Mi", LIMIT: "1600Mi", PORTION_LIMIT: "0.8", PORTION: "0.5"},
+        id="the short form of a fraction's limit, of a pod admitted before",
     ),
     pytest.param(
         {"gpu-memory": "1024", REQUEST: "1Gi", LIMIT: "2Gi", PORTION_LIMIT: "0.8"},
@@ -251,14 +299,3 @@ def test_a_share_without_known_amounts(annotations: Json, labels: Json, received
     )
     assert result == {}
     assert why in error
-
-
-@pytest.mark.parametrize(
-    ("text", "portion"),
-    [
-        *(("0.5", "0.5"), ("5e-1", "0.5"), (".5", "0.5"), ("0", None), ("-1", None), ("nan", None), ("inf", None)),
-        *((" 0.5", None), ("0_5", None), ("", None), ("1" * 33, None), ("\u0660.\u0665", None)),
-    ],
-)
-def test_portion_of(text: str, portion: str | None) -> None:
-    assert rules.portion_of(text) == (Decimal(portion) if portion else None)
