@@ -51,7 +51,9 @@ def with_source(chart: str, source: str, image: str) -> str:
     head, annotations, rest = chart.partition("annotations:\n")
     if not annotations:
         raise BuildError("Chart.yaml has no line `annotations:`")
-    address = f"home: {source}\nsources: [{source}]\nmaintainers:\n  - name: Bowline's maintainers\n    url: {source}\n"
+    address = (
+        f"home: {source}\nsources: [{source}]\nmaintainers:\n  - name: Bowline's maintainers\n    url: {source}\n"
+    )
     images = f"  artifacthub.io/images: |\n    - name: bowline\n      image: {image}\n" if image else ""
     return f"{head}{address}{annotations}{images}{rest}"
 
