@@ -16,7 +16,7 @@ _FOLDER = "charts/bowline/"
 def package(root: Path, target: Path, epoch: int, registry: str, digest: str, source: str = "") -> None:
     """Write the chart as Helm reads it: the files that git tracks, with what only a release knows.
 
-    ``registry`` and ``digest`` become the image's defaults in values.yaml, ``source`` is the address of the sources in
+    ``registry`` and ``digest`` become the image's defaults in values.yaml, ``source`` the address of the sources in
     Chart.yaml; if empty, the file stays as it is. Raises BuildError.
     """
     listed = subprocess.run(
