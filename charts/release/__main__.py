@@ -59,7 +59,8 @@ def release(options: argparse.Namespace) -> None:
     layout = out / "image"
     digest = build_image(_build(options), layout)
     chart.write_archive(layout, out / f"{name}-image.tar", epoch)
-    chart.package(ROOT, out / f"{name}.tgz", epoch, options.registry, digest if options.registry else "")
+    published = digest if options.registry else ""
+    chart.package(ROOT, out / f"{name}.tgz", epoch, options.registry, published, os.environ.get("SOURCE_URL", ""))
     requirements = "image-tracing.txt" if options.tracing else "image.txt"
     document = sbom.as_spdx(
         version, epoch, (ROOT / "requirements" / requirements).read_text(), base=options.base, image=digest

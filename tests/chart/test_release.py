@@ -35,6 +35,17 @@ def test_the_packaged_chart_installs_the_published_image_without_values(
     assert {pod["containers"][0]["image"] for pod in pods} == {f"ghcr.example/team/bowline@{DIGEST}"}
 
 
+def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: HelmCli, tmp_path: Path) -> None:
+    archive, source = tmp_path / "bowline.tgz", "https://git.example/team/bowline"
+    packaging.package(ROOT, archive, 1, "ghcr.example/team", DIGEST, source)
+    published = yaml.safe_load(helm_command.run(["show", "chart", str(archive)]))
+    assert (published["home"], published["sources"], published["maintainers"][0]["url"]) == (source, [source], source)
+    (image,) = yaml.safe_load(published["annotations"]["artifacthub.io/images"])
+    assert image == {"name": "bowline", "image": f"ghcr.example/team/bowline@{DIGEST}"}
+    unpublished = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert published["annotations"].items() >= unpublished["annotations"].items()
+
+
 def test_the_packaged_chart_is_the_chart(helm_command: HelmCli, tmp_path: Path) -> None:
     archives = [tmp_path / name for name in ("one.tgz", "two.tgz")]
     for archive in archives:
