@@ -115,7 +115,7 @@ bench-costs: setup $(BENCH_STAMP) ## Where the time of a drain goes: CPU by proc
 plots: setup $(BENCH_STAMP) ## Draw docs/plots from bench-bind.json and bench-costs.json
 	$(BIN)/python -m tests.benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
 
-dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of six minutes with a real Prometheus
+dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of five minutes with a real Prometheus
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.chart.monitoring.pictures
 

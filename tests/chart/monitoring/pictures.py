@@ -1,6 +1,6 @@
 """The panels of the dashboard, drawn from a run of the pair with a real Prometheus.
 
-    python -m tests.chart.monitoring.pictures --minutes 6 --out docs/plots/dashboard.svg
+    python -m tests.chart.monitoring.pictures --minutes 5 --out docs/plots/dashboard.svg
 
 The queries are the dashboard's; only their windows of five minutes are one minute, because the run is short. The
 load: plain pods, shares and denied pods; in the middle a burst, requests for a node that does not exist, and the end
@@ -13,7 +13,6 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ _MIB = 1 << 20
 def main() -> int:
     """Run the load and draw the panels."""
     parser = argparse.ArgumentParser(prog="python -m tests.chart.monitoring.pictures", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=6, help="duration of the load (%(default)g)")
+    parser.add_argument("--minutes", type=float, default=5, help="duration of the load (%(default)g)")
     parser.add_argument("--out", type=Path, default=Path("docs/plots/dashboard.svg"), help="(%(default)s)")
     options = parser.parse_args()
     binary = find_binary("prometheus")
@@ -94,18 +93,18 @@ def draw(prometheus: Prometheus, start: float, end: float, out: Path) -> None:
         for query, legend in panel.queries:
             text = query.replace("$namespace", NAMESPACE).replace("[5m]", "[1m]")
             for series in prometheus.series(text, start, end, SCRAPE_S):
-                draw_series(axes, series, legend, start)
+                draw_series(axes, series, legend, start, 1 / _MIB if panel.unit == "bytes" else 1)
         finish(axes, panel, end - start)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
-def draw_series(axes: Axes, series: Mapping[str, Any], legend: str, start: float) -> None:
+def draw_series(axes: Axes, series: Mapping[str, Any], legend: str, start: float, scale: float) -> None:
     """Draw one series; the legend's labels are replaced by their values."""
     label = re.sub(r"\{\{(\w+)\}\}", lambda match: series["metric"].get(match[1], ""), legend)
     axes.plot(
         [(float(at) - start) / 60 for at, _ in series["values"]],
-        [float(value) for _, value in series["values"]],
+        [float(value) * scale for _, value in series["values"]],
         label=label,
         linewidth=1.2,
     )
@@ -115,7 +114,8 @@ def finish(axes: Axes, panel: Panel, duration_s: float) -> None:
     """Title, axes and legend of a panel."""
     axes.set_title(panel.title, loc="left")
     axes.set_xlim(0, duration_s / 60)
-    axes.set_ylim(bottom=0)
+    # Above the lines there is space for the legend.
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.35)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} min"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: with_unit(value, panel.unit)))
     axes.grid(alpha=0.25)
@@ -129,9 +129,8 @@ def finish(axes: Axes, panel: Panel, duration_s: float) -> None:
 def with_unit(value: float, unit: str) -> str:
     """Return the value as Grafana writes the unit."""
     if unit == "s":
-        return f"{value * 1000:g} ms" if value < 1 else f"{timedelta(seconds=value).total_seconds():g} s"
-    suffix = {"reqps": "/s", "bytes": " MiB"}.get(unit, "")
-    return f"{value / _MIB:.0f}{suffix}" if unit == "bytes" else f"{value:g}{suffix}"
+        return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
+    return f"{value:g}" + {"reqps": "/s", "bytes": " MiB"}.get(unit, "")
 
 
 if __name__ == "__main__":
