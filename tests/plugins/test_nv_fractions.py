@@ -77,7 +77,7 @@ _MERGE = "application/merge-patch+json"
 
 
 def test_users_cannot_give_a_container_devices(shares: Shares) -> None:
-    """As a cluster administrator, whom the policies trust: these are denials of the webhook."""
+    """As a cluster administrator, which the policies trust: these are denials of the webhook."""
     live = shares.live
     marked = pod("marked", live.namespace)
     marked["metadata"]["annotations"] = {DEVICES: "GPU-1"}
