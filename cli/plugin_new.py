@@ -34,6 +34,10 @@ packages = ["{module}"]
 
 [tool.mypy]
 strict = true
+
+[tool.pytest.ini_options]
+asyncio_mode = "auto"
+asyncio_default_fixture_loop_scope = "function"
 """
 MODULE = '''\
 """The plugin {name}: say here what it guarantees."""
@@ -60,19 +64,28 @@ class {class_name}(AdmissionPlugin, BindingPlugin):
         return Status.ok()
 '''
 TESTS = '''\
-"""The plugin conforms: one test for each check of bowline.testing.conformance."""
+"""The plugin conforms: one test for each check of bowline.testing.conformance. Then tests of what it does."""
 
-from bowline.testing import conformance
-
-from {module} import {class_name}
+from bowline import Code
+from bowline.testing import builders, conformance
+from bowline.testing.attempts import Attempts
+from {module} import TEAM, {class_name}
 
 Test{class_name} = conformance.suite({class_name})
+
+
+async def test_a_pod_of_a_team_is_bound(run_attempt: Attempts) -> None:
+    pod = builders.pod()
+    pod["metadata"]["annotations"] = {{TEAM: "blue"}}
+    async with run_attempt({class_name}, pods=[pod]) as attempt:
+        assert (attempt.status.code, attempt.errors) == (Code.OK, ())
+        assert attempt.pod["spec"]["nodeName"] == attempt.request["spec"]["selectedNode"]
 '''
 README = """\
 # {name}
 
     pip install --editable '.[dev]'
-    python -m pytest && python -m mypy {module}
+    python -m pytest && python -m mypy {module} tests
     bowline plugin check {name}
     bowline plugin run {name}
 """

@@ -13,8 +13,3 @@ def request(status: dict[str, Any] | None = None, uid: str = "pod-uid", **change
     metadata = {key: change.pop(key) for key in _METADATA if key in change}
     raw = stored(bind_request(uid=uid, **change), uid="request-uid", **metadata)
     return decode_bind_request(raw | ({"status": status} if status else {}))
-
-
-def configmap(name: str, **data: str) -> dict[str, Any]:
-    """Return a ConfigMap."""
-    return {"metadata": {"name": name}, "data": data}

@@ -7,6 +7,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import CONTROLLERS, ClusterSpec
 from bowline.shared.api import names
 from bowline.shared.kube.resources import KAI_PODGROUPS, PODGROUPS
+from bowline.testing import builders
 
 _ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -27,15 +28,8 @@ def serves_pod_groups(release: Release) -> bool:
 
 def kubernetes_pod_group(name: str, min_count: int, *claims: dict[str, str]) -> dict[str, Any]:
     """A PodGroup of Kubernetes that shares these claims."""
-    spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": min_count}}}
-    if claims:
-        spec["resourceClaims"] = [*claims]
-    return {
-        "apiVersion": PODGROUPS.api_version,
-        "kind": PODGROUPS.kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    spec: dict[str, Any] = {"resourceClaims": [*claims]} if claims else {}
+    return builders.pod_group(name, min_count=min_count, **spec)
 
 
 def install_pod_groups(cluster: Cluster) -> None:
@@ -60,12 +54,7 @@ def install_pod_groups(cluster: Cluster) -> None:
 
 def pod_group(name: str, min_member: int) -> dict[str, Any]:
     """A PodGroup of KAI-Scheduler."""
-    return {
-        "apiVersion": KAI_PODGROUPS.api_version,
-        "kind": KAI_PODGROUPS.kind,
-        "metadata": {"name": name},
-        "spec": {"minMember": min_member, "queue": "team"},
-    }
+    return builders.kai_pod_group(name, min_member=min_member, queue="team")
 
 
 def in_group(name: str) -> dict[str, str]:

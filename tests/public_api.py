@@ -3,13 +3,29 @@
 ``python -m tests.public_api`` prints it. Types and the values of defaults are left out: type checkers compare those.
 """
 
+import argparse
 import enum
 import inspect
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-MODULES = ("bowline", "bowline.errors", "bowline.resources")
+from bowline.conformance.__main__ import parser as conformance_parser
+from bowline.conformance.cases import CASES
+
+MODULES = (
+    "bowline",
+    "bowline.errors",
+    "bowline.resources",
+    "bowline.testing.attempts",
+    "bowline.testing.builders",
+    "bowline.testing.clock",
+    "bowline.testing.conformance",
+    "bowline.testing.fault_proxy.faults",
+    "bowline.testing.fault_proxy.rules",
+    "bowline.testing.handles",
+    "bowline.testing.pytest_plugin",
+)
 # Dunder methods that a caller uses, beside the constructor.
 _CALLED = {"__init__", "__getitem__", "__enter__", "__aenter__", "__call__"}
 
@@ -17,14 +33,24 @@ _STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.P
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of the snapshot, sorted within each module."""
+    """Yield the lines of the snapshot, sorted within each module; then the command of binders' conformance."""
     for module in MODULES:
         names = import_module(module)
         for name in sorted(names.__all__):
             yield from _described(f"{module}.{name}", getattr(names, name))
+    yield from (f"python -m bowline.conformance {option}" for option in _options(conformance_parser()))
+    yield from (f"python -m bowline.conformance --case {case.name}" for case in CASES)
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    words = parser.format_help().replace(",", " ").split()
+    return sorted({word for word in words if word.startswith("--")})
 
 
 def _described(path: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from (f"{path}[{key}]" for key in value)
+        return
     if not inspect.isclass(value):
         yield f"{path}{_arguments(value)}"
         return

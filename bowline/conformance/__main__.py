@@ -18,7 +18,7 @@ from bowline.localcluster.errors import LocalClusterError
 
 def main(argv: Sequence[str]) -> int:
     """Run the selected cases; print one line for each."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     cases = [case for case in CASES if not options.case or case.name in options.case]
     try:
         with BinderCluster.start(options.crd, options.kubernetes) as cluster:
@@ -44,7 +44,8 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m bowline.conformance", description=__doc__.split("\n")[0])
     parser.add_argument("--binder", required=True, metavar="COMMAND", help="the program and its arguments")
     parser.add_argument(

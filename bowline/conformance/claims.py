@@ -28,13 +28,18 @@ class ClaimObserver:
         self._api: client.ApiClient = config.new_client_from_config(str(cluster.cluster.kubeconfig))  # type: ignore[no-untyped-call]
         self._core = client.CoreV1Api(self._api)
         self._stop = threading.Event()
-        custom, events = client.CustomObjectsApi(self._api), client.EventsV1Api(self._api)
+        custom = client.CustomObjectsApi(self._api)
         self._seen: set[tuple[str, str]] = set()
         self._threads = [
             threading.Thread(target=self._follow, args=(lister, arguments, judge), daemon=True)
             for lister, arguments, judge in (
                 (self._core.list_namespaced_pod, (namespace,), self._judge_pod),
-                (events.list_namespaced_event, (namespace,), self._judge_event),
+                (
+                    custom.list_namespaced_custom_object,
+                    # Raw: the model of an Event rejects those that are written in core/v1, without an eventTime.
+                    ("events.k8s.io", "v1", namespace, "events"),
+                    self._judge_event,
+                ),
                 (
                     custom.list_namespaced_custom_object,
                     (names.GROUP, names.VERSION, namespace, names.PLURAL),

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+__all__ = ["SteppedClock"]
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

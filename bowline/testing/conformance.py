@@ -23,6 +23,8 @@ from bowline.testing import binding_checks, class_checks
 from bowline.testing.lab import Lab, lab_on
 from bowline.testing.subject import Subject
 
+__all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Finding", "run", "suite"]
+
 ClassCheck = Callable[[Subject], Iterator[str]]
 BindingCheck = Callable[[Lab, Subject], AsyncIterator[str]]
 

@@ -16,6 +16,8 @@ from bowline.shared.kube.client import KubeClient
 from bowline.shared.kube.events import EventNote
 from bowline.shared.runtime.clock import Clock, SystemClock
 
+__all__ = ["handle_for"]
+
 
 def handle_for(
     plugin: str,

@@ -194,6 +194,14 @@ class Trial:
                 await plugin.stop()
                 await plugin.teardown()
 
+    async def stored(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the pod and the request, as stored."""
+        name = self.subject.samples()[0]["metadata"]["name"]
+        return (
+            await self.admin.get(PODS, self.namespace, name),
+            await self.admin.get(BINDREQUESTS, self.namespace, name),
+        )
+
     async def context(self, process: Process) -> BindContext:
         """Return the context of the next attempt, from the stored objects."""
         name = self.subject.samples()[0]["metadata"]["name"]

@@ -31,10 +31,10 @@ from bowline.shared.kube.errors import (
 from bowline.shared.kube.metrics import KubeMetrics
 from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
 from bowline.shared.kube.trust import Authorities, Trust
+from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.builders import configmap
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until_awaited

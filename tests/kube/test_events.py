@@ -15,7 +15,7 @@ from bowline.shared.kube.config import ClusterAccess
 from bowline.shared.kube.events import EventNote, EventRecorder
 from bowline.shared.kube.metrics import KubeMetrics
 from bowline.shared.kube.resources import CONFIGMAPS, EVENTS, NAMESPACES
-from tests.builders import configmap
+from bowline.testing.builders import configmap
 from tests.kube.wire import Wire
 
 

@@ -14,10 +14,10 @@ from bowline.shared.kube.client import ClientOptions, KubeClient
 from bowline.shared.kube.config import ClusterAccess, load_access
 from bowline.shared.kube.lease import LeaderElector, LeaseTimings
 from bowline.shared.kube.resources import CONFIGMAPS, LEASES, Resource
+from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.builders import configmap
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until, until_awaited
 

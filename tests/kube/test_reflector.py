@@ -17,10 +17,10 @@ from bowline.shared.kube.config import ClusterAccess
 from bowline.shared.kube.metrics import KubeMetrics
 from bowline.shared.kube.reflector import EventType, Reflector
 from bowline.shared.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
+from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Answer, ExpireWatch, FailWatch, Fault
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.builders import configmap
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
 from tests.waiting import until

@@ -16,10 +16,10 @@ from bowline.shared.kube.errors import CredentialsError, NoResponse
 from bowline.shared.kube.reflector import Reflector
 from bowline.shared.kube.resources import CONFIGMAPS, Selection
 from bowline.shared.runtime.clock import SystemClock
+from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import DropBefore
 from bowline.testing.fault_proxy.rules import Rule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.builders import configmap
 from tests.kube.test_reflector import running
 
 

@@ -10,6 +10,7 @@ from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.shared.api import names
+from bowline.testing import builders
 from tests.live import LiveCluster
 
 API = "/apis/resource.k8s.io/v1"
@@ -38,26 +39,12 @@ def require_api(cluster: Cluster) -> None:
 def publish(cluster: Cluster, devices: int = 4) -> None:
     """Publish a device class, and a slice of devices on the node, unless they exist."""
     require_api(cluster)
-    device_class: dict[str, Any] = {
-        "metadata": {"name": CLASS},
-        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
-    }
-    resource_slice: dict[str, Any] = {
-        "metadata": {"name": f"{NODE}-{DRIVER}"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": NODE,
-            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"d{index}"} for index in range(devices)],
-        },
-    }
-    for plural, kind, body in (
-        ("deviceclasses", "DeviceClass", device_class),
-        ("resourceslices", "ResourceSlice", resource_slice),
+    for plural, body in (
+        ("deviceclasses", builders.device_class(CLASS, DRIVER)),
+        ("resourceslices", builders.resource_slice(NODE, [f"d{index}" for index in range(devices)], DRIVER)),
     ):
         path = f"{API}/{plural}/{body['metadata']['name']}?fieldManager=test&force=true"
-        applied_object = {"apiVersion": "resource.k8s.io/v1", "kind": kind, **body}
-        cluster.api.request("PATCH", path, applied_object, "application/apply-patch+yaml")
+        cluster.api.request("PATCH", path, body, "application/apply-patch+yaml")
 
 
 def claim_spec() -> dict[str, Any]:

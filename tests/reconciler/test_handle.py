@@ -6,7 +6,7 @@ from typing import Any
 from bowline import BindContext, BindRequest, Code, EventNote, EventSource, Handle, Status
 from bowline.errors import NotFound
 from bowline.resources import CONFIGMAPS, PODS
-from tests.builders import configmap
+from bowline.testing.builders import configmap
 from tests.reconciler.stage import Scripted, Stage
 
 KEY = "ready"

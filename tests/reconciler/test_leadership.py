@@ -15,10 +15,10 @@ from bowline.shared.framework.status import Status
 from bowline.shared.kube.errors import ConnectionFailed
 from bowline.shared.kube.lease import LeaseTimings
 from bowline.shared.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
+from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Gate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import Match, Rule
-from tests.builders import configmap
 from tests.kube.wire import Wire
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited

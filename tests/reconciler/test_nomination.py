@@ -12,7 +12,7 @@ from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.config import Binding
 from bowline.shared.framework.status import Reason, Status
 from bowline.shared.kube.resources import CONFIGMAPS, PODS
-from tests.builders import configmap
+from bowline.testing.builders import configmap
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until_awaited

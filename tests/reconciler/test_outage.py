@@ -9,7 +9,7 @@ from bowline.shared.framework.config import Binding
 from bowline.shared.framework.status import Status
 from bowline.shared.kube.errors import ConnectionFailed
 from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from tests.builders import configmap
+from bowline.testing.builders import configmap
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until

@@ -17,7 +17,7 @@ from bowline.shared.framework.status import Reason, Status
 from bowline.shared.kube.binding import post_binding
 from bowline.shared.kube.errors import AlreadyExists, NoResponse, NotFound
 from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS
-from tests.builders import configmap
+from bowline.testing.builders import configmap
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

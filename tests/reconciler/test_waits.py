@@ -15,8 +15,7 @@ from bowline.shared.framework.status import Status, Suggestion
 from bowline.shared.kube.client import PatchType
 from bowline.shared.kube.errors import NotFound
 from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from bowline.testing.builders import bind_request
-from tests.builders import configmap
+from bowline.testing.builders import bind_request, configmap
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until
 

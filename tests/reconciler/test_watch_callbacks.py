@@ -13,7 +13,7 @@ from bowline.shared.framework.status import Status
 from bowline.shared.kube.client import ClientOptions
 from bowline.shared.kube.metrics import KubeMetrics
 from bowline.shared.kube.resources import CONFIGMAPS
-from tests.builders import configmap
+from bowline.testing.builders import configmap
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until
 

@@ -25,6 +25,11 @@ class Installed:
         """The environment's interpreter."""
         return self.folder / "bin" / "python"
 
+    @property
+    def types(self) -> Path:
+        """The cache of mypy: checking a plugin reads the types of the whole package."""
+        return self.folder / "types"
+
     def run(self, *arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
         """Run Python with arguments in a folder."""
         command = [str(self.python), *arguments]

@@ -1,7 +1,18 @@
-"""The wheel: one top-level package, typed, beside an author's packages of any name."""
+"""The wheel: one top-level package, typed, beside an author's packages of any name; and the way of a plugin's author:
+new, its own tests and types, check, a pod bound by run.
+"""
 
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
 import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -35,6 +46,15 @@ class Licence(AdmissionPlugin[LicenceConfig], BindingPlugin[LicenceConfig]):
         return Status.ok()
 """
 
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "first"},
+    "spec": {"schedulerName": "bowline", "containers": [{"name": "main", "image": "registry.example/app:1"}]},
+}
+MYPY = ("-m", "mypy", "--strict")
+PROGRAMS = ["bowline.webhook", "bowline.reconciler", "bowline.cli", "bowline.localcluster", "bowline.conformance"]
+
 
 def test_it_has_one_top_level_package(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
@@ -55,7 +75,7 @@ def test_a_package_of_the_author_may_have_any_name(installed: Installed, tmp_pat
 
 def test_mypy_strict_accepts_a_plugin_and_finds_its_mistake(installed: Installed, tmp_path: Path) -> None:
     module = tmp_path / "licence.py"
-    check = ("-m", "mypy", "--strict", f"--python-executable={installed.python}", "--cache-dir=cache", module.name)
+    check = (*MYPY, f"--cache-dir={installed.types}", module.name)
     module.write_text(PLUGIN)
     result = installed.run(*check, cwd=tmp_path)
     assert (result.stdout.strip(), result.returncode) == ("Success: no issues found in 1 source file", 0)
@@ -65,7 +85,7 @@ def test_mypy_strict_accepts_a_plugin_and_finds_its_mistake(installed: Installed
     assert result.returncode == 1
 
 
-@pytest.mark.parametrize("module", ["bowline.webhook", "bowline.reconciler", "bowline.cli", "bowline.localcluster"])
+@pytest.mark.parametrize("module", PROGRAMS)
 def test_its_programs_start(installed: Installed, tmp_path: Path, module: str) -> None:
     result = installed.run("-m", module, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
@@ -75,3 +95,91 @@ def test_its_programs_start(installed: Installed, tmp_path: Path, module: str) -
 def test_its_commands_are_modules_of_the_package(installed: Installed, tmp_path: Path, command: str) -> None:
     result = installed.run("-m", "bowline.cli", command, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """A folder with the new distribution, which is installed beside the wheel."""
+
+    installed: Installed
+    folder: Path
+    environ: Mapping[str, str]
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run Python in the distribution's folder."""
+        command = [str(self.installed.python), *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False, timeout=300
+        )
+
+
+@pytest.fixture(scope="module")
+def author(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Author:
+    """Write the distribution `quota` and install it."""
+    folder = tmp_path_factory.mktemp("author")
+    environ = {key: value for key, value in os.environ.items() if key.startswith(("BOWLINE_", "HOME", "XDG_"))}
+    environ |= {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    result = installed.run("-m", "bowline.cli", "plugin", "new", "quota", cwd=folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    made = Author(installed, folder / "quota", environ)
+    # No registry is needed: everything that it depends on is installed.
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
+    result = made.run("-m", "pip", "install", *options, ".")
+    assert result.returncode == 0, result.stderr
+    return made
+
+
+def test_a_new_distribution_has_strict_types(author: Author) -> None:
+    result = author.run(*MYPY, f"--cache-dir={author.installed.types}", "bowline_quota", "tests")
+    assert (result.returncode, result.stdout) == (0, "Success: no issues found in 2 source files\n")
+
+
+def test_a_new_distribution_passes_its_own_tests_without_a_warning(author: Author) -> None:
+    result = author.run("-m", "pytest", "-p", "no:cacheprovider")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"=+ \d+ passed in ", result.stdout.splitlines()[-1])
+    assert "arning" not in result.stdout + result.stderr
+
+
+def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
+    passed = author.run("-m", "bowline.cli", "plugin", "check", "quota", "--no-cluster")
+    assert (passed.returncode, passed.stdout) == (0, "quota: no findings\n")
+    (author.folder / "mistaken.py").write_text(
+        "from bowline_quota import Quota\n\n\nclass Mistaken(Quota):\n    async def prebind(self, ctx): ...\n"
+    )
+    failed = author.run("-m", "bowline.cli", "plugin", "check", "mistaken:Mistaken", "--no-cluster")
+    assert failed.returncode == 1
+    assert "class: quota.prebind: is never called" in failed.stdout
+
+
+def test_run_binds_a_pod_with_the_plugin(author: Author) -> None:
+    command = [str(author.installed.python), "-m", "bowline.cli", "plugin", "run", "quota"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=author.folder, env=author.environ, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            settings, logs = usage(process.stdout)
+            environ = {**author.environ, **settings}
+            apply = ["kubectl", "apply", "--filename=-"]
+            subprocess.run(apply, env=environ, input=json.dumps(POD), text=True, check=True, capture_output=True)
+            bind = [*command[:3], "bind", "first", "--node=gpu-node-0", "--wait"]
+            subprocess.run(bind, env=environ, check=True, capture_output=True)
+            read = ["kubectl", "get", "pod", "first", "--output=jsonpath={.spec.nodeName}"]
+            assert subprocess.run(read, env=environ, check=True, capture_output=True).stdout == b"gpu-node-0"
+            assert '"quota"' in "".join(log.read_text() for log in logs.glob("*reconciler*"))
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0
+
+
+def usage(output: IO[str]) -> tuple[dict[str, str], Path]:
+    """Read until the command states that it runs; return the environment that it names, and the folder of logs."""
+    lines: list[str] = []
+    for line in output:
+        lines.append(line)
+        if line.startswith("logs: "):
+            break
+    (exports,) = [line for line in lines if line.strip().startswith("export ")]
+    settings = dict(word.split("=", 1) for word in shlex.split(exports)[1:])
+    settings["PATH"] = settings["PATH"].replace("$PATH", "/usr/bin:/bin")
+    return settings, Path(lines[-1].removeprefix("logs: ").strip())

@@ -10,6 +10,24 @@ from dataclasses import dataclass, field
 
 Then = Callable[[], None]
 
+__all__ = [
+    "AfterReply",
+    "Answer",
+    "CutWatch",
+    "Delay",
+    "DropBefore",
+    "ExpireWatch",
+    "FailWatch",
+    "Gate",
+    "Hold",
+    "LoseReply",
+    "Page",
+    "RepeatEvents",
+    "Reset",
+    "StallWatch",
+    "SwapEvents",
+]
+
 
 def _nothing() -> None:
     """Default for tests that need no callback at that point."""

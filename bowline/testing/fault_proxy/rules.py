@@ -20,6 +20,8 @@ from bowline.testing.fault_proxy.faults import (
     SwapEvents,
 )
 
+__all__ = ["Match", "Rule"]
+
 WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, FailWatch, RepeatEvents, SwapEvents)
 Inspector = Callable[[Call], None]
 

@@ -1,0 +1,83 @@
+"""The fixtures `bind_context` and `run_attempt`, and the builders, on a real API server."""
+
+from typing import Any
+
+import pytest
+
+from bowline import Code, Status
+from bowline.errors import NotFound
+from bowline.localcluster.cluster import Cluster
+from bowline.resources import CONFIGMAPS
+from bowline.testing import builders
+from bowline.testing.attempts import Attempts, BindContexts
+from bowline.testing.fault_proxy.faults import Answer
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.server import FaultProxy
+from tests.testing.licence import SEATS, Licence
+from tests.testing.wrong_plugins import RaisingInBind
+
+
+async def test_an_attempt_binds_and_its_rollback_leaves_nothing(run_attempt: Attempts) -> None:
+    async with run_attempt(Licence, pods=[builders.pod("mine")]) as attempt:
+        assert (attempt.status.code, attempt.errors) == (Code.OK, ())
+        assert attempt.pod["spec"]["nodeName"] == attempt.request["spec"]["selectedNode"]
+        assert attempt.pod["metadata"]["annotations"][SEATS] == "1"
+        assert await attempt.client.get(CONFIGMAPS, attempt.namespace, "licence-mine")
+        assert await attempt.roll_back() == Status.ok()
+        with pytest.raises(NotFound):
+            await attempt.client.get(CONFIGMAPS, attempt.namespace, "licence-mine")
+
+
+async def test_an_attempt_reports_what_the_plugin_raises(run_attempt: Attempts) -> None:
+    async with run_attempt(RaisingInBind) as attempt:
+        assert attempt.status.code is Code.RETRY
+        assert attempt.errors == ("pre_bind: KeyError: 'seats'",)
+        assert "nodeName" not in attempt.pod["spec"]
+
+
+async def test_a_single_method_is_called_with_a_context(bind_context: BindContexts) -> None:
+    async with bind_context(Licence, objects=[(CONFIGMAPS, builders.configmap("licence-pod"))]) as (plugin, ctx):
+        assert (ctx.attempt, ctx.pod and ctx.pod["metadata"]["name"]) == (1, "pod")
+        assert await plugin.pre_bind(ctx) == Status.ok()
+
+
+async def test_the_proxy_disturbs_the_requests_of_an_attempt(
+    run_attempt: Attempts, bowline_fault_proxy: FaultProxy
+) -> None:
+    bowline_fault_proxy.add(Rule(Answer(403), Match(("create",), "configmaps")))
+    async with run_attempt(Licence) as attempt:
+        assert attempt.status.code is not Code.OK
+        assert "Forbidden" in attempt.errors[0]
+
+
+STORED: dict[str, dict[str, Any]] = {
+    "/api/v1/nodes": builders.node("built-node", 4, {"pool": "a"}, unschedulable=True),
+    "/api/v1/namespaces": builders.namespace("built", team="a"),
+    "/api/v1/namespaces/default/configmaps": builders.configmap("built", key="value"),
+    "/api/v1/namespaces/default/pods": builders.pod("built"),
+    "/api/v1/namespaces/default/persistentvolumeclaims": builders.persistent_volume_claim("built", "default"),
+    "/api/v1/persistentvolumes": builders.persistent_volume("built", storageClassName="built"),
+    "/apis/storage.k8s.io/v1/storageclasses": builders.storage_class("built", allowVolumeExpansion=True),
+    "/apis/resource.k8s.io/v1/deviceclasses": builders.device_class(),
+    "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims": builders.resource_claim("built", count=2),
+    "/apis/resource.k8s.io/v1/resourceslices": builders.resource_slice("built-node"),
+}
+
+
+@pytest.mark.parametrize("collection", STORED)
+def test_the_api_server_stores_what_a_builder_returns(bowline_cluster: Cluster, collection: str) -> None:
+    body = STORED[collection]
+    stored = bowline_cluster.api.post(f"{collection}?fieldValidation=Strict", body)
+    try:
+        assert _contains(stored, body)
+    finally:
+        bowline_cluster.api.delete(f"{collection}/{body['metadata']['name']}")
+
+
+def _contains(actual: Any, expected: Any) -> bool:
+    """Return whether everything expected is stored, beside defaults."""
+    if isinstance(expected, dict):
+        return all(key in actual and _contains(actual[key], value) for key, value in expected.items())
+    if isinstance(expected, list):
+        return len(actual) >= len(expected) and all(map(_contains, actual, expected))
+    return bool(actual == expected)
