@@ -29,7 +29,7 @@ from tests.waiting import until_awaited
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 # Far less than what the Lease lasts: time passes while the requests are processed.
-STEP = timedelta(seconds=5)
+STEP = timedelta(seconds=2)
 
 
 @pytest.fixture
