@@ -200,6 +200,6 @@ async def rejected_fields(client: KubeClient, pair: Live, raw: Any) -> list[str]
     try:
         await client.create(RESOURCES["Pod"], pair.namespace, raw, params={"dryRun": "All"})
     except ApiError as error:
-        # The last cause of Bowline's denials names no field.
-        return [cause.field for cause in error.status.causes if cause.field] or [error.status.message]
+        # The last cause of Bowline's denials names the product in place of a field.
+        return [cause.field for cause in error.status.causes if cause.field != "bowline"] or [error.status.message]
     return []
