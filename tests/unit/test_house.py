@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+# Each parses every module.
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bowline", "webhook", "reconciler", "shared", "cli")  # `bowline` without its links
 MAX_MODULE = 500  # review a module at 300 lines
