@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -75,6 +75,10 @@ test-availability: setup ## Admission while certificates and replicas are replac
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m tests.availability
 
+test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in a healthy run
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m pytest tests/chart/monitoring -m alerts --verbose
+
 check: setup $(DOCS_STAMP) ## Lint, types, import contracts, documents and their links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -114,6 +118,10 @@ bench-costs: setup $(BENCH_STAMP) ## Where the time of a drain goes: CPU by proc
 
 plots: setup $(BENCH_STAMP) ## Draw docs/plots from bench-bind.json and bench-costs.json
 	$(BIN)/python -m tests.benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
+
+dashboard: setup $(BENCH_STAMP) ## Draw docs/plots/dashboard.svg from a run of five minutes with a real Prometheus
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m tests.chart.monitoring.pictures
 
 bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with Go
 	$(BIN)/python -m bowline.localcluster assets --kai-peers

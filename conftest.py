@@ -23,15 +23,35 @@ UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "bowline" / "shared")
 # Of a unit test, which takes well below a second on an idle machine. Live tests have the limit of pyproject.toml.
 UNIT_TIMEOUT_S = 30
 
+# Tests that take minutes, by their marker. They run only if -m names it, as their target in the Makefile does.
+OWN_TARGETS = {
+    "alerts": "each alert in its fault; run with -m alerts",
+    "faults": "the whole crash matrix; run with -m faults",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers."""
+    for marker, text in OWN_TARGETS.items():
+        config.addinivalue_line("markers", f"{marker}: {text}")
+
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder: ``live``, or with the shorter limit of unit tests."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests of other targets. Mark the rest by folder: ``live``, or the shorter limit of unit tests."""
+    deselected = [item for item in items if _is_of_another_target(item, config.option.markexpr)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
     for item in items:
         if not any(item.path.is_relative_to(folder) for folder in UNIT_FOLDERS):
             item.add_marker("live")
         elif item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(UNIT_TIMEOUT_S))
+
+
+def _is_of_another_target(item: pytest.Item, selection: str) -> bool:
+    return any(item.get_closest_marker(marker) is not None and marker not in selection for marker in OWN_TARGETS)
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -11,26 +11,25 @@ import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from difflib import unified_diff
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import jsonpatch
 import yaml
 
+from bowline.cli.findings import UNREADABLE, Finding, Subject
 from bowline.cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
-from bowline.cli.reports import UNREADABLE, Finding, Subject, as_github, as_junit, as_sarif
-from bowline.cli.rules import RULES, explain_rule, similar_rules
 from bowline.cli.terminal import GREEN, RED, YELLOW, has_colours, printable, shown, with_progress
 from bowline.cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 from bowline.shared.api.field_error import FieldError
 from bowline.shared.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
 from bowline.shared.framework.config import ConfigurationError, load_settings
-from bowline.shared.framework.gates import GATES
-from bowline.shared.framework.registry import Registry
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.shared.plugins.offline import offline_plugins
 
 EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
-_REPORTS = {"sarif": as_sarif, "junit": as_junit, "github": as_github}
+# Functions of `reports`, which is imported for them only.
+_REPORTS = {"sarif": "as_sarif", "junit": "as_junit", "github": "as_github"}
 _COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 1
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         return _explain(options.explain)
     try:
         settings = with_ready_kinds(load_settings(options.config))
-        plugins = Registry(BUILTINS, GATES).build(settings)
+        plugins = offline_plugins(settings)
     except ConfigurationError as error:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
         return EXIT_USAGE
@@ -92,7 +91,8 @@ def run(options: argparse.Namespace) -> int:
     elif options.output == "text":
         print(as_text(results, shows_changes=options.show_changes, colours=has_colours(sys.stdout)))
     else:
-        print(_REPORTS[options.output](subjects(results, unreadable)))
+        report = getattr(import_module("bowline.cli.reports"), _REPORTS[options.output])
+        print(report(subjects(results, unreadable)))
     for finding in unreadable:
         print(printable(finding.message), file=sys.stderr)
     is_misconfigured = any(result.has_wrong_path for result in results)
@@ -102,9 +102,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _explain(name: str) -> int:
-    text = explain_rule(name) if name else "\n".join(RULES)
+    rules = import_module("bowline.cli.rules")
+    text = rules.explain_rule(name) if name else "\n".join(rules.RULES)
     if text is None:
-        similar = ", ".join(similar_rules(name))
+        similar = ", ".join(rules.similar_rules(name))
         print(f"there is no rule {name}{f'; did you mean {similar}?' if similar else ''}", file=sys.stderr)
         return EXIT_USAGE
     print(text)

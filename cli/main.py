@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
-from bowline.shared.runtime.version import version_text
-
 # Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
 COMMANDS = {
     "lint": "review manifests as the cluster's webhook would",
@@ -43,12 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+class _PrintVersion(argparse.Action):
+    """Reads the version of the distribution only to print it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show program's version number and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(import_module("bowline.shared.runtime.version").version_text())
+        parser.exit()
+
+
 def build_parser(names: Iterable[str]) -> argparse.ArgumentParser:
     """Return the parser; only the commands of these names have their arguments, which need an import."""
     parser = argparse.ArgumentParser(
         prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=version_text())
+    parser.add_argument("--version", action=_PrintVersion)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)

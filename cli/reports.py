@@ -7,35 +7,14 @@ be read are errors as well. Characters that XML or a workflow command cannot car
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from bowline.cli.findings import Finding, Subject
+
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-UNREADABLE = "lint/unreadable"
 # What XML 1.0 does not allow in text.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """An error or a warning. ``file`` and ``line`` are of the document that contains the object."""
-
-    rule: str
-    file: str
-    line: int
-    message: str
-    is_warning: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """An object that was read, or a file that could not be, and what was found in it."""
-
-    name: str
-    verdict: str
-    is_reviewed: bool
-    findings: Sequence[Finding] = ()
 
 
 def as_sarif(subjects: Sequence[Subject]) -> str:

@@ -55,7 +55,10 @@ class LintVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LintResult:
-    """The verdict on one object. ``reason``: of a verdict without a review. ``has_wrong_path``: see ``Template``."""
+    """The verdict on one object. ``has_wrong_path``: see ``Template``.
+
+    ``reason``: of a verdict without a review; of one with it, what of the object was not reviewed.
+    """
 
     manifest: Manifest
     namespace: str
@@ -73,7 +76,9 @@ def with_ready_kinds(settings: Settings) -> Settings:
     A cluster that does not check such a kind stores the object and denies its pods; lint reports the error earlier.
     """
     kinds, _ = resolve_workloads(settings.workloads)
-    entries = (WorkloadEntry(kind=ready.kind, group=ready.group) for ready in READY if ready.key not in kinds)
+    entries = (
+        WorkloadEntry.model_construct(kind=ready.kind, group=ready.group) for ready in READY if ready.key not in kinds
+    )
     return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
 
 
@@ -180,13 +185,20 @@ def _verdict(
     if any(template.is_wrong_path for template in templates):
         return LintVerdict.NOT_CHECKED, "a configured path is wrong"
     if not templates and (manifest.group, manifest.kind) != _BIND_REQUEST:
-        return LintVerdict.OUT_OF_SCOPE, "no pod template"
+        return LintVerdict.OUT_OF_SCOPE, ", ".join(filter(None, ("no pod template", _unread(chain, manifest))))
     exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
     if exclusions and all(exclusions):
         is_variable = any(_is_variable(spec.get("schedulerName")) for spec in specs)
         verdict = LintVerdict.UNRENDERED if is_variable else LintVerdict.OUT_OF_SCOPE
         return verdict, ", ".join(dict.fromkeys(exclusions))
-    return LintVerdict.ALLOWED, ""
+    return LintVerdict.ALLOWED, _unread(chain, manifest)
+
+
+def _unread(chain: AdmissionChain, manifest: Manifest) -> str:
+    """Return what of the object changes its pods and was not reviewed, as a reason."""
+    workload = chain.workloads.get((manifest.group, manifest.kind))
+    unread = workload.unread_in(manifest.object) if workload is not None else []
+    return f"not checked: {', '.join(unread)}" if unread else ""
 
 
 def _amount_of(error: FieldError) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from bowline.reconciler.informers import Informers
-from bowline.reconciler.observe.metrics import ReconcilerMetrics
+from bowline.reconciler.observe.outside import OutsideShards
 from bowline.shared.api import names
 from bowline.shared.api.label_selector import LabelSelector, parse_label_selector
 from bowline.shared.api.meta import Object, ObjectKey, is_deleting, key_of
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 CLUSTER = "cluster"
 CHECK_S = 30.0
 WAIT_S = 2.0
-# At most this many of the unserved requests are named in a log line.
-NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class Shards:
         self,
         client: KubeClient,
         informers: Informers,
-        metrics: ReconcilerMetrics,
+        outside: OutsideShards,
         selector: str,
         wake: Callable[[ObjectKey], None],
         registry: str = CLUSTER,
@@ -95,7 +93,7 @@ class Shards:
         self._client = client
         self._registry = registry
         self._informers = informers
-        self._metrics = metrics
+        self._outside = outside
         self._selector = parse_label_selector(selector)
         self._wake = wake
         # Why this process is not active although it could be; for readiness and logs.
@@ -137,7 +135,7 @@ class Shards:
         """Check the registry periodically during a term; returns when another reconciler outranks this one."""
         while not await self.is_outranked(lease):
             try:
-                await self._outside(lease)
+                await self._report_outside(lease)
             except KubeError as error:
                 log.warning("requests outside every shard cannot be listed", extra={"error": str(error)})
             await asyncio.sleep(CHECK_S)
@@ -185,24 +183,22 @@ class Shards:
             log.error("shards overlap or are not known", extra={"why": why})
         self._last_report = why
 
-    async def _outside(self, lease: ObjectKey) -> None:
-        """Count the requests that no shard serves; adopt the deleting ones among them, if this is the first shard."""
+    async def _report_outside(self, lease: ObjectKey) -> None:
+        """Report the requests that no shard serves; adopt the deleting ones if this is the first shard."""
         shards = await self._live()
         selectors = [self._selector, *(shard.selector for shard in shards)]
-        outside, adopted_keys = [], []
+        outside: list[Object] = []
+        adopted_keys: list[ObjectKey] = []
         if all(selector.conditions for selector in selectors):
             async for page in self._client.pages(Selection(BINDREQUESTS.as_metadata())):
                 for item in page["items"] or ():
                     labels = item["metadata"].get("labels") or {}
                     if not any(selector.selects(labels) for selector in selectors):
-                        outside.append(key_of(item))
+                        outside.append(item)
                         if is_deleting(item) and names.FINALIZER in (item["metadata"].get("finalizers") or ()):
                             adopted_keys.append(key_of(item))
-        self._metrics.outside_shards.set(len(outside))
-        if outside:
-            examples = ", ".join(str(key) for key in outside[:NAMED])
-            log.warning("requests that no shard serves", extra={"count": len(outside), "some": examples})
         is_first = min([lease, *(shard.lease for shard in shards)]) == lease
+        self._outside.report(outside, {str(selector) for selector in selectors}, sends_events=is_first)
         keys = adopted_keys if is_first else []
         self._informers.adopt(frozenset(keys))
         for key in keys:

@@ -17,6 +17,7 @@ from bowline.reconciler.binding.wait_index import WaitIndex, WaitSource
 from bowline.reconciler.binding.writer import Writer
 from bowline.reconciler.controller import Controller, new_queue
 from bowline.reconciler.informers import EventHandlers, Informers
+from bowline.reconciler.observe.outside import OutsideShards
 from bowline.reconciler.observe.tracker import Observation
 from bowline.reconciler.observe.watchdog import Watchdog
 from bowline.reconciler.reconciler import Reconciler
@@ -119,6 +120,7 @@ async def build(
     gangs = Gangs(client, store.states, on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
     reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
     controller = Controller(queue, reconciler, informers, observation, client.availability)
+    outside = OutsideShards(observation.metrics.outside_shards, recorder.record)
     return Components(
         client,
         informers,
@@ -129,7 +131,7 @@ async def build(
         controller,
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
-        Shards(client, informers, observation.metrics, shard, controller.on_change, registry),
+        Shards(client, informers, outside, shard, controller.on_change, registry),
     )
 
 

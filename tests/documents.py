@@ -65,22 +65,22 @@ def commands(page: str) -> list[Command]:
     return listed
 
 
-def run(text: str, kubeconfig: Path, *folders: Path) -> str:
-    """Run a command of a page as a user would, in the checkout; `folders` come first in PATH. Returns its output.
+def run(text: str, kubeconfig: Path, *tools: Path, folder: Path = ROOT) -> str:
+    """Run a command of a page as a user would, in the folder; the folders `tools` come first in PATH.
 
-    Raises AssertionError with the output if the command fails.
+    Returns its output. Raises AssertionError with the output if the command fails.
     """
-    path = os.pathsep.join([*map(str, folders), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([*map(str, tools), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig)}
     done = subprocess.run(  # noqa: S602 - the page's own command
         text,
         shell=True,
-        cwd=ROOT,
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}"

@@ -11,6 +11,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
+from bowline.localcluster.workload import WorkloadOptions
 from charts.generate import crd
 from tests.live import Live
 
@@ -33,13 +34,15 @@ def bare_control_plane(spec: ClusterSpec = BARE) -> Iterator[Cluster]:
 
 
 @contextmanager
-def running_pair(nodes: int, values: Mapping[str, object]) -> Iterator[tuple[Cluster, Pair]]:
+def running_pair(
+    nodes: int, values: Mapping[str, object], process: WorkloadOptions | None = None
+) -> Iterator[tuple[Cluster, Pair]]:
     """Start everything, the chart installed with these values, until the block ends."""
     with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
         cluster.make_nodes(nodes)
         cluster.make_runtime_class()
         pair = Pair.install(cluster, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
-        pair.start()
+        pair.start(process)
         yield cluster, pair
 
 

@@ -219,12 +219,12 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
                 *(
                     {
                         "reason": _REASONS.get(error.rule.rpartition("/")[2], "FieldValueInvalid"),
-                        "field": error.path,
+                        "field": error.path or _PRODUCT,
                         "message": f"{_without_path(error)} ({error.rule})",
                     }
                     for error in errors
                 ),
-                {"reason": "FieldValueInvalid", "field": "", "message": _SIGNATURE},
+                {"reason": "FieldValueInvalid", "field": _PRODUCT, "message": _SIGNATURE},
             ],
         },
     }
@@ -248,7 +248,9 @@ _REASONS: Final[Mapping[str, str]] = {
     "type": "FieldValueTypeInvalid",
     "container-name": "FieldValueNotFound",
 }
-_SIGNATURE: Final = "denied by Bowline; a rule is explained by: bowline lint --explain RULE"
+# The field of a cause about the object as a whole: kubectl prints each cause as a line "field: message".
+_PRODUCT: Final = "bowline"
+_SIGNATURE: Final = "denied the object; a rule is explained by: bowline lint --explain RULE"
 
 
 def _without_path(error: FieldError) -> str:

@@ -65,9 +65,9 @@ class Pair:
         )
         return self._helm.upgrade_install(release, self._cluster.kubeconfig)
 
-    def start(self) -> None:
-        """Start webhook and reconciler and wait until both are ready."""
-        webhook, reconciler = self.launch_webhook(), self.launch_reconciler()
+    def start(self, options: WorkloadOptions | None = None) -> None:
+        """Start webhook and reconciler, both with these options, and wait until both are ready."""
+        webhook, reconciler = self.launch_webhook(options), self.launch_reconciler(options)
         webhook.wait_ready()
         reconciler.wait_ready()
 

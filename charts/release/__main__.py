@@ -59,7 +59,8 @@ def release(options: argparse.Namespace) -> None:
     layout = out / "image"
     digest = build_image(_build(options), layout)
     chart.write_archive(layout, out / f"{name}-image.tar", epoch)
-    chart.package(ROOT, out / f"{name}.tgz", epoch, options.registry, digest if options.registry else "")
+    published = digest if options.registry else ""
+    chart.package(ROOT, out / f"{name}.tgz", epoch, options.registry, published, os.environ.get("SOURCE_URL", ""))
     requirements = "image-tracing.txt" if options.tracing else "image.txt"
     document = sbom.as_spdx(
         version, epoch, (ROOT / "requirements" / requirements).read_text(), base=options.base, image=digest
@@ -70,8 +71,18 @@ def release(options: argparse.Namespace) -> None:
     (out / SUMS).write_text("".join(lines))
     sys.stdout.write("".join(lines))
     if options.key:
-        sign = ["gpg", "--batch", "--yes", "--armor", "--local-user", options.key, "--detach-sign", str(out / SUMS)]
-        subprocess.run(sign, check=True)
+        sign(out / SUMS, options.key)
+
+
+def sign(path: Path, key: str) -> None:
+    """Write ``path``.asc, the detached signature of the file by a key of gpg's keyring. Raises BuildError."""
+    command = ["gpg", "--batch", "--yes", "--armor", "--local-user", key, "--detach-sign", str(path)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise BuildError("KEY is set and there is no gpg here: install it, or sign elsewhere") from error
+    except subprocess.CalledProcessError as error:
+        raise BuildError(f"gpg does not sign with KEY={key}: {error.stderr.strip()}") from error
 
 
 def source_date_epoch() -> int:

@@ -13,10 +13,11 @@ from charts.release.image import BuildError
 _FOLDER = "charts/bowline/"
 
 
-def package(root: Path, target: Path, epoch: int, registry: str, digest: str) -> None:
-    """Write the chart as Helm reads it: the files that git tracks, with the image's registry and digest as defaults.
+def package(root: Path, target: Path, epoch: int, registry: str, digest: str, source: str = "") -> None:
+    """Write the chart as Helm reads it: the files that git tracks, with what only a release knows.
 
-    ``registry``: empty leaves values.yaml as it is. Raises BuildError.
+    ``registry`` and ``digest`` become the image's defaults in values.yaml, ``source`` the address of the sources in
+    Chart.yaml; if empty, the file stays as it is. Raises BuildError.
     """
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", _FOLDER],
@@ -30,6 +31,9 @@ def package(root: Path, target: Path, epoch: int, registry: str, digest: str) ->
     if registry:
         values = files["bowline/values.yaml"].decode()
         files["bowline/values.yaml"] = with_image(values, registry, digest).encode()
+    if source:
+        image = f"{registry}/bowline@{digest}" if registry else ""
+        files["bowline/Chart.yaml"] = with_source(files["bowline/Chart.yaml"].decode(), source, image).encode()
     target.write_bytes(gzip.compress(_tar(files, epoch), mtime=epoch))
 
 
@@ -40,6 +44,18 @@ def with_image(values: str, registry: str, digest: str) -> str:
         if number != 1:
             raise BuildError(f'values.yaml has no line `  {key}: ""` in section image')
     return values
+
+
+def with_source(chart: str, source: str, image: str) -> str:
+    """Return Chart.yaml with the address of the sources and, for Artifact Hub, the image. Raises BuildError."""
+    head, annotations, rest = chart.partition("annotations:\n")
+    if not annotations:
+        raise BuildError("Chart.yaml has no line `annotations:`")
+    address = (
+        f"home: {source}\nsources: [{source}]\nmaintainers:\n  - name: Bowline's maintainers\n    url: {source}\n"
+    )
+    images = f"  artifacthub.io/images: |\n    - name: bowline\n      image: {image}\n" if image else ""
+    return f"{head}{address}{annotations}{images}{rest}"
 
 
 def write_archive(folder: Path, target: Path, epoch: int) -> None:

@@ -8,7 +8,7 @@ are lost.
 The condition of a Failed request is also what the webhook knows of the decision when it is repeated: it names the
 decision and the state of what that depends on. So it is written for each failure, in the same patch. Decision 200.
 
-The nomination of a wait costs no additional write: it replaces an event about the request. Decision 201.
+A nomination is a write of a reported wait or of a failure, never of a bind without either. Decision 201.
 """
 
 import asyncio

@@ -22,8 +22,6 @@ from bowline.shared.kube.resources import BINDREQUESTS
 
 log = logging.getLogger(__name__)
 
-# Their events are not repeated about the request: its status says the same.
-_OF_THE_POD = (names.EVENT_BOUND, names.EVENT_WAITING)
 _REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
@@ -103,12 +101,12 @@ class Writer:
         return stored_request
 
     def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
-        """Queue an event about the request, and about the pod if ``on_pod``. Binds and waits are the pod's only."""
+        """Queue an event about the request, and about the pod if ``on_pod``. That of a bind is the pod's only."""
         about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
         pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
         if on_pod:
             self._record(EventNote(pod, event.reason, event.note, event.type, about))
-        if not on_pod or event.reason not in _OF_THE_POD:
+        if not on_pod or event.reason != names.EVENT_BOUND:
             self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
 
     async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:

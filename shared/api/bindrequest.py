@@ -89,7 +89,9 @@ def _optional_portion(text: str) -> str:
 
 class _Wire(BaseModel):
     # Unknown fields are ignored, not rejected: the scheduler may be newer.
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", defer_build=True
+    )
 
 
 class ReceivedGPU(_Wire):

@@ -133,6 +133,7 @@ EVENT_RETRY: Final = "BindingRetry"
 EVENT_FAILED: Final = "BindingFailed"
 EVENT_ROLLBACK_FAILED: Final = "RollbackFailed"
 EVENT_NOT_PREPARED: Final = "NotPrepared"
+EVENT_NOT_SERVED: Final = "NotServed"
 
 # --- Resource claims (DRA); Kubernetes' own names ---------------------------------------------------------
 RESOURCE_CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"

@@ -48,7 +48,10 @@ class ConfigurationError(Exception):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+    # Built at its first use, and as a default not at all: a command that reads no configuration starts sooner.
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid", defer_build=True
+    )
 
 
 class Namespaces(_Model):
@@ -113,7 +116,7 @@ class Binding(_Model):
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
     """Retries of a request that sets none itself, for failures that a retry on the same node can resolve."""
-    backoff: Backoff = Backoff()
+    backoff: Backoff = Backoff.model_construct()
     in_flight_timeout: PositiveDuration = timedelta(seconds=60)
     """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
@@ -189,15 +192,15 @@ class Settings(_Model):
         "bowline",
     )
     """Scheduler names whose pods Bowline handles; "*" means all."""
-    namespaces: Namespaces = Namespaces()
-    admission: Admission = Admission()
-    gpu_sharing: GpuSharing = GpuSharing()
+    namespaces: Namespaces = Namespaces.model_construct()
+    admission: Admission = Admission.model_construct()
+    gpu_sharing: GpuSharing = GpuSharing.model_construct()
     gpu_device_classes: tuple[str, ...] = ()
     """DRA device classes known to be GPUs; a share beside a claim of one is denied, beside others warned about."""
     workloads: tuple[WorkloadEntry, ...] = ()
     """Kinds whose pod templates are reviewed, in addition to the built-in ones."""
-    binding: Binding = Binding()
-    leader_election: LeaderElection = LeaderElection()
+    binding: Binding = Binding.model_construct()
+    leader_election: LeaderElection = LeaderElection.model_construct()
     plugins: tuple[PluginEntry, ...] = ()
     """Plugins to enable, to disable or to give arguments; merged by name with the built-in defaults."""
     plugin_order: tuple[str, ...] = ()
@@ -243,7 +246,7 @@ def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = 
 
     Raises ConfigurationError, also for an unreadable file.
     """
-    settings = Settings()
+    settings = Settings.model_construct()
     if path is not None:
         try:
             settings = parse_settings(path.read_text(encoding="utf-8"))

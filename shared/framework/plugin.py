@@ -28,7 +28,7 @@ from bowline.shared.framework.mutable import MutableObject, MutablePod
 class PluginConfig(BaseModel):
     """Base of every plugin's ``args``: unknown keys are rejected."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True)

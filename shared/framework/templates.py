@@ -111,7 +111,8 @@ class Workload:
 
     What the kind's controller adds to its pods: ``scheduler_field``, the field with the scheduler of pods that name
     none; ``queue_scheduler``, that scheduler if the object has the label of a queue; ``inherits``, the object's own
-    annotations; ``is_partial``, containers from elsewhere.
+    annotations; ``is_partial``, containers from elsewhere. ``unread``: paths of what changes the pods and is not
+    reviewed here, each with its name for users; the pods themselves are reviewed with it.
     """
 
     group: str
@@ -123,6 +124,7 @@ class Workload:
     queue_scheduler: str = ""
     inherits: bool = False
     is_partial: bool = False
+    unread: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> WorkloadKey:
@@ -135,6 +137,11 @@ class Workload:
             for template in _templates_at(raw, path):
                 if not path.containers or self.is_partial or template.container_paths:  # else a step without a pod
                     yield self._completed(raw, template)
+
+    def unread_in(self, raw: Object) -> list[str]:
+        """Return the names of what this object has of ``unread``, without repetitions."""
+        present = (text for path, text in self.unread if any(values_at(raw, steps_of(path))))
+        return list(dict.fromkeys(present))
 
     def _completed(self, raw: Object, template: Template) -> Template:
         """Return the template with what the kind's controller adds."""

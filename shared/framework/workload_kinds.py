@@ -91,6 +91,10 @@ READY: Final = (
         f"spec.runtimePatches[*].trainingRuntimeSpec.template.{_JOB_SET}",
         "spec.podTemplateOverrides[*]",
         is_partial=True,
+        unread=(
+            ("spec.trainer.resourcesPerNode", "spec.trainer.resourcesPerNode"),
+            ("spec.runtimeRef", "the templates of spec.runtimeRef"),
+        ),
     ),
     _workload("trainer.kubeflow.org", "TrainingRuntime", "trainingruntimes", f"spec.template.{_JOB_SET}"),
     _workload(
@@ -111,6 +115,7 @@ READY: Final = (
         *map(_component, ("predictor", "transformer", "explainer")),
         inherits=True,
         is_partial=True,
+        unread=tuple((f"spec.predictor.{server}", "the containers of its runtime") for server in _MODEL_SERVERS),
     ),
     _workload(
         "serving.kserve.io",
@@ -121,6 +126,7 @@ READY: Final = (
         TemplatePath.of_spec("spec.prefill.template", "spec.prefill"),
         TemplatePath.of_spec("spec.prefill.worker", "spec.prefill"),
         is_partial=True,
+        unread=(("spec.baseRefs", "the templates of spec.baseRefs"),),
     ),
     _workload("argoproj.io", "Workflow", "workflows", _argo("spec"), scheduler_field="spec.schedulerName"),
     _workload(

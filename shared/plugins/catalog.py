@@ -1,11 +1,14 @@
 """The built-in plugins, in the order in which they run."""
 
-from bowline.shared.framework.registry import Builtin
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.gates import GATES
+from bowline.shared.framework.plugin import Plugin
+from bowline.shared.framework.registry import Builtin, Registry
 from bowline.shared.plugins.default_binder import DefaultBinder
 from bowline.shared.plugins.device_access import DeviceAccess
-from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.shared.plugins.gpu_request import GpuRequest
-from bowline.shared.plugins.gpu_sharing import GpuSharing
+from bowline.shared.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.shared.plugins.hami_core import HamiCore
 from bowline.shared.plugins.node_fit import NodeFit
 from bowline.shared.plugins.numa_placement import NumaPlacement
@@ -26,3 +29,8 @@ BUILTINS: tuple[Builtin, ...] = (
     Builtin(NodeFit, is_enabled=False),
     Builtin(DefaultBinder),
 )
+
+
+def build_plugins(settings: Settings) -> tuple[Plugin, ...]:
+    """Return the enabled plugins, built-in and installed, in order. Raises ConfigurationError with all errors."""
+    return Registry(BUILTINS, GATES).build(settings)

@@ -4,9 +4,6 @@ The cluster has no kubelets: webhook and reconciler are started when the page ha
 Helm's hooks run beside them.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,7 +21,7 @@ from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions, start_workload
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, merged
-from tests.documents import commands
+from tests.documents import commands, run
 from tests.waiting import wait_until
 
 PAGE = "docs/operations.md"
@@ -42,24 +39,8 @@ class Shell:
 
     def run(self, command: str) -> str:
         """Run a command. Fails with its output."""
-        tools = [self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent, Path(sys.executable).parent]
-        environment = {
-            **os.environ,
-            "PATH": os.pathsep.join([*map(str, tools), os.environ["PATH"]]),
-            "KUBECONFIG": str(self.cluster.kubeconfig),
-        }
-        result = subprocess.run(  # noqa: S602 - the page's own commands
-            command,
-            shell=True,
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
-        return result.stdout
+        tools = (self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent)
+        return run(command, self.cluster.kubeconfig, *tools, folder=self.folder)
 
 
 @pytest.fixture

@@ -87,6 +87,17 @@ def bind(cluster: Cluster, name: str, scheduler: str) -> None:
     wait_until(lambda: bound_node(cluster, name) == "gpu-node-0", "the pod is bound")
 
 
+def upgrade_and_roll_back(cluster: Cluster, helm: HelmCli, pair: Pair) -> None:
+    """Upgrade the release with another value, and go back; the Deployments are then what they were."""
+    name, namespace = pair.options.release, f"--namespace={pair.options.namespace}"
+    specs = ("get", "deployments", namespace, "-o", "jsonpath={.items[*].spec}")
+    before = cluster.kubectl(*specs).stdout
+    pair.upgrade({"log.level": "debug"})
+    assert "--log-level=debug" in cluster.kubectl(*specs).stdout
+    helm.run(["rollback", name, namespace], cluster.kubeconfig)
+    assert cluster.kubectl(*specs).stdout == before
+
+
 @pytest.mark.parametrize(
     "file", [file for file in FILES if file.stem not in ("shard", "scheduler")], ids=lambda f: f.stem
 )
@@ -97,14 +108,7 @@ def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
         pair.start()
         assert "all is well" in helm_test(cluster, helm_command)
         bind(cluster, file.stem, "kai-scheduler")
-        before = cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec}").stdout
-        pair.upgrade({"log.level": "debug"})
-        with_debug = cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec}").stdout
-        assert "--log-level=debug" in with_debug
-        helm_command.run(["rollback", "bowline", f"--namespace={NAMESPACE}"], cluster.kubeconfig)
-        assert (
-            before == cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec}").stdout
-        )
+        upgrade_and_roll_back(cluster, helm_command, pair)
         helm_test(cluster, helm_command)
 
 
@@ -119,6 +123,7 @@ def test_a_shard_runs_beside_the_release_with_the_webhook(cluster: Cluster, helm
         request["metadata"]["labels"] = {"pool": "a"}
         cluster.api.post(REQUESTS, request)
         wait_until(lambda: bound_node(cluster, "shard"), "the shard binds the pod")
+        upgrade_and_roll_back(cluster, helm_command, part)
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace for the ServiceAccount's files")
@@ -130,6 +135,8 @@ def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, helm_co
         try:
             cluster.api.post("/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="bowline"))
             wait_until(lambda: bound_node(cluster, "example"), "the example scheduler decides, the pair binds")
+            assert "all is well" in helm_test(cluster, helm_command)
+            upgrade_and_roll_back(cluster, helm_command, pair)
         finally:
             scheduler.stop()
 

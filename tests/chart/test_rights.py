@@ -51,7 +51,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},
-        ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "list", "watch", "update", "delete"},
+        ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "watch", "update", "delete"},
     },
     # While Helm uninstalls the release.
     ("Role", "bowline-uninstall"): {("apps", "deployments/scale", "bowline-reconciler"): {"patch"}},

@@ -3,9 +3,6 @@
 KAI-Scheduler's chart, operator and images are not run: the test does to the API objects what they would do.
 """
 
-import os
-import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +20,11 @@ from bowline.shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, merged
+from tests.documents import commands, run
 from tests.reconciler.test_foreign_crd import PRESERVE, THEIRS
 from tests.waiting import wait_until
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "with-kai-scheduler.md"
+COMMANDS = [command.text for command in commands("docs/with-kai-scheduler.md")]
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.scheduling.run.ai"
 CONFIG = "/apis/kai.scheduler/v1/namespaces/kai-scheduler/configs/kai-config"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
@@ -66,31 +64,10 @@ class Page:
     helm: HelmCli
     folder: Path
 
-    @property
-    def commands(self) -> list[str]:
-        blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        return [line.strip() for block in blocks for line in block.strip().splitlines()]
-
     def run(self, command: str) -> str:
         """Run a command as a user would. Fails with its output."""
-        tools = [self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent]
-        environment = {
-            **os.environ,
-            "PATH": os.pathsep.join([*map(str, tools), os.environ["PATH"]]),
-            "KUBECONFIG": str(self.cluster.kubeconfig),
-        }
-        result = subprocess.run(  # noqa: S602 - the page's own commands
-            command,
-            shell=True,
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
-        return result.stdout
+        tools = (self.helm.binary.parent, self.cluster.assets.path(Tool.KUBECTL).parent)
+        return run(command, self.cluster.kubeconfig, *tools, folder=self.folder)
 
     def apply_as_kai(self, *objects: dict[str, Any]) -> None:
         """Apply as the Job of KAI-Scheduler's chart does."""
@@ -147,7 +124,7 @@ def topology(*levels: dict[str, str]) -> dict[str, Any]:
 
 def test_the_commands_install_upgrade_and_lead_back(page: Page) -> None:
     api = page.cluster.api
-    install, kai_upgrade, patch, wait, start, upgrade, wait_back, uninstall, label = page.commands
+    install, kai_upgrade, patch, wait, start, upgrade, wait_back, uninstall, label = COMMANDS
     assert "kai-scheduler --version" in kai_upgrade
     assert "--set binder.enabled=false --set admission.enabled=false" in kai_upgrade
 
@@ -192,7 +169,7 @@ def test_the_commands_install_upgrade_and_lead_back(page: Page) -> None:
 
 def test_topologies_are_validated_without_kais_admission(page: Page) -> None:
     api = page.cluster.api
-    page.run(page.commands[0])
+    page.run(COMMANDS[0])
     valid = topology({"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack"})
     invalid = topology({"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack", "alias": "z"})
     label = topology({"nodeLabel": "zone", "alias": "rack"}, {"nodeLabel": "rack"})

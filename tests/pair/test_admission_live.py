@@ -109,7 +109,7 @@ class TestRefusals:
         assert (status.code, status.reason) == (422, "Invalid")
         assert (status.details["kind"], status.details["name"]) == ("Pod", "p")
         *errors, signature = status.causes
-        assert (signature.field, signature.message.partition(";")[0]) == ("", "denied by Bowline")
+        assert (signature.field, signature.message.partition(";")[0]) == ("bowline", "denied the object")
         fields = {cause.field for cause in errors}
         assert fields == {f"metadata.annotations[{key}]" for key in raw["metadata"]["annotations"]}
         for cause in errors:

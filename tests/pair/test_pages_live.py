@@ -1,4 +1,4 @@
-"""The commands of docs/stuck-pods.md on the running pair, for a pod that waits."""
+"""The commands of docs/stuck-pods.md and of docs/metrics.md on the running pair, for a pod that waits."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from bowline.localcluster.assets.recipes import Tool
 from tests.documents import Command, commands, run
 from tests.live import Live
 
-COMMANDS = commands("docs/stuck-pods.md")
+COMMANDS = [*commands("docs/stuck-pods.md"), *commands("docs/metrics.md")]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.text[:60])

@@ -95,7 +95,7 @@ async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
         status = await denial_status(client, pair, namespaced)
         *causes, signature = status.causes
         assert [f"{cause.field}: {cause.message}" for cause in causes] == faults
-        assert signature.message.startswith("denied by Bowline; ")
+        assert (signature.field, signature.message.partition(";")[0]) == ("bowline", "denied the object")
         assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
         count = f"{len(faults)} errors: " if len(faults) > 1 else ""
         # The API server prefixes the webhook's name.
@@ -104,7 +104,7 @@ async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     text = result.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
     *lines, signature_line = [line.removeprefix("* ") for line in text.splitlines() if line]
     assert lines == faults
-    assert "denied by Bowline; " in signature_line
+    assert signature_line == "bowline: denied the object; a rule is explained by: bowline lint --explain RULE"
 
 
 async def denial_status(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:

@@ -15,7 +15,7 @@ from bowline.shared.framework.config import Settings
 from bowline.shared.framework.waiting import BindTimeoutConfig
 from bowline.shared.kube.client import KubeClient
 from bowline.shared.kube.resources import NODES, PODS, RESOURCECLAIMS
-from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.handles import handle_for
 from tests.plugins.claims import NODE

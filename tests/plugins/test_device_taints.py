@@ -17,7 +17,7 @@ from bowline.shared.kube.config import load_access
 from bowline.shared.kube.errors import NotFound
 from bowline.shared.kube.reflector import Reflector
 from bowline.shared.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Selection
-from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import (
     API,

@@ -22,12 +22,12 @@ from bowline.shared.framework.status import Code, Status
 from bowline.shared.kube.client import KubeClient
 from bowline.shared.kube.config import ClusterAccess, load_access
 from bowline.shared.kube.resources import CONFIGMAPS, PODS, Resource
-from bowline.shared.plugins.gpu_sharing import GpuSharing
 from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.shared.plugins.gpu_sharing.group_controller import GroupController
 from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.shared.plugins.gpu_sharing.orphan_scan import OrphanScan
+from bowline.shared.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object

@@ -331,6 +331,12 @@ class Stage:
         mine = [e for e in first if e["regarding"].get("name") == name]
         return [e["reason"] for e in sorted(mine, key=lambda e: str(e["eventTime"]))]
 
+    async def events_of_request(self, name: str = "pod") -> list[str]:
+        """Reasons of Bowline's events about a BindRequest, oldest first."""
+        events = (await self.client.list(EVENTS, self.namespace))["items"]
+        own_events = [e for e in events if (e["regarding"]["kind"], e["regarding"].get("name")) == (names.KIND, name)]
+        return [e["reason"] for e in sorted(own_events, key=lambda e: str(e["eventTime"]))]
+
     async def event(self, name: str, reason: str) -> list[str]:
         """Wait for an event; returns all so far."""
         return await until_awaited(lambda: self.events(name), lambda seen: reason in seen)

@@ -87,7 +87,7 @@ async def test_a_request_that_changes_its_shard_keeps_what_was_prepared(stage: S
     assert one.points("moves") == ["pre_bind", "post_bind"]
 
 
-async def test_a_request_outside_every_shard_is_counted_and_can_be_deleted(stage: Stage) -> None:
+async def test_a_request_outside_every_shard_is_counted_and_reported_and_can_be_deleted(stage: Stage) -> None:
     """The webhook has set its finalizer at creation, without knowledge of shards."""
     plugin = Scripted(effects=True)
     await stage.create_pod()
@@ -98,6 +98,7 @@ async def test_a_request_outside_every_shard_is_counted_and_can_be_deleted(stage
     async with stage.working(plugin, shard=shard(stage, "a"), lease="one-x", registry=stage.namespace) as working:
         await stage.request_deleted()
         assert working.parts.observation.metrics.outside_shards._value.get() >= 1
+        await until_awaited(stage.events_of_request, lambda reasons: reasons == ["NotServed"])
     assert plugin.points("pod") == ["rollback"]
 
 

@@ -180,6 +180,7 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
         await stage.phase("pod", "Succeeded")
         await stage.event("pod", "Bound")
     assert await stage.events() == ["BindingWaiting", "Bound"]
+    assert await stage.events_of_request() == ["BindingWaiting"], "the bind is reported about the pod only"
 
 
 async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -> None:

@@ -10,6 +10,8 @@ from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, comma
 # The page and the test that executes its commands.
 EXECUTORS = {
     "docs/emergency.md": "tests/chart/test_emergency_live.py",
+    "docs/lint.md": "tests/unit/cli/test_lint_page.py",
+    "docs/metrics.md": "tests/pair/test_pages_live.py",
     "docs/operations.md": "tests/chart/test_operations_live.py",
     "docs/stuck-pods.md": "tests/pair/test_pages_live.py",
     "docs/tutorial.md": "tests/examples/test_tutorial_live.py",

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+# Each parses every module.
+pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bowline", "webhook", "reconciler", "shared", "cli")  # `bowline` without its links
 MAX_MODULE = 500  # review a module at 300 lines
 MAX_FUNCTION = 60
+# The first test waits until all modules are parsed.
+pytestmark = pytest.mark.timeout(120)
 # Parts joined by slashes; the name of a test may follow.
 REPOSITORY_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+)/?(?:::[^`]*)?`")
 

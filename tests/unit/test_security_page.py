@@ -5,6 +5,7 @@ The path is below ``tests/`` or, for a plugin's own tests, below the repository.
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,15 +47,22 @@ def is_test(path: str, function: str, case: str) -> bool:
     files = [file for file in (ROOT / "tests" / path, ROOT / path) if file.is_file()]
     if not files or not function.startswith("test_"):
         return False
-    nodes = list(ast.walk(ast.parse(files[0].read_text())))
-    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    ids = {
+    functions, ids = functions_and_ids(files[0])
+    return function in functions and (not case or case in ids)
+
+
+@functools.cache  # the page names most files several times
+def functions_and_ids(file: Path) -> tuple[frozenset[str], frozenset[object]]:
+    """Return the names of a file's functions, and the ids of its cases."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    functions = frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    ids = frozenset(
         node.value.value
         for node in nodes
         if isinstance(node, ast.keyword) and node.arg == "id"
         if isinstance(node.value, ast.Constant)
-    }
-    return function in functions and (not case or case in ids)
+    )
+    return functions, ids
 
 
 def test_every_claim_names_a_test_or_states_why_there_is_none() -> None:

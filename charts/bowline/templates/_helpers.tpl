@@ -56,6 +56,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ .Values.reconciler.serviceAccount.name | default (include "bowline.reconciler.name" .) }}
 {{- end }}
 
+{{/*
+Binds accounts to the role of the same name. Takes dict "root", "name", "namespace" (without one a ClusterRole), "accounts" and
+"from", their namespace; "annotations" if it is a hook.
+*/}}
+{{- define "bowline.roleBinding" -}}
+{{- $kind := hasKey . "namespace" | ternary "Role" "ClusterRole" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . | quote }}
+  {{- end }}
+  labels: {{- include "bowline.labels" .root | nindent 4 }}
+  {{- with .annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ .name }}}
+subjects:
+  {{- range .accounts }}
+  - {kind: ServiceAccount, name: {{ . | quote }}, namespace: {{ $.from | quote }}}
+  {{- end }}
+{{- end }}
+
 {{/* Where images are pulled from: a parent chart's setting, or the image's own. */}}
 {{- define "bowline.registry" -}}
 {{ dig "imageRegistry" "" (.Values.global | default dict) | default .Values.image.registry }}

@@ -5,8 +5,12 @@ Admission only: it mutates nothing and serves no BindRequest. The rules are in `
 
 from collections.abc import Iterable
 
+from bowline.shared.api.field_error import FieldError
+from bowline.shared.api.meta import Object
 from bowline.shared.api.names import OWNED_ANNOTATIONS
-from bowline.shared.plugin import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig, Settings
+from bowline.shared.framework.access import Access
+from bowline.shared.framework.config import Settings
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
 from bowline.shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 
 

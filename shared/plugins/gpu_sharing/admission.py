@@ -7,11 +7,12 @@ the request's UID (``seed``), so that a repeated review has the same result. Dec
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from bowline.shared.api import names
+from bowline.shared.api.bindrequest import BindRequest
 from bowline.shared.api.field_error import FieldError, annotation_path
 from bowline.shared.api.gpu_share import (
     GENERATED_LENGTH,
@@ -26,7 +27,12 @@ from bowline.shared.api.gpu_share import (
     wants_share,
 )
 from bowline.shared.api.meta import Object
+from bowline.shared.framework.access import Access, Rule
+from bowline.shared.framework.config import Settings
 from bowline.shared.framework.mutable import MutablePod
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin
+from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.rules import request_error
 
 # In the order in which they are written.
 SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
@@ -38,6 +44,44 @@ _DEFAULT_MODE = 0o644
 _PLACE = re.compile(r"-i?[0-9]+")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9.-]+")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
+    """The methods of plugin ``gpu_sharing`` that admission calls."""
+
+    name = "gpu_sharing"
+    after = ("gpu_request",)
+    # The rights on reservation pods end at their namespace, which has its own part of the chart.
+    access = Access(
+        rules=(
+            Rule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
+            Rule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
+        ),
+        pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
+    )
+
+    def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._sharing = settings.gpu_sharing
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        """Add the names of the pod's ConfigMaps and the container's references to them."""
+        if self._sharing.enabled:
+            prepare(pod, info.request_uid)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Deny an invalid ConfigMap prefix and, at the final hook, a pod that was not mutated."""
+        if old is not None or not self._sharing.enabled:
+            return ()
+        return share_errors(pod, is_final=info.is_validating_webhook)
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
+        back.
+        """
+        if not self._sharing.enabled or request.spec is None or not request.is_share:
+            return False
+        return request_error(request.spec) is None
 
 
 def prepare(pod: MutablePod, seed: str) -> None:

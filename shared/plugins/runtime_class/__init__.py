@@ -6,8 +6,11 @@ environment, and the runtime of this class acts on that name. A pod that names a
 
 from collections.abc import Iterable
 
+from bowline.shared.api.field_error import FieldError
 from bowline.shared.api.gpu_share import wants_share
-from bowline.shared.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object
+from bowline.shared.api.meta import Object
+from bowline.shared.framework.mutable import MutablePod
+from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin
 
 
 class RuntimeClass(AdmissionPlugin):

@@ -1,4 +1,4 @@
-"""The verdicts on public manifests of other projects, where a folder with them is named by ``BOWLINE_MANIFESTS``.
+"""The verdicts on public manifests of other projects: those in ``BOWLINE_MANIFESTS``, or beside the checkout.
 
 The manifests are not part of this repository. Each file has the verdicts of its reviewable objects, and the rules of
 what is reported: anything else would be a false denial or a false warning.
@@ -17,7 +17,18 @@ from bowline.shared.framework.config import Settings
 from bowline.shared.framework.registry import Registry
 from bowline.shared.plugins.catalog import BUILTINS
 
-FOLDER = Path(os.environ.get("BOWLINE_MANIFESTS", "absent"))
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def folder_of_manifests() -> Path:
+    """Return the folder that the environment names, else the nearest ``shared/manifests`` beside the checkout."""
+    named = os.environ.get("BOWLINE_MANIFESTS")
+    folders = (parent / "shared" / "manifests" for parent in CHECKOUT.parents)
+    return Path(named) if named else next(filter(Path.is_dir, folders), Path("absent"))
+
+
+FOLDER = folder_of_manifests()
+
 ALLOWED, SCOPE = "allowed", "out of scope"
 UNREADABLE = "unreadable"
 VERDICTS = {
@@ -44,6 +55,7 @@ VERDICTS = {
     "40-workflow": SCOPE,
     "41-jobset-controller-manager-istio": "partial",
 }
+ABSENT = "the manifests are not here: no BOWLINE_MANIFESTS, and no shared/manifests beside the checkout"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 
@@ -52,7 +64,7 @@ def chain() -> AdmissionChain:
     return AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
 
 
-@pytest.mark.skipif(not FILES, reason="BOWLINE_MANIFESTS names no folder with the manifests")
+@pytest.mark.skipif(not FILES, reason=ABSENT)
 def test_every_manifest_has_its_verdict_and_no_finding_but_one() -> None:
     verdicts: dict[str, str] = {}
     findings: dict[str, list[str]] = {}
@@ -70,7 +82,7 @@ def test_every_manifest_has_its_verdict_and_no_finding_but_one() -> None:
     assert findings == {"25-sample-leaderworkerset-tas": ["kubernetes/limit"]}
 
 
-@pytest.mark.skipif(not FILES, reason="BOWLINE_MANIFESTS names no folder with the manifests")
+@pytest.mark.skipif(not FILES, reason=ABSENT)
 def test_the_one_without_limits_is_denied_offline(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", str(FOLDER / "25-sample-leaderworkerset-tas.yaml")]) == 1
     assert "resources.limits[nvidia.com/gpu]: null: is required" in capsys.readouterr().out

@@ -2,13 +2,19 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import junitparser
 import pytest
+import sarif_pydantic  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field
+from sarif_pydantic import Level
 
-from bowline.cli.reports import Finding, Subject, as_github, as_junit, as_sarif
+from bowline.cli.findings import Finding, Subject
+from bowline.cli.reports import as_github, as_junit, as_sarif
 
 ERROR = Finding("gpu_request/fraction-range", "a.yaml", 3, 'gpu-fraction: "2": must be\n::error::less, 100 % <b>\x1b')
 WARNING = Finding("scope/scheduler", "a.yaml", 9, "is not read", is_warning=True)
@@ -153,6 +159,65 @@ def test_junit_is_valid(subjects: list[Subject]) -> None:
         assert positions == sorted(positions)
         for count in ("tests", "failures", "errors", "skipped"):
             assert element.get(count, "0").isdecimal()
+
+
+# --- what independent readers of the formats understand ---
+
+
+def unknown_properties(model: BaseModel) -> Iterator[str]:
+    """Yield the properties that the reader's model does not have, at any depth."""
+    yield from model.model_extra or {}
+    for value in vars(model).values():
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, BaseModel):
+                yield from unknown_properties(item)
+
+
+@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
+def test_a_reader_of_sarif_understands_every_property(subjects: list[Subject]) -> None:
+    log = sarif_pydantic.Sarif.model_validate_json(as_sarif(subjects))
+    assert list(unknown_properties(log)) == []
+    findings = [finding for subject in subjects for finding in subject.findings]
+    results = log.runs[0].results
+    assert [(result.rule_id, result.message.text) for result in results] == [(f.rule, f.message) for f in findings]
+    for result, finding in zip(results, findings, strict=True):
+        assert result.level is (Level.WARNING if finding.is_warning else Level.ERROR)
+        (location,) = result.locations
+        assert unquote(location.physical_location.artifact_location.uri) == finding.file
+
+
+@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
+def test_a_reader_of_junit_counts_the_objects_and_finds_the_failures(subjects: list[Subject]) -> None:
+    report = junitparser.JUnitXml.fromstring(as_junit(subjects).encode())
+    (suite,) = report
+    cases = list(suite)
+    assert [case.name for case in cases] == [subject.name for subject in subjects]
+    assert [case.is_skipped for case in cases] == [not subject.is_reviewed for subject in subjects]
+    failures = [result.type for case in cases for result in case.result if isinstance(result, junitparser.Failure)]
+    assert failures == [f.rule for subject in subjects for f in subject.findings if not f.is_warning]
+    counts = (suite.tests, suite.failures, suite.skipped)
+    suite.update_statistics()  # type: ignore[no-untyped-call]
+    assert (suite.tests, suite.failures, suite.skipped) == counts
+
+
+def decoded(text: str) -> str:
+    """Return the value of a workflow command as the runner decodes it: a percent sign last."""
+    for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, character)
+    return text
+
+
+@pytest.mark.parametrize("subjects", [SUBJECTS, SPACED])
+def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[Subject]) -> None:
+    *annotations, _ = as_github(subjects).splitlines()
+    findings = [finding for subject in subjects for finding in subject.findings]
+    for line, finding in zip(annotations, findings, strict=True):
+        head, _, message = line.removeprefix("::").partition("::")
+        command, _, properties = head.partition(" ")
+        assert command == ("warning" if finding.is_warning else "error")
+        values = {name: decoded(value) for name, _, value in (item.partition("=") for item in properties.split(","))}
+        assert values == {"file": finding.file, "line": str(finding.line), "title": finding.rule}
+        assert decoded(message) == finding.message
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED])

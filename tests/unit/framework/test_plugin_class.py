@@ -336,8 +336,8 @@ def test_no_program_starts_with_two_plugins_of_one_name(
     assert "second (bowline_test_second:Licence)" in text
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_no_program_starts_with_a_plugin_that_has_the_name_of_a_built_in_one(
+@pytest.mark.parametrize("program", PROGRAMS[:2])  # lint reads what is installed only if the configuration names it
+def test_no_process_starts_with_a_plugin_that_has_the_name_of_a_built_in_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Any
 ) -> None:
     distribution(tmp_path, "clash", "gpu_request", CORRECT)

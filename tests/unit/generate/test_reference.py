@@ -33,6 +33,8 @@ def reports(node: ast.Tuple | ast.Call) -> Iterator[tuple[str, ast.expr]]:
     name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     if name == "Event" or name.endswith("client.report"):
         yield "event", values[1]
+    elif name == "EventNote" and ast.unparse(values[1]).startswith("names.EVENT_"):
+        yield "event", values[1]  # without an attempt; the other notes pass on an Event
     elif name == "reason_text":
         yield "progress", values[0]
     elif (name == "PodBound" or (name == "" and len(values) == 3)) and getattr(values[0], "value", None) in STATUSES:

@@ -69,8 +69,8 @@ class TestAnswers:
                         ),
                         {
                             "reason": "FieldValueInvalid",
-                            "field": "",
-                            "message": "denied by Bowline; a rule is explained by: bowline lint --explain RULE",
+                            "field": "bowline",
+                            "message": "denied the object; a rule is explained by: bowline lint --explain RULE",
                         },
                     ],
                 },

@@ -18,7 +18,6 @@ from bowline.shared.framework.plugin import AdmissionInfo
 from bowline.shared.framework.status import Code, Reason
 from bowline.shared.framework.waiting import BindTimeoutConfig
 from bowline.shared.kube.resources import RESOURCECLAIMS
-from bowline.shared.plugins.dynamic_resources import DynamicResources
 from bowline.shared.plugins.dynamic_resources.extended import (
     claim_name,
     claim_of,
@@ -27,6 +26,7 @@ from bowline.shared.plugins.dynamic_resources.extended import (
     resources_not_offered,
     undecided_allocation,
 )
+from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.shared.plugins.dynamic_resources.tests.builders import allocation, pod
 from bowline.testing.builders import bind_request, stored
 

@@ -14,9 +14,9 @@ from bowline.shared.framework.config import GpuSharing as Sharing
 from bowline.shared.framework.config import Settings
 from bowline.shared.framework.mutable import MutablePod
 from bowline.shared.framework.plugin import AdmissionInfo
-from bowline.shared.plugins.gpu_sharing import GpuSharing
 from bowline.shared.plugins.gpu_sharing.admission import prepare, share_errors
 from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.shared.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
 PREFIX = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}

@@ -15,10 +15,10 @@ from bowline.shared.framework.binding.metrics import PluginMetrics
 from bowline.shared.framework.status import Code, Suggestion
 from bowline.shared.kube.accounting import TimeAccount, accounting
 from bowline.shared.kube.errors import ApiStatus, Forbidden, NoResponse
-from bowline.shared.plugins.gpu_sharing import first_failure
 from bowline.shared.plugins.gpu_sharing.group_controller import GroupController
 from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.shared.plugins.gpu_sharing.plugin import first_failure
 from bowline.shared.plugins.gpu_sharing.reservation import Blocked, Lost, Pending, Reservation, User
 from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec

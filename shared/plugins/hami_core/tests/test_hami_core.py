@@ -15,7 +15,7 @@ from bowline.shared.framework.config import ConfigurationError, PluginEntry, Set
 from bowline.shared.framework.plugin import AdmissionInfo, PluginConfig
 from bowline.shared.framework.registry import Builtin, Registry
 from bowline.shared.framework.status import Code, Suggestion
-from bowline.shared.plugins.gpu_sharing import GpuSharing
+from bowline.shared.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.shared.plugins.hami_core import HamiCore
 from bowline.testing.builders import bind_request, stored
 

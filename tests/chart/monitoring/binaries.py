@@ -1,4 +1,4 @@
-"""Prometheus' promtool: the one on PATH, else that of Debian's package, unpacked into the cache of binaries."""
+"""Prometheus and its promtool: those on PATH, else those of Debian's package, unpacked into the cache of binaries."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ from bowline.localcluster.assets.cache import cache_root
 _TIMEOUT_S = 300
 
 
-def find_promtool() -> Path | None:
-    """Return the path of promtool; None if this machine neither has it nor can get Debian's package."""
-    if on_path := shutil.which("promtool"):
+def find_binary(name: str) -> Path | None:
+    """Return the path of ``prometheus`` or ``promtool``; None if this machine cannot get the package either."""
+    if on_path := shutil.which(name):
         return Path(on_path)
-    target = cache_root(os.environ) / "prometheus" / "promtool"
+    target = cache_root(os.environ) / "prometheus" / name
     if not target.is_file() and shutil.which("apt-get"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -25,7 +25,7 @@ def find_promtool() -> Path | None:
                 _ran(folder, "apt-get", "download", "prometheus")
             for package in Path(folder).glob("prometheus_*.deb"):
                 if _ran(folder, "dpkg-deb", "--extract", package.name, "root"):
-                    (Path(folder) / "root" / "usr" / "bin" / "promtool").replace(target)
+                    (Path(folder) / "root" / "usr" / "bin" / name).replace(target)
     return target if target.is_file() else None
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from bowline.shared.framework.status import Reason
 from charts.generate.dashboard import PANELS
-from tests.chart.promtool import find_promtool
+from tests.chart.monitoring.binaries import find_binary
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented
 
@@ -43,7 +43,7 @@ def rules(monitored: Rendered) -> list[dict[str, Any]]:
 
 def promtool(folder: Path, spec: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run promtool in the folder, which gets the rules as ``alerts.yaml``."""
-    binary = find_promtool()
+    binary = find_binary("promtool")
     if binary is None:
         pytest.skip("needs promtool, which is in Debian's package prometheus")
     (folder / "alerts.yaml").write_text(yaml.safe_dump(spec))

@@ -1,0 +1,27 @@
+"""What ``bowline lint`` reports: findings, and the objects and files that they are about. Data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+UNREADABLE = "lint/unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An error or a warning. ``file`` and ``line`` are of the document that contains the object."""
+
+    rule: str
+    file: str
+    line: int
+    message: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An object that was read, or a file that could not be, and what was found in it."""
+
+    name: str
+    verdict: str
+    is_reviewed: bool
+    findings: Sequence[Finding] = ()

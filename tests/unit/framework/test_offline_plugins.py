@@ -1,0 +1,39 @@
+"""The plugins of offline lint, compared with those of the webhook."""
+
+import pytest
+
+from bowline.shared.framework.config import PluginEntry, Settings
+from bowline.shared.framework.plugin import AdmissionPlugin
+from bowline.shared.plugins.catalog import build_plugins
+from bowline.shared.plugins.offline import DEFAULT, offline_plugins
+
+METHODS = [name for name in vars(AdmissionPlugin) if name.startswith(("mutate_", "validate_"))]
+
+
+def test_they_are_the_plugins_that_admission_calls_by_default_in_their_order() -> None:
+    settings = Settings()
+    expected = [plugin for plugin in build_plugins(settings) if isinstance(plugin, AdmissionPlugin)]
+    assert [plugin.name for plugin in offline_plugins(settings)] == [plugin.name for plugin in expected]
+    for offline, plugin in zip(offline_plugins(settings), expected, strict=True):
+        assert isinstance(plugin, type(offline))
+        assert offline.args == plugin.args
+
+
+@pytest.mark.parametrize("name", [*METHODS, "has_side_effects"])
+def test_each_method_that_admission_calls_is_the_same_function(name: str) -> None:
+    settings = Settings()
+    expected = [plugin for plugin in build_plugins(settings) if isinstance(plugin, AdmissionPlugin)]
+    for offline, plugin in zip(offline_plugins(settings), expected, strict=True):
+        assert getattr(type(offline), name) is getattr(type(plugin), name)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(Settings(plugins=(PluginEntry(name="hami_core"),)), id="another plugin is enabled"),
+        pytest.param(Settings(plugins=(PluginEntry(name="gpu_request", enabled=False),)), id="one is disabled"),
+    ],
+)
+def test_a_configuration_that_names_plugins_is_resolved_as_in_the_cluster(settings: Settings) -> None:
+    names = [plugin.name for plugin in offline_plugins(settings)]
+    assert names == [plugin.name for plugin in build_plugins(settings)] != [plugin.name for plugin in DEFAULT]
