@@ -37,6 +37,8 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.handles import handle_for
 from bowline.testing.subject import Subject
 
+# Between two calls while a plugin waits.
+_WAKE_S = 0.05
 ATTEMPTS = 4  # after which an undisturbed attempt must have succeeded
 _ACCOUNT = "plugin-under-test"
 _VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
@@ -116,7 +118,17 @@ class Process:
     attempts: int = 0
 
     async def attempt(self) -> Status:
-        """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind."""
+        """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
+
+        A WAIT uses no attempt: the methods are called again, as when what they wait for changes.
+        """
+        status = await self._once()
+        while status.code is Code.WAIT:
+            await asyncio.sleep(_WAKE_S)
+            status = await self._once()
+        return status
+
+    async def _once(self) -> Status:
         ctx = await self.trial.context(self)
         assert ctx.pod is not None  # noqa: S101 - the trial's own pod
         if not ctx.pod["spec"].get("nodeName"):

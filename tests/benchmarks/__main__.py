@@ -15,6 +15,7 @@ from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.claims import ClaimSizes, bench_claims
 from tests.benchmarks.costs import QUICK as QUICK_COSTS
 from tests.benchmarks.costs import CostSizes, bench_costs
+from tests.benchmarks.idle_plugins import IdleSizes, bench_idle_plugins
 from tests.benchmarks.isolation import IsolationSizes, bench_isolation
 from tests.benchmarks.lint import QUICK as QUICK_LINT
 from tests.benchmarks.lint import LintSizes, bench_lint
@@ -67,6 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     reviews.set_defaults(
         run=lambda options: bench_reviews(QUICK_REVIEWS if options.size == "quick" else ReviewSizes())
     )
+    idle = commands.add_parser("idle-plugins", help="an attempt with ten plugins that override nothing, beside none")
+    idle.set_defaults(
+        run=lambda options: bench_idle_plugins(IdleSizes(2, 100) if options.size == "quick" else IdleSizes())
+    )
     lint = commands.add_parser("lint", help="bowline lint: its start, and thousands of files")
     lint.add_argument("--folder", type=Path, metavar="FOLDER", help="with manifests to copy instead of the examples")
     lint.set_defaults(
@@ -94,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     many = commands.add_parser("many-claims", help="what claims without work cost")
     many.set_defaults(run=lambda options: bench_many_claims(MANY[options.size]))
     many.add_argument("--medium", dest="size", action="store_const", const="medium", help="in five minutes")
-    for command in (
+    _add_sizes(
         bind,
         binders,
         claims,
@@ -102,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         webhooks,
         policies,
         reviews,
+        idle,
         lint,
         costs,
         memory,
@@ -109,7 +115,12 @@ def _parser() -> argparse.ArgumentParser:
         waiting,
         isolation,
         many,
-    ):
+    )
+    return parser
+
+
+def _add_sizes(*commands: argparse.ArgumentParser) -> None:
+    for command in commands:
         command.set_defaults(size="full")
         command.add_argument(
             "--quick",
@@ -119,7 +130,6 @@ def _parser() -> argparse.ArgumentParser:
             help="small sizes, to see that it works; not for quoting",
         )
         command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    return parser
 
 
 def main() -> int:

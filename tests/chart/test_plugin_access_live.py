@@ -18,6 +18,7 @@ ACCESS = {
     "rules": [
         {"resource": "configmaps", "verbs": ["create", "patch"], "namespace": "seats", "namePrefix": "seat-"},
         {"resource": "configmaps", "verbs": ["create", "patch", "delete"], "label": LABEL},
+        {"resource": "services", "verbs": ["create"], "namespace": "seats", "namePrefix": "seat-"},
         {"resource": "resourcequotas", "verbs": ["create", "delete"], "label": LABEL},
     ],
     "bindingLabels": ["seats.example/bound"],
@@ -134,3 +135,16 @@ def test_what_a_plugin_declares_is_allowed(policies: Policies, method: str, path
 )
 def test_what_no_plugin_declares_is_denied(policies: Policies, method: str, path: str, body: Any, text: str) -> None:
     assert text in policies.denial(policies.as_user(RECONCILER), method, path + DRY, body)
+
+
+@pytest.mark.parametrize(
+    ("verb", "namespace", "is_allowed"),
+    [("create", "seats", True), ("create", "default", False), ("delete", "seats", False)],
+)
+def test_a_right_that_names_a_namespace_ends_there(
+    policies: Policies, verb: str, namespace: str, is_allowed: bool
+) -> None:
+    attributes = {"verb": verb, "namespace": namespace, "resource": "services"}
+    review = {"spec": {"user": RECONCILER, "resourceAttributes": attributes}}
+    answer = policies.cluster.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert answer["status"]["allowed"] is is_allowed

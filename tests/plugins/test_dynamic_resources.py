@@ -146,6 +146,19 @@ def test_a_claim_with_another_allocation_is_a_terminal_conflict(dra: Live) -> No
     assert get_claim(dra, "one")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
+def test_two_schedulers_may_allocate_one_device_to_two_claims(dra: Live) -> None:
+    # docs/protocol.md states it: no component compares claims with each other.
+    for name in ("one", "two"):
+        dra.create(claim(name))
+        dra.create_pod(name, resourceClaims=[{"name": "dev", "resourceClaimName": name}])
+        dra.request_bind(name, **claim_decisions("d0"))
+        dra.phase(name, "Succeeded")
+    devices = [
+        get_claim(dra, name)["status"]["allocation"]["devices"]["results"][0]["device"] for name in ("one", "two")
+    ]
+    assert devices == ["d0", "d0"]
+
+
 def test_a_pod_is_not_bound_to_a_node_without_its_devices(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)

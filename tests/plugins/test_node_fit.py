@@ -103,6 +103,22 @@ def test_pods_bound_concurrently_never_exceed_a_nodes_capacity(
     assert len(pods) == room
 
 
+def test_of_two_schedulers_that_overcommit_a_node_one_is_told_to_decide_again(strict_pair: Live, node: str) -> None:
+    for name, scheduler in (("ours", "bowline"), ("theirs", "kai-scheduler")):
+        strict_pair.create_pod(name, schedulerName=scheduler, containers=[container(gpu="2")])
+    for name in ("ours", "theirs"):
+        strict_pair.request_bind(name, node)
+    ends = {name: strict_pair.phase(name, "Succeeded", "Failed")["status"] for name in ("ours", "theirs")}
+    assert sorted(end["phase"] for end in ends.values()) == ["Failed", "Succeeded"]
+    (loser,) = (name for name, end in ends.items() if end["phase"] == "Failed")
+    assert ends[loser]["suggestion"] == "RescheduleElsewhere"
+    assert "nodeName" not in strict_pair.pod(loser)["spec"]
+    # Its scheduler follows the suggestion; another node is no repetition, so it is not denied.
+    strict_pair.kubectl("delete", "bindrequest", loser)
+    strict_pair.request_bind(loser, "gpu-node-1")
+    strict_pair.phase(loser, "Succeeded")
+
+
 def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(strict_pair: Live, node: str) -> None:
     bind(strict_pair, "pod", node, "Succeeded")
     events = map(json.loads, strict_pair.cluster.audit_log.read_text().splitlines())

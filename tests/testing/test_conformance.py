@@ -3,9 +3,12 @@
 import pytest
 
 from bowline.localcluster.cluster import Cluster
+from bowline.resources import RESOURCECLAIMS
 from bowline.shared.framework.registry import Builtin
 from bowline.shared.plugins.catalog import BUILTINS
-from bowline.testing import conformance
+from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.testing import builders, conformance
+from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
 from tests.testing.licence import Licence
 
@@ -53,6 +56,21 @@ def test_a_wrong_plugin_is_named(bowline_cluster: Cluster, target: str, check: s
 @pytest.mark.parametrize("builtin", BUILTINS, ids=lambda builtin: str(builtin.plugin.name))
 def test_a_builtin_plugin_conforms(bowline_cluster: Cluster, builtin: Builtin) -> None:
     assert list(conformance.run(builtin.plugin, bowline_cluster)) == []
+
+
+NODE = "gpu-node-0"
+
+
+def test_dynamic_resources_conforms_with_a_claim(bowline_cluster: Cluster) -> None:
+    api = bowline_cluster.api
+    api.post("/apis/resource.k8s.io/v1/deviceclasses", builders.device_class())
+    api.post("/apis/resource.k8s.io/v1/resourceslices", builders.resource_slice(NODE))
+    pod = builders.pod(resourceClaims=[{"name": "dev", "resourceClaimName": "dev"}])
+    objects = [(RESOURCECLAIMS, builders.resource_claim())]
+    run = conformance.run(
+        DynamicResources, bowline_cluster, pods=[pod], objects=objects, request=claim_decisions("d0")
+    )
+    assert list(run) == []
 
 
 def test_every_wrong_plugin_is_in_the_table() -> None:

@@ -9,5 +9,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "binder-conformance.md"
 
 
 def test_the_page_lists_every_case_with_its_promise() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
     assert rows == [(case.name, case.promise) for case in CASES]
+
+
+def test_the_page_states_the_result_of_kais_binder_for_every_case() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (passed|failed) \| (.*)\|$", PAGE.read_text(), re.MULTILINE)
+    assert [name for name, _, _ in rows] == [case.name for case in CASES]
+    assert all(bool(observed.strip()) == (result == "failed") for _, result, observed in rows)

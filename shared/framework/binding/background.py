@@ -1,7 +1,7 @@
 """Work of a plugin outside its calls, on the leader only: its own queues, and its background tasks.
 
-Both begin with a term of leadership and end with it. What raises is logged with the plugin's name and continues after
-a backoff: a plugin's own task would end unnoticed.
+Both begin with a term of leadership and end with it. What raises is logged with the plugin's name, counted
+(``failed``) and continues after a backoff: a plugin's own task would end unnoticed.
 """
 
 import asyncio
@@ -25,9 +25,10 @@ _RESTART_CAP = timedelta(minutes=1)
 class PluginWorker:
     """A plugin's own leader-only queue with one worker; keys added on a standby are dropped."""
 
-    def __init__(self, name: str, reconcile: Reconcile) -> None:
+    def __init__(self, name: str, reconcile: Reconcile, failed: Callable[[], None]) -> None:
         self._name = name
         self._reconcile = reconcile
+        self._failed = failed
         self.queue: WorkQueue[ObjectKey] = WorkQueue(is_open=False)
         self.task: asyncio.Task[None] | None = None
 
@@ -53,15 +54,17 @@ class PluginWorker:
         return Result(await self._reconcile(key))
 
     def _on_error(self, key: ObjectKey) -> None:
+        self._failed()
         log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
 
 
 class BackgroundTask:
     """A plugin's background task: runs until it returns; restarted with a backoff after an exception."""
 
-    def __init__(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, name: str, run: Callable[[], Awaitable[None]], failed: Callable[[], None]) -> None:
         self._name = name
         self._run = run
+        self._failed = failed
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -84,6 +87,7 @@ class BackgroundTask:
             try:
                 await raise_foreign_cancellation(self._run())
             except (Exception, SystemExit):
+                self._failed()
                 pause = backoff.next_delay()
                 log.exception(
                     "plugin task failed", extra={"task": self._name, "restart": f"in {pause.total_seconds():.1f} s"}

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from bowline.shared.api.meta import Object, ObjectKey, key_of
 from bowline.shared.framework.binding.background import BackgroundTask, PluginWorker
@@ -70,6 +70,12 @@ class PluginLifecycle:
         self._record = record
         self._depth = Gauge(
             "bowline_plugin_queue_depth", "Ready keys in a plugin's queue.", ["plugin", "worker"], registry=registry
+        )
+        self._errors = Counter(
+            "bowline_plugin_background_errors_total",
+            "Exceptions of a plugin's background tasks and queues, which continue after a backoff.",
+            ["plugin", "task"],
+            registry=registry,
         )
         self._workers: dict[str, PluginWorker] = {}
         self._tasks: dict[str, BackgroundTask] = {}
@@ -183,12 +189,14 @@ class PluginLifecycle:
         await wait_failed([worker.task for worker in self._workers.values() if worker.task is not None])
 
     def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
-        worker = self._workers[self._unused(plugin, name)] = PluginWorker(f"{plugin}/{name}", reconcile)
+        failed = self._errors.labels(plugin, name).inc
+        worker = self._workers[self._unused(plugin, name)] = PluginWorker(f"{plugin}/{name}", reconcile, failed)
         self._depth.labels(plugin, name).set_function(lambda: worker.queue.depth)
         return worker.queue.add
 
     def _add_task(self, plugin: str, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        self._tasks[self._unused(plugin, name)] = BackgroundTask(f"{plugin}/{name}", run)
+        failed = self._errors.labels(plugin, name).inc
+        self._tasks[self._unused(plugin, name)] = BackgroundTask(f"{plugin}/{name}", run, failed)
 
     def _background(self) -> tuple[PluginWorker | BackgroundTask, ...]:
         return (*self._workers.values(), *self._tasks.values())

@@ -103,3 +103,45 @@ async def test_a_plugin_counts_through_its_handle_and_its_queues_show_their_dept
     assert depth() == 0
     await lifecycle.stop()
     assert depth() == 0
+
+
+class Failing(BindingPlugin):
+    """Its background task fails once; its queue fails on its first key."""
+
+    name = "failing"
+
+    async def setup(self, handle: Handle) -> None:
+        self.calls = 0
+        handle.background("poll", self._poll)
+        self.add = handle.worker("slow", self._pass)
+
+    async def start(self) -> None:
+        self.add(ObjectKey("", "key"))
+
+    async def _poll(self) -> None:
+        raise ValueError("a fault")
+
+    async def _pass(self, key: ObjectKey) -> timedelta | None:
+        self.calls += 1
+        if self.calls == 1:
+            raise ValueError("a fault")
+        return None
+
+
+@pytest.mark.looptime
+async def test_errors_of_background_tasks_and_queues_are_counted_and_preset() -> None:
+    registry = CollectorRegistry()
+    plugin = Failing(PluginConfig(), Settings())
+    lifecycle = PluginLifecycle([plugin], NO_CLIENT, Settings(), SystemClock(), registry)
+    await lifecycle.setup()
+
+    def errors(task: str) -> float | None:
+        labels = {"plugin": "failing", "task": task}
+        return registry.get_sample_value("bowline_plugin_background_errors_total", labels)
+
+    assert (errors("poll"), errors("slow")) == (0, 0)
+    await lifecycle.start()
+    await asyncio.sleep(120)
+    assert (errors("poll") or 0) > 1
+    assert errors("slow") == 1
+    await lifecycle.stop()
