@@ -4,6 +4,7 @@ import argparse
 import shlex
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import yaml
@@ -50,11 +51,19 @@ def run(options: argparse.Namespace) -> int:
             Pair.install(cluster, helm, PairOptions(set_values=values)).start()
             sys.stdout.write(usage(cluster, plugin.name))
             sys.stdout.flush()
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            _wait_for_signal()
     except (plugin_target.TargetError, LocalClusterError, ValueError) as error:
         sys.stderr.write(f"bowline plugin run: {printable(str(error))}\n")
         return EXIT_USAGE
     return 0
+
+
+def _wait_for_signal() -> None:
+    """Wait for SIGINT or SIGTERM, also where a shell has started the command with SIGINT ignored."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait()
 
 
 def usage(cluster: Cluster, name: str) -> str:

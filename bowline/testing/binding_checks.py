@@ -18,7 +18,7 @@ from bowline.testing.subject import Subject
 CANCEL_LIMIT_S = 2.0
 # How long a call may keep the event loop from a turn.
 BLOCK_LIMIT_S = 1.0
-_SLOW_S = 0.2
+_SLOW_S = 0.3
 _REJECTIONS = (403, 409, 422, 500)
 _WRITE = Match(verbs=WRITE_VERBS)
 

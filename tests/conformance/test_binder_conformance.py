@@ -56,6 +56,7 @@ def test_the_reconciler_passes(cluster: BinderCluster, selected: Case, tmp_path:
 
 WRONG = [
     pytest.param("early", "rejected", "phase Succeeded of pod pod, which is on no node", id="reports first"),
+    pytest.param("early", "rejected", "event Bound of pod pod, which is on no node", id="writes the event first"),
     pytest.param("early", "bound-elsewhere", "which is on node gpu-node-1", id="reports for another node"),
     pytest.param("leaky", "withdrawn", "reservation pods, ConfigMaps and labels are removed", id="releases nothing"),
     pytest.param("forgetful", "killed", "not within 15 s", id="forgets what it did not see"),

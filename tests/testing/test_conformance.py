@@ -6,7 +6,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.resources import RESOURCECLAIMS
 from bowline.shared.framework.registry import Builtin
 from bowline.shared.plugins.catalog import BUILTINS
-from bowline.shared.plugins.dynamic_resources import DynamicResources
+from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.testing import builders, conformance
 from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
@@ -43,6 +43,13 @@ WRONG = [
     pytest.param(
         "wrong_plugins:Counting", "kill_at_every_write", "also has configmaps", id="takes two after a crash"
     ),
+    pytest.param(
+        "wrong_plugins:CheckingFirst",
+        "overtaking_leader",
+        "of a former leader arrived late, the end state also has configmaps licence-*",
+        id="checks, then takes",
+    ),
+    pytest.param("wrong_plugins:Impatient", "slow_server", "an attempt ends RETRY", id="gives up slow calls"),
     pytest.param("wrong_plugins:Optimistic", "rejected_writes", "was rejected with", id="believes in its writes"),
 ]
 

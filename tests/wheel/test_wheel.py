@@ -168,7 +168,8 @@ def test_run_binds_a_pod_with_the_plugin(author: Author) -> None:
             assert subprocess.run(read, env=environ, check=True, capture_output=True).stdout == b"gpu-node-0"
             assert '"quota"' in "".join(log.read_text() for log in logs.glob("*reconciler*"))
         finally:
-            process.send_signal(signal.SIGINT)
+            # Ctrl-C has the same handler.
+            process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=60) == 0
 
 

@@ -1,4 +1,4 @@
-"""A wrong binder: it reports Succeeded before it binds, and whether it can bind or not."""
+"""A wrong binder: it reports Succeeded and writes the event Bound before it binds, and whether it can bind or not."""
 
 import time
 from typing import Any
@@ -16,6 +16,11 @@ while True:
             continue
         succeeded = {"status": {"phase": "Succeeded"}}
         custom.patch_namespaced_custom_object_status(GROUP, VERSION, namespace, PLURAL, name, succeeded)
+        # As a client of core/v1 writes it: without an eventTime.
+        about = client.V1ObjectReference(api_version="v1", kind="Pod", name=spec["podName"], namespace=namespace)
+        metadata = client.V1ObjectMeta(generate_name=f"{name}-")
+        event = client.CoreV1Event(involved_object=about, metadata=metadata, reason="Bound", type="Normal")
+        core.create_namespaced_event(namespace, event, _preload_content=False)
         target = client.V1ObjectReference(kind="Node", name=spec["selectedNode"])
         binding = client.V1Binding(metadata=client.V1ObjectMeta(name=spec["podName"]), target=target)
         try:
