@@ -42,6 +42,8 @@ def stopped_webhook(node: NodeCluster, live: NodeLive) -> Iterator[None]:
     node.cluster.kubectl("scale", WEBHOOK, f"-n={NAMESPACE}", "--replicas=0")
     live.until("no webhook runs", lambda: not webhooks(node), 120)
     yield
+    # The pod of a failed test is no part of the release: an uninstall leaves it.
+    node.cluster.kubectl("delete", "pod", f"{RELEASE}-test", f"-n={NAMESPACE}", "--ignore-not-found")
     node.cluster.kubectl("scale", WEBHOOK, f"-n={NAMESPACE}", f"--replicas={replicas}")
     node.cluster.kubectl("rollout", "status", WEBHOOK, f"-n={NAMESPACE}", "--timeout=180s")
 
