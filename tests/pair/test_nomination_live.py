@@ -1,4 +1,4 @@
-"""A reported wait in the audit log: the nomination replaces a write, and a withdrawal costs one."""
+"""A reported wait in the audit log: status, an event about pod and request each, pod. A withdrawal costs one."""
 
 import json
 from collections import Counter
@@ -32,12 +32,12 @@ def nominated(pair: Live) -> str | None:
     return node
 
 
-def test_a_wait_nominates_without_an_additional_write_and_a_withdrawal_ends_it(pair: Live) -> None:
+def test_a_reported_wait_takes_four_writes_and_a_withdrawal_ends_the_nomination(pair: Live) -> None:
     pair.create(pod("pod", volumes=MISSING))
     pair.request_bind()
     pair.event("pod", "BindingWaiting")
     pair.until("the pod is nominated", lambda: nominated(pair) == "gpu-node-0")
-    expected = {"patch bindrequests/status 200": 1, "create events 201": 1, "patch pods/status 200": 1}
+    expected = {"patch bindrequests/status 200": 1, "create events 201": 2, "patch pods/status 200": 1}
     assert writes(pair) == expected
     pair.kubectl("delete", "bindrequest", "pod", "--wait=false")
     pair.until("the nomination ends", lambda: nominated(pair) is None)

@@ -43,12 +43,6 @@ WRONG = [
     pytest.param(
         "wrong_plugins:Counting", "kill_at_every_write", "also has configmaps", id="takes two after a crash"
     ),
-    pytest.param(
-        "wrong_plugins:CheckingFirst",
-        "overtaking_leader",
-        "of a former leader arrived late, the end state also has configmaps licence-*",
-        id="checks, then takes",
-    ),
     pytest.param("wrong_plugins:Impatient", "slow_server", "an attempt ends RETRY", id="gives up slow calls"),
     pytest.param("wrong_plugins:Optimistic", "rejected_writes", "was rejected with", id="believes in its writes"),
 ]

@@ -190,27 +190,6 @@ class Optimistic(Licence):
             return Status.ok()
 
 
-class CheckingFirst(Licence):
-    """Looks for its licence, then takes one with a generated name: a late write takes a second one."""
-
-    name = "checking_first"
-
-    async def pre_bind(self, ctx: BindContext) -> Status:
-        if not await self._taken(ctx):
-            body = {"metadata": {"generateName": "licence-"}}
-            await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, body)
-        return Status.ok()
-
-    async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        for taken in await self._taken(ctx):
-            await ctx.client.delete(CONFIGMAPS, ctx.request.key.namespace, taken["metadata"]["name"])
-        return Status.ok()
-
-    async def _taken(self, ctx: BindContext) -> list[dict[str, Any]]:
-        stored = await ctx.client.list_all(CONFIGMAPS, ctx.request.key.namespace)
-        return [item for item in stored if item["metadata"]["name"].startswith("licence-")]
-
-
 class Impatient(Licence):
     """Gives up a request after a quarter of a second, however often it is repeated."""
 
