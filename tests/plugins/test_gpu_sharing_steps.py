@@ -35,6 +35,7 @@ from bowline.testing.builders import pod
 from bowline.testing.handles import handle_for
 from tests.plugins.claim_case import Case, CrashingClient
 from tests.plugins.claims import NODE
+from tests.waiting import until_awaited
 
 
 class SlowClient(KubeClient):
@@ -234,6 +235,11 @@ async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
     devices = f"{case.namespace}-devices"
     await running_share(case)
     reservation = await reserve(case, devices)
+    # kwok would overwrite the eviction later.
+    await until_awaited(
+        lambda: case.client.get(PODS, devices, reservation["metadata"]["name"]),
+        lambda stored: stored["status"].get("phase") == "Running",
+    )
     assert await unreserved_groups(case.client, devices) == 0
     eviction = {"status": {"phase": "Failed", "reason": "Evicted"}}
     await case.client.patch(PODS, devices, reservation["metadata"]["name"], eviction, subresource="status")
