@@ -19,7 +19,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An object that was read, or a file that could not be, and what was found in it."""
+    """An object that was read, or a file that could not be, and its findings."""
 
     name: str
     verdict: str
