@@ -15,9 +15,7 @@ from bowline.localcluster.errors import ApiError
 from bowline.localcluster.pair import Pair
 from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
-from tests.waiting import LIMIT_S
-
-POLL_S = 0.05
+from tests.waiting import LIMIT_S, pause_s
 
 T = TypeVar("T")
 
@@ -119,11 +117,11 @@ class LiveCluster:
 
     def until(self, description: str, condition: Callable[[], T | None], limit_s: float = LIMIT_S) -> T:
         """Wait until ``condition`` returns a result; fails with the last log lines of the processes."""
-        deadline = time.monotonic() + limit_s
+        began = time.monotonic()
         while (result := condition()) is None or result is False:
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + limit_s:
                 raise AssertionError(f"waited {limit_s:g} s for: {description}\n{self.cluster.log_tails(15)}")
-            time.sleep(POLL_S)
+            time.sleep(pause_s(began))
         return result
 
 
