@@ -34,6 +34,7 @@ def _binds(case: Situation) -> None:
 
 def _rejected(case: Situation) -> None:
     # The API server rejects the Binding of a pod with a scheduling gate, each time.
+    _await_running(case)
     case.create_pod("pod", schedulingGates=[{"name": "example.com/gate"}])
     case.request("pod")
     _observe(case, "pod")
@@ -56,6 +57,7 @@ def _absent_node(case: Situation) -> None:
 
 
 def _successor(case: Situation) -> None:
+    _await_running(case)
     uid = case.create_pod("pod")
     case.delete_pod("pod")
     case.create_pod("pod")
@@ -128,6 +130,13 @@ def _await_nothing(case: Situation) -> None:
         "reservation pods, ConfigMaps and labels are removed", lambda: not case.remains("share", case.namespace)
     )
     case.require(not case.node_of("share"), "the pod was bound without a request")
+
+
+def _await_running(case: Situation) -> None:
+    """Wait until the program binds: one that is still starting does nothing wrong."""
+    case.create_pod("before")
+    case.request("before")
+    case.until("a pod is bound", lambda: case.node_of("before") or None)
 
 
 def _observe(case: Situation, name: str) -> None:
