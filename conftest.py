@@ -27,6 +27,7 @@ UNIT_TIMEOUT_S = 30
 OWN_TARGETS = {
     "alerts": "each alert in its fault; run with -m alerts",
     "faults": "the whole crash matrix; run with -m faults",
+    "presets": "the complete cycle of every preset; run with -m presets",
 }
 
 
