@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts test-presets check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -78,6 +78,10 @@ test-availability: setup ## Admission while certificates and replicas are replac
 test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in a healthy run
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/chart/monitoring -m alerts --verbose
+
+test-presets: setup ## Every preset: install, helm test, upgrade, rollback, uninstall; make test does it with one
+	$(BIN)/python -m bowline.localcluster assets
+	$(BIN)/python -m pytest tests/chart/test_presets_live.py -m presets --verbose
 
 check: setup $(DOCS_STAMP) ## Lint, types, import contracts, documents and their links
 	$(BIN)/ruff check .

@@ -27,6 +27,7 @@ OWN_TARGETS = {
     "faults": "the whole crash matrix; run with -m faults",
     "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
     "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
+    "presets": "the complete cycle of every preset; run with -m presets",
 }
 
 
@@ -39,7 +40,6 @@ FIRST = (
     "tests/pair/",
     "tests/node/",
     "tests/kai/",
-    "tests/chart/test_presets_live.py",
     "tests/reconciler/",
     "tests/chart/test_check_live.py",
     "tests/upgrade/",

@@ -17,7 +17,7 @@ class TargetError(Exception):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the arguments that name a plugin and its arguments."""
-    parser.add_argument("plugin", help="the name of an installed plugin, or module:Class")
+    parser.add_argument("plugin", help="the name of an installed or built-in plugin, or module:Class")
     parser.add_argument(
         "--args", type=_object, default={}, metavar="JSON", help="the plugin's arguments, as in the configuration"
     )

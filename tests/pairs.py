@@ -41,9 +41,14 @@ def running_pair(
     with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
         cluster.make_nodes(nodes)
         cluster.make_runtime_class()
-        pair = Pair.install(cluster, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
-        pair.start(process)
-        yield cluster, pair
+        yield cluster, installed_pair(cluster, values, process)
+
+
+def installed_pair(cluster: Cluster, values: Mapping[str, object], process: WorkloadOptions | None = None) -> Pair:
+    """Install the chart with these values and start both processes."""
+    pair = Pair.install(cluster, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
+    pair.start(process)
+    return pair
 
 
 @contextmanager

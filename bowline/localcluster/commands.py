@@ -1,7 +1,7 @@
 """`python -m bowline.localcluster`: a cluster for manual use, with the chart installed and the pair running.
 
     demo      run the demo, then end
-    up        start it in .cluster/ and leave it running
+    up        start it in .cluster/ (of the checkout, or of the working directory) and leave it running
     down      end it and remove the folder
     status    list the running processes
     env       shell lines that point kubectl at it
@@ -23,6 +23,7 @@ from bowline.localcluster.assets.cache import cache_root
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, KAI_PEERS, KAI_TOOLS, NODE_TOOLS, Tool
 from bowline.localcluster.assets.supply import ensure_assets
+from bowline.localcluster.checkout import is_checkout, require_checkout
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.demo import run_demo
 from bowline.localcluster.errors import LocalClusterError
@@ -34,7 +35,7 @@ from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.scheduler import start_scheduler
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.state import DEFAULT_FOLDER, later_command, load_state
+from bowline.localcluster.state import absence, default_folder, later_command, load_state
 from bowline.localcluster.watchdog import remove_cgroups
 
 _NOT_RUNNING = 3
@@ -85,13 +86,14 @@ def _parser() -> argparse.ArgumentParser:
     assets.add_argument("--node", action="store_true", help="kubelet, kube-proxy, kube-scheduler and containerd too")
     assets.set_defaults(run=_assets)
     for command in (demo, up, down, status, env):
-        command.add_argument("--data-dir", type=Path, default=DEFAULT_FOLDER, help="default: .cluster")
+        command.add_argument("--data-dir", type=Path, default=default_folder(), help="default: .cluster")
     for command in (demo, up, assets):
         command.add_argument("--kubernetes", metavar="MINOR", help="such as 1.35 (default: $BOWLINE_KUBERNETES)")
     return parser
 
 
 def _demo(options: argparse.Namespace) -> int:
+    require_checkout("the demo")
     if options.keep:
         _remove_ended(Layout(options.data_dir))
     run_demo(options.kubernetes, options.keep, options.data_dir)
@@ -101,6 +103,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _up(options: argparse.Namespace) -> int:
     _remove_ended(Layout(options.data_dir))
     if options.node:
+        require_checkout("a real node, whose images are built from the sources,")
         return _up_node(options)
     progress = Progress()
     tools = CLUSTER_TOOLS if options.no_chart else (*CLUSTER_TOOLS, *helm_to_supply())
@@ -117,15 +120,25 @@ def _up(options: argparse.Namespace) -> int:
         if helm is not None:
             pair = Pair.install(cluster, helm)
             pair.start()
-            start_scheduler(cluster)
             print(f"the chart is installed in {pair.options.namespace}; webhook and reconciler are running")
-            print("the example scheduler decides for pods of schedulerName bowline (examples/scheduler)")
+            print(start_example_scheduler(cluster))
     except BaseException:
         # A partial cluster would only block the next `up`.
         cluster.stop()
         raise
     _leave_running(cluster, options)
     return 0
+
+
+def start_example_scheduler(cluster: Cluster) -> str:
+    """Start the example scheduler if this is a checkout; return a line that says who decides."""
+    if not is_checkout():
+        return (
+            "no scheduler runs, the example scheduler is only in a checkout: start yours for pods of schedulerName "
+            "bowline (`bowline plugin run` has --scheduler-name), or `bowline bind POD --node=gpu-node-0`"
+        )
+    start_scheduler(cluster)
+    return "the example scheduler decides for pods of schedulerName bowline (examples/scheduler)"
 
 
 def _up_node(options: argparse.Namespace) -> int:
@@ -172,7 +185,7 @@ def _down(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     state = load_state(Layout(options.data_dir).state)
     if state is None:
-        print("no cluster is there; `make up` starts one")
+        print(absence(options.data_dir))
         return _NOT_RUNNING
     print(f"API server: {state.server}")
     running = True
@@ -186,7 +199,7 @@ def _env(options: argparse.Namespace) -> int:
     layout = Layout(options.data_dir.absolute())
     state = load_state(layout.state)
     if state is None:
-        raise LocalClusterError("no cluster is there; `make up` starts one")
+        raise LocalClusterError(absence(options.data_dir))
     print(f"export KUBECONFIG={shlex.quote(str(layout.kubeconfig('admin')))}")
     print(f'export PATH={shlex.quote(str(Path(state.kubectl).parent))}:"$PATH"')
     return 0

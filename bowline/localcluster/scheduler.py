@@ -3,11 +3,10 @@
 import os
 import sys
 
+from bowline.localcluster.checkout import EXAMPLES, FOLDER
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.process import Launch, Process
-from bowline.localcluster.workload import CHECKOUT
 
-EXAMPLES = CHECKOUT / "examples"
 SCHEDULER = "example-scheduler"
 
 
@@ -22,4 +21,4 @@ def start_scheduler(cluster: Cluster) -> Process:
     kubeconfig = cluster.service_account_kubeconfig("default", SCHEDULER)
     argv = (sys.executable, str(EXAMPLES / "scheduler" / "scheduler.py"))
     environ = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
-    return cluster.run_process(Launch(SCHEDULER, argv, cluster.layout.logs / f"{SCHEDULER}.log", CHECKOUT, environ))
+    return cluster.run_process(Launch(SCHEDULER, argv, cluster.layout.logs / f"{SCHEDULER}.log", FOLDER, environ))

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from bowline.localcluster.checkout import FOLDER, is_checkout
 from bowline.localcluster.errors import LocalClusterError
 from bowline.localcluster.process import Process, ProcessRecord
 
-# The default data folder.
-DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / ".cluster"
+_NAME = ".cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,19 @@ def load_state(path: Path) -> ClusterState | None:
         raise LocalClusterError(f"{path} cannot be read ({error}); remove the folder by hand") from error
 
 
+def default_folder() -> Path:
+    """Return the default data folder: in the checkout; of a wheel, in the working directory."""
+    return (FOLDER if is_checkout() else Path.cwd()) / _NAME
+
+
 def later_command(command: str, folder: Path) -> str:
-    """Return the shell line of a later command on the cluster in that folder."""
-    where = () if folder == DEFAULT_FOLDER else (f"--data-dir={folder.absolute()}",)
+    """Return the shell line of a later command on the cluster in that folder, from any working directory."""
+    is_implied = is_checkout() and folder == default_folder()
+    where = () if is_implied else (f"--data-dir={folder.absolute()}",)
     return shlex.join((sys.executable, "-m", "bowline.localcluster", command, *where))
+
+
+def absence(folder: Path) -> str:
+    """Return that no cluster is in the folder, and the command that starts one."""
+    command = "make up" if is_checkout() else later_command("up", folder)
+    return f"no cluster is there; `{command}` starts one"

@@ -7,8 +7,8 @@ shown are here, with their numbers.
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -348,33 +348,52 @@ def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
     assert read_secret(cluster.api.get(SECRET)).active == before, "the CA that this process has cached still signs"
 
 
-async def test_a_failed_write_of_a_step_does_not_block_the_renewal(live: LiveCluster) -> None:
-    """The Secret was made immutable, or a right removed; its signer is valid for months."""
-    clock, holder = SteppedClock(datetime.now(UTC)), ServingContext()
-    lives = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
-    config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
+@asynccontextmanager
+async def ca_controller(
+    live: LiveCluster, clock: SteppedClock, serving: ServingContext
+) -> AsyncIterator[CAController]:
+    """The controller of the CA's Secret, until the block ends."""
+    lifetimes = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
+    config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lifetimes, ("127.0.0.1",))
     access = await load_access(live.cluster.kubeconfig)
-
     async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(60):
         configurations = Configurations(client, [WEBHOOK], lambda: None)
-        keeper = CAController(client, configurations, holder, config, CertificateMetrics(CollectorRegistry()))
-
-        async def until(condition: Callable[[], bool]) -> None:
-            while not condition():
-                keeper.periodic.wake()
-                await asyncio.sleep(0.05)
-
-        runs = (keeper.run(), *(reflector.run() for reflector in configurations.reflectors.values()))
+        controller = CAController(client, configurations, serving, config, CertificateMetrics(CollectorRegistry()))
+        runs = (controller.run(), *(reflector.run() for reflector in configurations.reflectors.values()))
         tasks = [asyncio.create_task(run) for run in runs]
         try:
-            await until(lambda: holder.leaf is not None)
-            live.cluster.api.patch(SECRET, {"immutable": True}, "application/merge-patch+json")
-            clock.step(timedelta(days=250))
-            await until(lambda: keeper.periodic.problem is not None)
-            await until(lambda: holder.leaf is not None and is_valid_at(holder.leaf.certificate, clock.now()))
+            yield controller
         finally:
             for task in tasks:
                 await cancel_and_wait(task)
+
+
+async def passes_until(controller: CAController, condition: Callable[[], bool]) -> None:
+    """Run passes until the condition holds."""
+    while not condition():
+        controller.periodic.wake()
+        await asyncio.sleep(0.05)
+
+
+async def test_a_denied_step_prevents_neither_a_renewal_nor_a_start(live: LiveCluster) -> None:
+    """The Secret was made immutable, or a right removed; its signer is valid for months."""
+    clock, serving = SteppedClock(datetime.now(UTC)), ServingContext()
+
+    def serves(context: ServingContext) -> bool:
+        return context.leaf is not None and is_valid_at(context.leaf.certificate, clock.now())
+
+    async with ca_controller(live, clock, serving) as controller:
+        await passes_until(controller, lambda: serves(serving))
+        live.cluster.api.patch(SECRET, {"immutable": True}, "application/merge-patch+json")
+        clock.step(timedelta(days=250))
+        await passes_until(controller, lambda: controller.periodic.problem is not None)
+        await passes_until(controller, lambda: serves(serving))
+    trust(live.cluster, b"")
+    after_restart = ServingContext()
+    async with ca_controller(live, clock, after_restart) as controller:
+        await passes_until(controller, lambda: serves(after_restart))
+        await passes_until(controller, lambda: trusted_bundles(live.cluster) == {bundle(live.cluster)})
+        await passes_until(controller, lambda: controller.periodic.problem is not None)
 
 
 def test_its_own_namespace_and_kube_system_need_no_webhook(

@@ -50,7 +50,7 @@ POD = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "first"},
-    "spec": {"schedulerName": "bowline", "containers": [{"name": "main", "image": "registry.example/app:1"}]},
+    "spec": {"schedulerName": "mine", "containers": [{"name": "main", "image": "registry.example/app:1"}]},
 }
 MYPY = ("-m", "mypy", "--strict")
 PROGRAMS = ["bowline.webhook", "bowline.reconciler", "bowline.cli", "bowline.localcluster", "bowline.conformance"]
@@ -95,6 +95,25 @@ def test_its_programs_start(installed: Installed, tmp_path: Path, module: str) -
 def test_its_commands_are_modules_of_the_package(installed: Installed, tmp_path: Path, command: str) -> None:
     result = installed.run("-m", "bowline.cli", command, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_local_cluster_of_a_wheel_is_in_the_working_directory(installed: Installed, tmp_path: Path) -> None:
+    absent = installed.run("-m", "bowline.localcluster", "status", cwd=tmp_path)
+    command = f"{installed.python} -m bowline.localcluster up --data-dir={tmp_path}/.cluster"
+    assert (absent.returncode, absent.stdout) == (3, f"no cluster is there; `{command}` starts one\n")
+
+
+def test_what_needs_a_checkout_says_so_and_what_works_without_one(installed: Installed, tmp_path: Path) -> None:
+    for command in (("demo",), ("up", "--node")):
+        refused = installed.run("-m", "bowline.localcluster", *command, cwd=tmp_path)
+        assert refused.returncode == 1
+        assert "needs a checkout of Bowline; without one" in refused.stderr
+        assert "bowline plugin run" in refused.stderr
+    # What `up` does instead of applying the example's manifests.
+    program = "from bowline.localcluster.commands import start_example_scheduler as start; print(start(None))"
+    result = installed.run("-c", program, cwd=tmp_path)
+    assert (result.returncode, result.stdout.count("\n"), result.stderr) == (0, 1, "")
+    assert result.stdout.startswith("no scheduler runs, the example scheduler is only in a checkout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +171,8 @@ def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
     assert "class: quota.prebind: is never called" in failed.stdout
 
 
-def test_run_binds_a_pod_with_the_plugin(author: Author) -> None:
-    command = [str(author.installed.python), "-m", "bowline.cli", "plugin", "run", "quota"]
+def test_run_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
+    command = [str(author.installed.python), "-m", "bowline.cli", "plugin", "run", "quota", "--scheduler-name=mine"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=author.folder, env=author.environ, stdout=pipe, text=True) as process:
         try:

@@ -100,21 +100,26 @@ class CAController:
         self._renew_stale_leaf()
         if not self.reflector.synced.is_set() or self._configurations.unread() is not None:
             return
-        state = await self._rotate_if_due()
+        secret = self.reflector.store.get(self._secret_key)
+        stored = read_secret(secret) if secret is not None else None
+        due = rotate(self._observation(stored), self._clock.now(), self._lifetimes).action
+        if stored is not None and due not in REPAIRING:
+            # Before the step: a process that has just started serves, also if the step is denied.
+            await self._serve(stored)
+        if due is not None:
+            await self._serve(await self._rotate())
+
+    async def _serve(self, state: CaState) -> None:
+        """Sign a leaf if one is due, and publish the bundle."""
         self._last_good = state
         self._sign(state, is_stale=self.reflector.last_error is not None)
         bundle = self._bundle(state)
         self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.objects(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
 
-    async def _rotate_if_due(self) -> CaState:
-        """Execute the rotation step that is due, if any; return the Secret's state after it."""
-        secret = self.reflector.store.get(self._secret_key)
-        if secret is not None:
-            state = read_secret(secret)
-            if rotate(self._observation(state), self._clock.now(), self._lifetimes).action is None:
-                return state
-        # Decide on a live read: the cache may be stale.
+    async def _rotate(self) -> CaState:
+        """Execute the rotation step that is due by a live read, if any; return the Secret's state after it."""
+        # The cache may be stale.
         secret = await self._read()
         observation = self._observation(read_secret(secret) if secret is not None else None)
         now = self._clock.now()
