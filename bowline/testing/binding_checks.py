@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from bowline.shared.framework.binding.runner import Runner
 from bowline.shared.framework.status import Code, Status
 from bowline.testing.class_checks import changes_of_class_state, class_state
 from bowline.testing.fault_proxy.calls import WRITE_VERBS, Call
@@ -68,9 +69,11 @@ async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Every write of pre_bind has a rule in the plugin's access, and has_side_effects covers it."""
     async with trial(lab, subject) as made, made.process() as process:
-        since = len(lab.proxy.exchanges())
         ctx = await made.context(process)
-        await _within(subject, process.runner.run_pre_bind(ctx))
+        others = [plugin for plugin in process.chain if plugin is not process.plugin]
+        await _within(subject, Runner(others, process.calls).run_pre_bind(ctx))
+        since = len(lab.proxy.exchanges())
+        await _within(subject, Runner([process.plugin], process.calls).run_pre_bind(ctx))
         writes = lab.writes(since)
         if writes and not process.plugin.has_side_effects(ctx.request, ctx.pod):
             yield f"pre_bind writes ({writes[0].kind}), and has_side_effects is False: nothing rolls it back"
@@ -166,8 +169,9 @@ async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIter
                 async with made.process() as leader:
                     status = await _within(subject, leader.succeed())
             finally:
+                others = len(lab.writes(since))
                 gate.open()
-            await _until(partial(_are_written, lab, since, len(lab.writes(since)) + 1), CANCEL_LIMIT_S)
+            await _until(partial(_are_written, lab, since, others + 1), CANCEL_LIMIT_S)
             lab.proxy.clear()
             when = f"after write {number} ({expected.names[number - 1]}) of a former leader arrived late"
             if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):

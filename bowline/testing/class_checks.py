@@ -161,7 +161,7 @@ def _samples(subject: Subject, point: str) -> Sequence[dict[str, Any]]:
     if point.endswith("_pod"):
         return subject.samples()
     names = [pod["metadata"]["name"] for pod in subject.samples()]
-    return [builders.bind_request(name, **{"podUID": "uid-1", **subject.request}) for name in names]
+    return [builders.bind_request(name, **{"podUID": "uid-1", **subject.request_in("default")}) for name in names]
 
 
 def _points(subject: Subject, prefix: str) -> list[str]:

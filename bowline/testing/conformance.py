@@ -10,7 +10,7 @@ The class has one test for each check, for pytest. Checks of binding need a real
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +51,8 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
 }
 # Of the checks that need no others to be passed first: a class that fails these cannot be called.
 _FIRST = ("class", "constructor")
+# Need no attempt that succeeds.
+_WITHOUT_BIND = ("cancellation", "declared_writes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,10 @@ def suite(
     objects: Sequence[tuple[Resource, Mapping[str, Any]]] = (),
     request: Mapping[str, Any] | None = None,
     limit_s: float = 10.0,
+    others: Sequence[type[Plugin]] = (),
 ) -> type:
     """Return a test class with one test for each check; see ``Subject`` for the arguments."""
-    subject = Subject(plugin, args or {}, pods, objects, request or {}, limit_s)
+    subject = Subject(plugin, args or {}, pods, objects, request or {}, limit_s, others)
     tests: dict[str, Any] = {"__doc__": f"Conformance of {plugin.__name__}."}
     for name, check in CLASS_CHECKS.items():
         tests[f"test_{name}"] = _class_test(check, subject)
@@ -84,8 +87,12 @@ def suite(
     return type("Conformance", (), tests)
 
 
-def run(target: type[Plugin] | str, cluster: Cluster | None, **subject: Any) -> Iterator[Finding]:
-    """Yield the findings of all checks. ``target`` may be ``module:Class``; without a cluster nothing is bound."""
+def run(
+    target: type[Plugin] | str, cluster: Cluster | None, *, checks: Collection[str] = (), **subject: Any
+) -> Iterator[Finding]:
+    """Yield the findings of the named checks, or of all. ``target`` may be ``module:Class``.
+    Without a cluster nothing is bound.
+    """
     plugin = target
     if isinstance(plugin, str):
         module = plugin.partition(":")[0]
@@ -96,24 +103,28 @@ def run(target: type[Plugin] | str, cluster: Cluster | None, **subject: Any) -> 
         plugin = _loaded(module, plugin.partition(":")[2])
     made = Subject(plugin, **subject)
     for name, check in CLASS_CHECKS.items():
+        if checks and name not in checks:
+            continue
         findings = [Finding(name, message) for message in check(made)]
         yield from findings
         if findings and name in _FIRST:
             return
-    if cluster is None or not issubclass(plugin, BindingPlugin):
-        return
+    if cluster is not None and issubclass(plugin, BindingPlugin):
+        selected = [name for name in BINDING_CHECKS if not checks or name in checks]
+        if selected:
+            yield from _binding_findings(cluster, made, selected)
+
+
+def _binding_findings(cluster: Cluster, made: Subject, selected: Sequence[str]) -> Iterator[Finding]:
     with ExitStack() as stack:
         lab = stack.enter_context(lab_on(cluster))
-        for name, binding_check in BINDING_CHECKS.items():
-            findings = [Finding(name, message) for message in asyncio.run(_all(binding_check, lab, made))]
-            yield from findings
-            if findings and name == "binds":
-                # Most of the others repeat a successful attempt; cancellation does not.
-                late = asyncio.run(_all(binding_checks.ends_when_cancelled, lab, made))
-                yield from (Finding("cancellation", message) for message in late)
-                late = asyncio.run(_all(binding_checks.declares_its_writes, lab, made))
-                yield from (Finding("declared_writes", message) for message in late)
-                return
+        does_bind = True
+        for name in selected:
+            # Most of the others repeat a successful attempt.
+            if does_bind or name in _WITHOUT_BIND:
+                findings = [Finding(name, message) for message in asyncio.run(_all(BINDING_CHECKS[name], lab, made))]
+                yield from findings
+                does_bind = does_bind and not (findings and name == "binds")
 
 
 def _loaded(module: str, name: str) -> type[Plugin]:

@@ -6,11 +6,12 @@ are called by the framework's own Runner, then Bowline's default binder binds.
 """
 
 import asyncio
+import copy
 import json
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,13 +19,15 @@ from typing import Any
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
+from bowline.shared.api import names
 from bowline.shared.api.bindrequest import decode_bind_request
 from bowline.shared.api.meta import ObjectKey
+from bowline.shared.framework.admission import AdmissionChain
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.binding.plugin import BindingPlugin
 from bowline.shared.framework.binding.runner import Runner
 from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
+from bowline.shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
 from bowline.shared.framework.status import Code, Status
 from bowline.shared.kube.client import ClientOptions, KubeClient
 from bowline.shared.kube.config import ClusterAccess, load_access
@@ -34,15 +37,23 @@ from bowline.shared.plugins.default_binder import DefaultBinder
 from bowline.testing import builders
 from bowline.testing.fault_proxy.calls import Call
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline.testing.handles import handle_for
+from bowline.testing.plugin_process import started
 from bowline.testing.subject import Subject
 
 # Between two calls while a plugin waits.
 _WAKE_S = 0.05
 ATTEMPTS = 4  # after which an undisturbed attempt must have succeeded
+# UID of every admission request: values that are generated from it are equal in all trials.
+_REVIEW = "5f0c6d3a-0000-4000-8000-000000000000"
 _ACCOUNT = "plugin-under-test"
 _VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+# What differs between trials beside the identity of the trial's own objects.
+_NEUTRAL = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),  # of another object of the trial
+    (re.compile(r"(?<![0-9a-z])[0-9a-f]{16,}(?![0-9a-z])"), "DIGEST"),  # of a name or UID
+    (re.compile(r'"resourceVersion": "\d+"'), '"resourceVersion": "VERSION"'),  # in a reference
+)
 # Called often, and never the plugin's: events of a recorder.
 _IGNORED = ("events",)
 
@@ -112,6 +123,7 @@ class Process:
 
     trial: "Trial"
     plugin: BindingPlugin
+    chain: Sequence[Plugin]  # with the others
     client: KubeClient
     calls: Calls
     runner: Runner
@@ -174,37 +186,38 @@ class Trial:
     before: Mapping[str, str] = field(default_factory=dict)
 
     async def prepare(self) -> None:
-        """Create the objects."""
+        """Create the objects, pod and request as the plugins' admission mutates them."""
         await self.admin.create(NAMESPACES, "", {"metadata": {"name": self.namespace}})
         self.node = min(node["metadata"]["name"] for node in await self.admin.list_all(NODES, ""))
-        for resource, body in self.subject.objects:
-            meta = {"namespace": self.namespace, **body["metadata"]} if resource.namespaced else body["metadata"]
-            await self.admin.create(resource, meta.get("namespace", ""), {**body, "metadata": meta})
-        sample = self.subject.samples()[0]
-        body = {**sample, "metadata": {**sample["metadata"], "namespace": self.namespace}}
-        created = await self.admin.create(PODS, self.namespace, body)
+        for resource, body in self.subject.objects_in(self.namespace):
+            await self.admin.create(resource, body["metadata"].get("namespace", ""), body)
+        admission = AdmissionChain(self.subject.chain()[1], Settings())
+        pod = copy.deepcopy(self.subject.samples()[0])
+        pod["metadata"]["namespace"] = self.namespace
+        admission.admit_pod(pod, AdmissionInfo(namespace=self.namespace, request_uid=_REVIEW))
+        created = await self.admin.create(PODS, self.namespace, pod)
         self.pod_uid = created["metadata"]["uid"]
         name = created["metadata"]["name"]
-        spec = {"podUID": self.pod_uid, **self.subject.request}
+        spec = {"podUID": self.pod_uid, **self.subject.request_in(self.namespace)}
         request = builders.bind_request(name, self.node, self.namespace, self.pod_uid, **spec)
+        info = AdmissionInfo(namespace=self.namespace, kind=names.KIND, request_uid=_REVIEW)
+        admission.admit_bind_request(request, info)
         stored = await self.admin.create(BINDREQUESTS, self.namespace, request)
         self.request_uid = stored["metadata"]["uid"]
 
     @asynccontextmanager
     async def process(self) -> AsyncIterator[Process]:
-        """Start the plugin as a process does, and end it so. Requests go through the proxy."""
-        plugin = self.subject.new()
+        """Start the plugins as a process does, and end them so. Requests go through the proxy."""
+        plugin, chain = self.subject.chain()
         assert isinstance(plugin, BindingPlugin)  # noqa: S101 - the caller has chosen a binding plugin
+        if not isinstance(plugin, DefaultBinder):
+            chain = [*chain, DefaultBinder(PluginConfig(), Settings())]
         calls = Calls()
-        chain = [plugin] if isinstance(plugin, DefaultBinder) else [plugin, DefaultBinder(PluginConfig(), Settings())]
-        async with KubeClient(self.lab.proxied, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client:
-            await plugin.setup(handle_for(plugin.name, client))
-            await plugin.start()
-            try:
-                yield Process(self, plugin, client, calls, Runner(chain, calls))
-            finally:
-                await plugin.stop()
-                await plugin.teardown()
+        async with (
+            KubeClient(self.lab.proxied, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
+            started(chain, client),
+        ):
+            yield Process(self, plugin, chain, client, calls, Runner(chain, calls))
 
     async def stored(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the pod and the request, as stored."""
@@ -239,7 +252,11 @@ class Trial:
             for item in self.lab.cluster.api.get(f"{prefix}/{plural}").get("items") or []:
                 if item["metadata"].get("namespace", self.namespace) != self.namespace and not _mentions(item, self):
                     continue
-                objects[self._neutral(f"{plural} {item['metadata']['name']}")] = self._neutral(_text(item))
+                key = name = self._neutral(f"{plural} {_name(item)}")
+                number = 1
+                while key in objects:
+                    key, number = f"{name} ({number + 1})", number + 1
+                objects[key] = self._neutral(_text(item))
         return {key: text for key, text in objects.items() if self.before.get(key) != text}
 
     def _neutral(self, text: str) -> str:
@@ -249,20 +266,26 @@ class Trial:
             (self.namespace, "NAMESPACE"),
         ):
             text = text.replace(value, word)
-        return _TIME.sub("TIME", text)
+        for pattern, word in _NEUTRAL:
+            text = pattern.sub(word, text)
+        return text
 
 
 @asynccontextmanager
 async def trial(lab: Lab, subject: Subject) -> AsyncIterator[Trial]:
-    """Prepare a trial. Its pod, which occupies the node, ends with it; other objects stay until the cluster ends."""
+    """Prepare a trial. Its pods, which occupy the node, end with it; other objects stay until the cluster ends."""
     async with KubeClient(lab.access, ClientOptions(name="bowline-conformance")) as admin:
         made = Trial(lab, subject, admin, f"test-{uuid.uuid4().hex[:8]}")
         await made.prepare()
         try:
             yield made
         finally:
-            with suppress(NotFound):
-                await admin.delete(PODS, made.namespace, subject.samples()[0]["metadata"]["name"], grace_period_s=0)
+            for pod in await admin.list_all(PODS, ""):
+                if _mentions(pod, made):
+                    with suppress(NotFound):
+                        await admin.delete(
+                            PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0
+                        )
 
 
 def _version(cluster: Cluster, group: str) -> str:
@@ -274,8 +297,13 @@ def _mentions(item: Mapping[str, Any], made: Trial) -> bool:
     return made.pod_uid in text or made.request_uid in text or made.namespace in text
 
 
+def _name(item: Mapping[str, Any]) -> str:
+    """Return the object's name, without what the API server has generated of it."""
+    metadata = item["metadata"]
+    return f"{metadata['generateName']}*" if "generateName" in metadata else str(metadata["name"])
+
+
 def _text(item: Mapping[str, Any]) -> str:
     metadata = {key: value for key, value in item["metadata"].items() if key not in _VOLATILE}
-    if "generateName" in metadata:
-        metadata["name"] = f"{metadata['generateName']}*"
+    metadata["name"] = _name(item)
     return json.dumps({**item, "metadata": metadata, "status": item.get("status")}, sort_keys=True)

@@ -1,6 +1,7 @@
 """A correct plugin for the kit's own tests: one ConfigMap per pod, which a bind creates and a rollback deletes."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from bowline import (
     Access,
@@ -57,3 +58,21 @@ class Licence(AdmissionPlugin, BindingPlugin):
         except NotFound:
             return Status.ok()
         return Status.ok()
+
+
+class Conditional(Licence):
+    """Writes its progress into the ConfigMap, in the version that it has read."""
+
+    name = "conditional"
+    access = replace(Licence.access, rules=(Rule("configmaps", ("create", "get", "patch", "delete")),))
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        status = await super().pre_bind(ctx)
+        namespace, name = ctx.request.key.namespace, f"licence-{ctx.request.key.name}"
+        stored = await ctx.client.get(CONFIGMAPS, namespace, name)
+        for progress in ("requested", "granted"):
+            metadata = {"resourceVersion": stored["metadata"]["resourceVersion"]}
+            stored = await ctx.client.patch(
+                CONFIGMAPS, namespace, name, {"metadata": metadata, "data": {"progress": progress}}
+            )
+        return status

@@ -1,13 +1,25 @@
 """The fixtures `bind_context` and `run_attempt`, and the builders, on a real API server."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from bowline import Code, Status
+from bowline import (
+    AdmissionInfo,
+    AdmissionPlugin,
+    BindContext,
+    BindingPlugin,
+    Code,
+    EventSource,
+    Handle,
+    MutablePod,
+    ObjectKey,
+    Status,
+)
 from bowline.errors import NotFound
 from bowline.localcluster.cluster import Cluster
-from bowline.resources import CONFIGMAPS
+from bowline.resources import CONFIGMAPS, NODES
 from bowline.testing import builders
 from bowline.testing.attempts import Attempts, BindContexts
 from bowline.testing.fault_proxy.faults import Answer
@@ -81,3 +93,37 @@ def _contains(actual: Any, expected: Any) -> bool:
     if isinstance(expected, list):
         return len(actual) >= len(expected) and all(map(_contains, actual, expected))
     return bool(actual == expected)
+
+
+class Working(AdmissionPlugin, BindingPlugin):
+    """Waits until its queue, its background task and its watch have worked."""
+
+    name = "working"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_annotation("working.example/reviewed", "true")
+
+    async def setup(self, handle: Handle) -> None:
+        self._worked: set[str] = set()
+        self._enqueue = handle.worker("queue", self._work)
+        handle.background("task", self._run)
+
+    def event_sources(self) -> Iterable[EventSource]:
+        yield EventSource(NODES.as_metadata(), on_change=lambda _, __: self._worked.add("watch"))
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self._enqueue(ctx.request.key)
+        missing = {"queue", "task", "watch"} - self._worked
+        return Status.wait(f"{', '.join(sorted(missing))} has not worked yet") if missing else Status.ok()
+
+    async def _work(self, _: ObjectKey) -> None:
+        self._worked.add("queue")
+
+    async def _run(self) -> None:
+        self._worked.add("task")
+
+
+async def test_queues_tasks_watches_and_admission_of_the_plugin_work(run_attempt: Attempts) -> None:
+    async with run_attempt(Working) as attempt:
+        assert (attempt.status, attempt.errors) == (Status.ok(), ())
+        assert attempt.pod["metadata"]["annotations"]["working.example/reviewed"] == "true"

@@ -3,14 +3,22 @@
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from bowline.resources import RESOURCECLAIMS
+from bowline.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, RESOURCECLAIMS, STORAGECLASSES
+from bowline.shared.api import names
+from bowline.shared.framework.plugin import Plugin
 from bowline.shared.framework.registry import Builtin
 from bowline.shared.plugins.catalog import BUILTINS
 from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.shared.plugins.gpu_sharing.plugin import GpuSharing
+from bowline.shared.plugins.hami_core import HamiCore
+from bowline.shared.plugins.nv_fractions import NvFractions
+from bowline.shared.plugins.volume_binding import VolumeBinding
 from bowline.testing import builders, conformance
+from bowline.testing.servers import bare_api_server
 from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
-from tests.testing.licence import Licence
+from tests.testing.licence import Conditional, Licence
+from tests.testing.node_agent import reported_devices
 
 TestLicence = conformance.suite(Licence)
 
@@ -45,13 +53,21 @@ WRONG = [
     ),
     pytest.param("wrong_plugins:Impatient", "slow_server", "an attempt ends RETRY", id="gives up slow calls"),
     pytest.param("wrong_plugins:Optimistic", "rejected_writes", "was rejected with", id="believes in its writes"),
+    pytest.param(
+        "wrong_plugins:Unconditional", "overtaking_leader", "has another content in configmaps", id="no precondition"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("target", "check", "words"), WRONG)
 def test_a_wrong_plugin_is_named(bowline_cluster: Cluster, target: str, check: str, words: str) -> None:
-    findings = list(conformance.run(f"tests.testing.{target}", bowline_cluster, limit_s=1.5))
+    run = conformance.run(f"tests.testing.{target}", bowline_cluster, checks=[check], limit_s=1.5)
+    findings = list(run)
     assert [finding for finding in findings if finding.check == check and words in finding.message], findings
+
+
+def test_a_precondition_is_enough_for_an_overtaking_leader(bowline_cluster: Cluster) -> None:
+    assert list(conformance.run(Conditional, bowline_cluster, checks=["overtaking_leader"])) == []
 
 
 @pytest.mark.parametrize("builtin", BUILTINS, ids=lambda builtin: str(builtin.plugin.name))
@@ -72,6 +88,49 @@ def test_dynamic_resources_conforms_with_a_claim(bowline_cluster: Cluster) -> No
         DynamicResources, bowline_cluster, pods=[pod], objects=objects, request=claim_decisions("d0")
     )
     assert list(run) == []
+
+
+# The names of its ConfigMaps, which are else derived from the namespace.
+NAMED = {names.SHARED_GPU_CONFIGMAP: "half"}
+HALF = NAMED | {names.GPU_FRACTION: "0.5"}
+IN_NVIDIAS_FORM = NAMED | {f"{names.NV_CONTAINER}main{names.NV_MEMORY_LIMIT}": "20Gi"}
+SHARING = [
+    pytest.param(GpuSharing, (HamiCore, NvFractions), HALF, id="gpu_sharing with the others"),
+    pytest.param(HamiCore, (), HALF, id="hami_core"),
+    pytest.param(NvFractions, (), IN_NVIDIAS_FORM, id="nv_fractions"),
+]
+
+
+@pytest.mark.parametrize(("plugin", "others", "annotations"), SHARING)
+def test_a_plugin_of_shares_conforms_with_a_share(
+    bowline_cluster: Cluster, plugin: type[Plugin], others: tuple[type[Plugin], ...], annotations: dict[str, str]
+) -> None:
+    pod = builders.pod()
+    pod["metadata"]["annotations"] = annotations
+    request = {
+        "receivedResourceType": "Fraction",
+        "receivedGPU": {"count": 1, "portion": "0.50"},
+        "selectedGPUGroups": ["{namespace}"],
+    }
+    with reported_devices(bowline_cluster):
+        run = conformance.run(plugin, bowline_cluster, pods=[pod], request=request, others=others)
+        assert list(run) == []
+
+
+# The plugin has no rollback, as in kube-scheduler: the PV controller may act on its writes already.
+WITHOUT_ROLLBACK = [name for name in conformance.BINDING_CHECKS if name not in ("rollback", "declared_writes")]
+
+
+def test_volume_binding_conforms_beside_the_pv_controller() -> None:
+    objects = [
+        (STORAGECLASSES, builders.storage_class("{namespace}")),
+        (PERSISTENTVOLUMES, builders.persistent_volume("{namespace}", node=NODE, storageClassName="{namespace}")),
+        (PERSISTENTVOLUMECLAIMS, builders.persistent_volume_claim(storageClassName="{namespace}")),
+    ]
+    pod = builders.pod(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    with bare_api_server(controllers=("persistentvolume-binder-controller",)) as cluster:
+        run = conformance.run(VolumeBinding, cluster, checks=WITHOUT_ROLLBACK, pods=[pod], objects=objects)
+        assert list(run) == []
 
 
 def test_every_wrong_plugin_is_in_the_table() -> None:

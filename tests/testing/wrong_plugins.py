@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from bowline import (
@@ -15,6 +16,7 @@ from bowline import (
     FieldError,
     MutablePod,
     Object,
+    Rule,
     Status,
 )
 from bowline.errors import ApiError, KubeError
@@ -201,6 +203,21 @@ class Impatient(Licence):
                 return await super().pre_bind(ctx)
         except TimeoutError:
             return Status.retry("the API server does not answer")
+
+
+class Unconditional(Licence):
+    """Writes its progress without a precondition: the first step of a former leader undoes the second of the next."""
+
+    name = "unconditional"
+    access = replace(Licence.access, rules=(Rule("configmaps", ("create", "patch", "delete")),))
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        status = await super().pre_bind(ctx)
+        key = ctx.request.key
+        for progress in ("requested", "granted"):
+            body = {"data": {"progress": progress}}
+            await ctx.client.patch(CONFIGMAPS, key.namespace, f"licence-{key.name}", body)
+        return status
 
 
 class Clashing(AdmissionPlugin):
