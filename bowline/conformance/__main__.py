@@ -83,9 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help="schedulerName of the scheduler's pods (default: %(default)s)",
     )
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case; may be repeated")
-    parser.add_argument(
-        "--crd", type=Path, metavar="FILE", help="for --binder: the BindRequest CRD (default: Bowline's)"
-    )
+    parser.add_argument("--crd", type=Path, metavar="FILE", help="a binder's BindRequest CRD (default: Bowline's)")
     parser.add_argument("--kubernetes", metavar="MINOR", help="such as 1.35 (default: $BOWLINE_KUBERNETES)")
     limits = f"default: {_BINDER_LIMIT_S:g}, of a scheduler {_SCHEDULER_LIMIT_S:g}"
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"limit of each wait ({limits})")
