@@ -41,9 +41,14 @@ def running_pair(
     with Cluster.start(ClusterSpec(audit="Metadata")) as cluster:
         cluster.make_nodes(nodes)
         cluster.make_runtime_class()
-        pair = Pair.install(cluster, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
-        pair.start(process)
-        yield cluster, pair
+        yield cluster, installed_pair(cluster, values, process)
+
+
+def installed_pair(cluster: Cluster, values: Mapping[str, object], process: WorkloadOptions | None = None) -> Pair:
+    """Install the chart with these values and start both processes."""
+    pair = Pair.install(cluster, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
+    pair.start(process)
+    return pair
 
 
 @contextmanager
@@ -54,4 +59,4 @@ def own_namespace(cluster: Cluster, pair: Pair) -> Iterator[Live]:
     try:
         yield live
     finally:
-        cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")
+        cluster.api.delete(f"/api/v1/namespaces/{live.namespace}")

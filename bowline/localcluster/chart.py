@@ -8,6 +8,9 @@ from typing import Any
 
 import yaml
 
+# libyaml where PyYAML has it, eight times as fast.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 @dataclass(frozen=True, slots=True)
 class ChartRelease:
@@ -23,5 +26,5 @@ class ChartRelease:
 def documents(text: str) -> list[dict[str, Any]]:
     """The objects in a rendered text, split as Helm splits: `---# comment` also separates."""
     parts = re.split(r"(?m)^---", text)
-    documents = [yaml.safe_load(part) for part in parts if part.strip()]
+    documents = [yaml.load(part, _Loader) for part in parts if part.strip()]  # noqa: S506 - a safe one
     return [document for document in documents if document]

@@ -8,6 +8,7 @@ keeps types.
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ from bowline.localcluster.errors import AssetsError, CommandError
 from bowline.localcluster.helm_sdk import HelmSdk, load_sdk
 
 _TIMEOUT_S = 180
+# A Go program prints its goroutines at SIGQUIT and ends.
+_TRACE_TIMEOUT_S = 10
+_TRACE_CHARACTERS = 20_000
 
 
 class Helm(Protocol):
@@ -47,13 +51,17 @@ class Helm(Protocol):
 class HelmCli:
     """The helm command."""
 
-    def __init__(self, binary: Path) -> None:
+    def __init__(self, binary: Path, timeout_s: float = _TIMEOUT_S) -> None:
         self.binary = binary
         self.name = str(binary)
+        self._timeout_s = timeout_s
 
     def upgrade_install(self, release: ChartRelease, kubeconfig: Path) -> str:
         """`helm upgrade --install`, creating the namespace."""
         args = ["upgrade", "--install", release.name, str(release.chart), "--create-namespace"]
+        # Helm does not read the API server's schemas, half of its CPU time: it sends every object with strict field
+        # validation also without them, and the API server rejects unknown fields.
+        args.append("--disable-openapi-validation")
         return self.run([*args, *_common(release)], kubeconfig)
 
     def template(self, release: ChartRelease, kube_version: str | None = None) -> list[dict[str, Any]]:
@@ -75,10 +83,34 @@ class HelmCli:
         command = [str(self.binary), *args]
         if kubeconfig is not None:
             command.append(f"--kubeconfig={kubeconfig}")
-        result = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-        if result.returncode != 0:
-            raise CommandError(f"helm {' '.join(args)} ended with {result.returncode}: {result.stderr.strip()}")
-        return result.stdout
+        process = subprocess.Popen(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            output, errors = process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            trace = _end(process)
+            raise CommandError(
+                f"helm {' '.join(args)} has not ended after {self._timeout_s:g} s; it was doing:\n{trace}"
+            ) from None
+        except BaseException:
+            process.kill()
+            process.communicate()
+            raise
+        if process.returncode != 0:
+            raise CommandError(f"helm {' '.join(args)} ended with {process.returncode}: {errors.strip()}")
+        return output
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    """End a process that takes too long; return the end of what it has printed, its goroutines included."""
+    process.send_signal(signal.SIGQUIT)
+    try:
+        output, errors = process.communicate(timeout=_TRACE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, errors = process.communicate()
+    return f"{output}{errors}".strip()[-_TRACE_CHARACTERS:]
 
 
 def helm_to_supply() -> tuple[Tool, ...]:

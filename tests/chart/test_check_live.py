@@ -36,45 +36,64 @@ INVALID = {
 LEASE = {"leaderElection": {"leaseDuration": "5s"}, "binding": {"backoff": {"base": "2s", "max": "1s"}}}
 
 
+SELECTED = "labelSelector=app.kubernetes.io%2Fname%3Dbowline"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+PATHS = {
+    "configmaps": f"/api/v1/namespaces/{NAMESPACE}/configmaps",
+    "pods": f"/api/v1/namespaces/{NAMESPACE}/pods",
+    "services": f"/api/v1/namespaces/{NAMESPACE}/services",
+    "serviceaccounts": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+    "deployments": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
+    "replicasets": f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
+    "jobs": f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
+    "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "validatingwebhookconfigurations": f"{ADMISSION}/validatingwebhookconfigurations",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """The release on its cluster."""
+    """The release on its cluster; `values` are those of every install and upgrade."""
 
     helm: HelmCli
     cluster: Cluster
+    values: dict[str, Any]
 
     def upgrade(self, *layers: dict[str, Any]) -> str:
-        """Install or upgrade with these values over the local ones; CommandError with Helm's message."""
-        release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=merged(CHECKED, *layers))
+        """Install or upgrade with these values over the release's; CommandError with Helm's message."""
+        release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=merged(self.values, *layers))
         return self.helm.upgrade_install(release, self.cluster.kubeconfig)
 
-    def objects(self, kinds: str) -> dict[str, Any]:
-        """Return the chart's objects of these kinds by name."""
-        command = ("get", kinds, "-n", NAMESPACE, "-l", "app.kubernetes.io/name=bowline", "-o", "yaml")
-        items = yaml.safe_load(self.cluster.kubectl(*command).stdout)["items"]
-        return {obj["metadata"]["name"]: obj for obj in items}
+    def objects(self, *kinds: str) -> dict[tuple[str, str], Any]:
+        """Return the chart's objects of these kinds by kind and name."""
+        return {
+            (kind, obj["metadata"]["name"]): obj
+            for kind in kinds
+            for obj in self.cluster.api.get(f"{PATHS[kind]}?{SELECTED}")["items"]
+        }
 
     def configurations(self) -> list[str]:
         """Return the names of the ConfigMaps."""
-        return sorted(self.objects("configmaps"))
+        return sorted(name for _, name in self.objects("configmaps"))
 
-    def mounted(self, deployment: str = "bowline-reconciler") -> str:
-        """Return the ConfigMap of a Deployment's pods."""
-        name: str = self.objects("deployments")[deployment]["spec"]["template"]["spec"]["volumes"][0]["configMap"][
-            "name"
-        ]
+    def mounted(self) -> str:
+        """Return the ConfigMap of the reconciler's pods."""
+        deployment = self.cluster.api.get(f"{PATHS['deployments']}/bowline-reconciler")
+        name: str = deployment["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"]
         return name
 
     def pods(self, configuration: str) -> list[str]:
         """Return the names of the pods that mount a ConfigMap."""
-        pods = self.objects("pods").items()
-        return [name for name, pod in pods if pod["spec"]["volumes"][0]["configMap"]["name"] == configuration]
+        pods = self.objects("pods").values()
+        mounts = {pod["metadata"]["name"]: pod["spec"]["volumes"][0]["configMap"]["name"] for pod in pods}
+        return [name for name, mount in mounts.items() if mount == configuration]
 
     def set_ready(self, *pods: str) -> None:
         """Report the pods as Ready, as a kubelet would."""
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         for pod in pods:
-            self.cluster.api.patch(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status", {"status": status})
+            self.cluster.api.patch(f"{PATHS['pods']}/{pod}/status", {"status": status})
 
     def errors(self) -> str:
         """Return what the containers of the failed check reported."""
@@ -89,62 +108,78 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def installed(helm_command: HelmCli, cluster: Cluster) -> Iterator[Installed]:
-    """The release, installed with a valid configuration in a namespace that only admits restricted pods."""
-    release = Installed(helm_command, cluster)
-    cluster.kubectl("create", "namespace", NAMESPACE)
-    cluster.kubectl("label", "namespace", NAMESPACE, *(f"{key}={value}" for key, value in RESTRICTED.items()))
+def namespace(helm_command: HelmCli, cluster: Cluster) -> Iterator[None]:
+    """The release's namespace, which only admits restricted pods. What is installed in it ends with it."""
+    cluster.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": RESTRICTED}})
     try:
         with running_jobs(cluster, NAMESPACE):
-            release.upgrade()
-            yield release
+            yield
             helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
     finally:
         cluster.kubectl("delete", "namespace", NAMESPACE)
 
 
+@pytest.fixture
+def unchecked(namespace: None, helm_command: HelmCli, cluster: Cluster) -> Installed:
+    """The release without the check before an upgrade: what these tests are about does not depend on it."""
+    return Installed(helm_command, cluster, LOCAL)
+
+
 def test_an_invalid_configuration_is_not_installed(helm_command: HelmCli, cluster: Cluster) -> None:
     """The namespace does not exist before: Helm creates it."""
-    release = Installed(helm_command, cluster)
+    release = Installed(helm_command, cluster, CHECKED)
     with running_jobs(cluster, NAMESPACE):
         with pytest.raises(CommandError, match="bowline-check"):
             release.upgrade({"config": INVALID})
         assert "no_such_plugin" in release.errors()
-        assert not release.objects("deployments,serviceaccounts,services,crds,validatingwebhookconfigurations")
+        kinds = ("deployments", "serviceaccounts", "services", "customresourcedefinitions")
+        assert not release.objects(*kinds, "validatingwebhookconfigurations")
         # The same command with a valid configuration.
         release.upgrade()
-        assert set(release.objects("deployments")) == {"bowline-webhook", "bowline-reconciler"}
-        assert not release.objects("jobs,pods")
+        names = {name for _, name in release.objects("deployments")}
+        assert names == {"bowline-webhook", "bowline-reconciler"}
+        assert not release.objects("jobs", "pods")
     helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
     cluster.kubectl("delete", "namespace", NAMESPACE)
 
 
-def test_a_refused_upgrade_changes_nothing_and_lists_every_error(installed: Installed) -> None:
-    kinds = "configmaps,deployments,services,clusterroles,validatingwebhookconfigurations"
-    before = installed.objects(kinds)
+def test_a_refused_upgrade_changes_nothing_and_lists_every_error(
+    namespace: None, helm_command: HelmCli, cluster: Cluster
+) -> None:
+    installed = Installed(helm_command, cluster, CHECKED)
+    installed.upgrade()
+    kinds = ("configmaps", "deployments", "services", "clusterroles", "validatingwebhookconfigurations")
+    before = installed.objects(*kinds)
     refused: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
         ({"config": LEASE}, ("leaderElection", "renewDeadline", "binding.backoff.max")),
-        ({"reconciler": {"shardLabelSelector": "pool=a,pool=b"}}, ("no object can fulfil", "pool")),
-        ({"webhook": {"extraArgs": ["--no-such-flag"]}}, ("--no-such-flag",)),
+        # An error of each process.
+        (
+            {
+                "reconciler": {"shardLabelSelector": "pool=a,pool=b"},
+                "webhook": {"extraArgs": ["--no-such-flag"]},
+            },
+            ("no object can fulfil", "pool", "--no-such-flag"),
+        ),
     ]
     for values, expected in refused:
         with pytest.raises(CommandError, match="bowline-check"):
             installed.upgrade(values)
         errors = installed.errors()
         assert [words for words in expected if words not in errors] == []
-        after = {name: obj for name, obj in installed.objects(kinds).items() if name != "bowline-check"}
+        after = {key: obj for key, obj in installed.objects(*kinds).items() if key != ("configmaps", "bowline-check")}
         assert after == before
     # What is left of a refused upgrade ends with the next one.
+    first = installed.mounted()
     installed.upgrade({"config": {"binding": {"workers": 8}}})
-    assert not installed.objects("jobs,pods")
+    assert not installed.objects("jobs", "pods")
     assert installed.configurations() == [installed.mounted()]
-    assert installed.mounted() not in before
+    assert installed.mounted() != first
 
 
-def test_a_configuration_stays_while_pods_that_use_it_can_be_started(installed: Installed) -> None:
+def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked: Installed) -> None:
     """No node runs a new pod, so the rollout lasts until the test ends it; the old ReplicaSet keeps its replica."""
-    running = {"webhook": {"replicas": 1}}
+    installed, running = unchecked, {"webhook": {"replicas": 1}}
     installed.upgrade(running)
     first = installed.mounted()
     wait_until(lambda: installed.pods(first), "a pod")
@@ -160,33 +195,35 @@ def test_a_configuration_stays_while_pods_that_use_it_can_be_started(installed: 
         assert installed.pods(first)
         assert {first, third} <= set(installed.configurations())
     # A rollback starts pods with their own configuration.
-    installed.helm.run(["rollback", RELEASE, f"--namespace={NAMESPACE}", "3"], installed.cluster.kubeconfig)
+    installed.helm.run(["rollback", RELEASE, f"--namespace={NAMESPACE}", "2"], installed.cluster.kubeconfig)
     assert installed.mounted() == second
     assert {first, second} <= set(installed.configurations())
     # When no pod uses one any more, the next upgrade removes it.
     installed.upgrade({"config": {"binding": {"workers": 9}}})
-    sets = ("get", "replicasets", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec.replicas}")
-    wait_until(lambda: set(installed.cluster.kubectl(*sets).stdout.split()) == {"0"}, "no replicas")
+    wait_until(
+        lambda: {obj["spec"]["replicas"] for obj in installed.objects("replicasets").values()} == {0}, "no replicas"
+    )
     installed.upgrade({"config": {"binding": {"workers": 9}}})
     assert installed.configurations() == [third]
 
 
-def test_replicas_of_an_autoscaler_survive_an_upgrade(installed: Installed) -> None:
-    cluster, scaled = installed.cluster, {"webhook": {"replicas": None}, "reconciler": {"replicas": None}}
-    for values in ({}, {"log": {"level": "debug"}}, {"config": {"binding": {"workers": 8}}}):
+def test_replicas_of_an_autoscaler_survive_an_upgrade(unchecked: Installed) -> None:
+    unchecked.upgrade()
+    cluster, scaled = unchecked.cluster, {"webhook": {"replicas": None}, "reconciler": {"replicas": None}}
+    for values in ({}, {"config": {"binding": {"workers": 8}}}):
         for deployment in ("bowline-webhook", "bowline-reconciler"):
-            cluster.kubectl("scale", "-n", NAMESPACE, f"deployment/{deployment}", "--replicas=3")
-        installed.upgrade(scaled, values)
-        assert [obj["spec"]["replicas"] for obj in installed.objects("deployments").values()] == [3, 3]
+            cluster.api.patch(f"{PATHS['deployments']}/{deployment}/scale", {"spec": {"replicas": 3}})
+        unchecked.upgrade(scaled, values)
+        assert [obj["spec"]["replicas"] for obj in unchecked.objects("deployments").values()] == [3, 3]
     with pytest.raises(CommandError, match=r"conflict.*\.spec\.replicas"):
-        installed.upgrade({"reconciler": {"replicas": 2}})
+        unchecked.upgrade({"reconciler": {"replicas": 2}})
 
 
 PAGES = [CHART.parents[1] / "docs" / "emergency.md", CHART / "templates" / "NOTES.txt"]
 
 
 def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
-    installed: Installed, tmp_path: Path
+    namespace: None, helm_command: HelmCli, cluster: Cluster, tmp_path: Path
 ) -> None:
     """The older chart is this one without a section that it has gained."""
     older = tmp_path / "bowline"
@@ -206,8 +243,8 @@ def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
     commands = re.findall(r"helm (upgrade bowline CHART (?:[^`\n\\]|\\\n)+)", page)
     assert len(commands) == 4
     for command in commands:
-        installed.helm.upgrade_install(release, installed.cluster.kubeconfig)
+        helm_command.upgrade_install(release, cluster.kubeconfig)
         words = shlex.split(command.replace("CHART", str(CHART)).replace("\\\n", " "))
-        installed.helm.run(words, installed.cluster.kubeconfig)
+        helm_command.run(words, cluster.kubeconfig)
     for path in PAGES:
         assert not re.search(r"--reuse-values", path.read_text(encoding="utf-8"))

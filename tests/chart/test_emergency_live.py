@@ -38,10 +38,16 @@ def running() -> Iterator[tuple[Cluster, Pair]]:
 
 @pytest.fixture
 def live(running: tuple[Cluster, Pair]) -> Iterator[Live]:
-    """Admission enforced, before and after."""
+    """Admission enforced by the running pair. A test that leaves it otherwise uses `disturbed`."""
     with own_namespace(*running) as made:
         yield made
-    switch(made, "Enforce")
+
+
+@pytest.fixture
+def disturbed(live: Live) -> Iterator[Live]:
+    """The same; admission is enforced again after the test."""
+    yield live
+    switch(live, "Enforce")
 
 
 def switch(live: Live, mode: str) -> str:
@@ -132,8 +138,9 @@ def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live:
 
 
 def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reconciler(
-    live: Live, helm_command: HelmCli
+    disturbed: Live, helm_command: HelmCli
 ) -> None:
+    live = disturbed
     folders = (helm_command.binary.parent, live.cluster.assets.path(Tool.KUBECTL).parent)
 
     def execute(command: Command) -> None:
@@ -156,24 +163,21 @@ def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reco
     assert live.cluster.api.get(deployment)["spec"]["replicas"] == 0
 
 
-def test_mode_off_removes_what_can_deny_and_survives_the_next_upgrade(live: Live) -> None:
+def test_mode_off_removes_what_can_deny_and_mode_warn_warns_also_without_a_webhook(disturbed: Live) -> None:
+    live = disturbed
     notes = switch(live, "Off")
     assert "Admission is off" in notes
     assert present(live) == []
     until_created(live, "off", created=True)
     live.pair.upgrade({"log.level": "debug"})
-    assert present(live) == []
+    assert present(live) == [], "the mode survives the next upgrade"
     switch(live, "Warn")
     until_created(live, "warned", created=True, output="Warning: ")
     assert len(present(live)) > len(KINDS)
-
-
-def test_warnings_do_not_depend_on_a_webhook(live: Live) -> None:
-    switch(live, "Warn")
     assert live.pair.webhook is not None
     live.pair.webhook.stop()
     # The API server's own policy still warns.
-    until_created(live, "warned", created=True, output="Warning: ")
+    until_created(live, "unreviewed", created=True, output="Warning: ")
 
 
 def test_a_stopped_reconciler_leaves_requests_as_they_are_until_it_is_started(live: Live) -> None:

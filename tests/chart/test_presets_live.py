@@ -1,6 +1,9 @@
 """Each preset on a real API server: install, `helm test`, upgrade, rollback, uninstall, with hooks and the pair.
 
 Only kubelets are missing: the pods of hooks, both processes and the example scheduler run as local processes.
+
+`make test` does all of it with one preset, and installs those that add a process; `make test-presets` has the rest.
+Offline, `test_versions` renders and validates every preset.
 """
 
 import json
@@ -98,9 +101,15 @@ def upgrade_and_roll_back(cluster: Cluster, helm: HelmCli, pair: Pair) -> None:
     assert cluster.kubectl(*specs).stdout == before
 
 
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if file.stem not in ("shard", "scheduler")], ids=lambda f: f.stem
-)
+FULL_CYCLE = "ha"
+CYCLES = [
+    pytest.param(file, id=file.stem, marks=() if file.stem == FULL_CYCLE else pytest.mark.presets)
+    for file in FILES
+    if file.stem != "shard"
+]
+
+
+@pytest.mark.parametrize("file", CYCLES)
 def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
     cluster: Cluster, helm_command: HelmCli, file: Path
 ) -> None:
@@ -112,18 +121,22 @@ def test_a_preset_is_installed_tested_upgraded_rolled_back_and_uninstalled(
         helm_test(cluster, helm_command)
 
 
-def test_a_shard_runs_beside_the_release_with_the_webhook(cluster: Cluster, helm_command: HelmCli) -> None:
-    (shard,) = (file for file in FILES if file.stem == "shard")
-    with release(cluster, helm_command) as whole, release(cluster, helm_command, shard, name="pool") as part:
-        whole.launch_webhook().wait_ready()
+@contextmanager
+def shard_release(cluster: Cluster, helm: HelmCli) -> Iterator[Pair]:
+    """A shard beside the release `bowline`, with its reconciler."""
+    (file,) = (file for file in FILES if file.stem == "shard")
+    with release(cluster, helm, file, name="pool") as part:
         part.launch_reconciler().wait_ready()
-        assert "this release has no webhook" in helm_test(cluster, helm_command, "pool")
-        uid = cluster.api.post("/api/v1/namespaces/default/pods", pod("shard"))["metadata"]["uid"]
-        request = bind_request("shard", "gpu-node-0", "default", uid)
-        request["metadata"]["labels"] = {"pool": "a"}
-        cluster.api.post(REQUESTS, request)
-        wait_until(lambda: bound_node(cluster, "shard"), "the shard binds the pod")
-        upgrade_and_roll_back(cluster, helm_command, part)
+        yield part
+
+
+@pytest.mark.presets
+def test_a_shard_is_tested_upgraded_and_rolled_back(cluster: Cluster, helm_command: HelmCli) -> None:
+    with release(cluster, helm_command) as whole:
+        whole.launch_webhook().wait_ready()
+        with shard_release(cluster, helm_command) as part:
+            upgrade_and_roll_back(cluster, helm_command, part)
+            assert "this release has no webhook" in helm_test(cluster, helm_command, "pool")
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace for the ServiceAccount's files")
@@ -136,12 +149,11 @@ def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, helm_co
             cluster.api.post("/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="bowline"))
             wait_until(lambda: bound_node(cluster, "example"), "the example scheduler decides, the pair binds")
             assert "all is well" in helm_test(cluster, helm_command)
-            upgrade_and_roll_back(cluster, helm_command, pair)
         finally:
             scheduler.stop()
 
 
-# --- helm test ---
+# --- beside a release with the chart's own values ---
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +161,23 @@ def installed(cluster: Cluster, helm_command: HelmCli) -> Iterator[Pair]:
     with release(cluster, helm_command) as pair:
         pair.start()
         yield pair
+
+
+def test_a_shard_binds_beside_the_release_with_the_webhook(
+    cluster: Cluster, helm_command: HelmCli, installed: Pair
+) -> None:
+    # Only the shard can bind.
+    installed.reconcilers[0].stop()
+    try:
+        with shard_release(cluster, helm_command):
+            assert "this release has no webhook" in helm_test(cluster, helm_command, "pool")
+            uid = cluster.api.post("/api/v1/namespaces/default/pods", pod("shard"))["metadata"]["uid"]
+            request = bind_request("shard", "gpu-node-0", "default", uid)
+            request["metadata"]["labels"] = {"pool": "a"}
+            cluster.api.post(REQUESTS, request)
+            wait_until(lambda: bound_node(cluster, "shard"), "the shard binds the pod")
+    finally:
+        installed.launch_reconciler().wait_ready()
 
 
 def test_helm_test_prints_both_versions_and_leaves_nothing(

@@ -11,9 +11,10 @@ from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import Pair
+from bowline.localcluster.spec import ClusterSpec
 from bowline.shared.api import names
 from tests.live import Live
-from tests.pairs import own_namespace, running_pair
+from tests.pairs import installed_pair, own_namespace
 from tests.plugins.sharing import RESERVATIONS, Shares, group_of
 
 VALUES = {
@@ -28,11 +29,21 @@ SILENT = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}}
 DEPLOYMENT = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconciler"
 
 
-@pytest.fixture
-def started() -> Iterator[tuple[Cluster, Pair]]:
-    with running_pair(1, VALUES) as started:
-        started[0].api.post("/api/v1/nodes", SILENT)
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start(ClusterSpec()) as started:
+        started.make_nodes(1)
+        started.make_runtime_class()
+        started.api.post("/api/v1/nodes", SILENT)
         yield started
+
+
+@pytest.fixture
+def pair(cluster: Cluster) -> Iterator[Pair]:
+    """The release, which each test uninstalls, with its processes."""
+    pair = installed_pair(cluster, VALUES)
+    yield pair
+    pair.stop()
 
 
 @contextmanager
@@ -69,10 +80,7 @@ def waiting(live: Live, shares: Shares) -> None:
         live.event(f"waiting-{number}", "BindingWaiting")
 
 
-def test_an_uninstall_leaves_no_finalizer_and_only_reservations_of_running_pods(
-    started: tuple[Cluster, Pair],
-) -> None:
-    cluster, pair = started
+def test_an_uninstall_leaves_no_finalizer_and_only_reservations_of_running_pods(cluster: Cluster, pair: Pair) -> None:
     cluster.make_namespace("team")
     live = Live(cluster, "team", pair)
     with running_jobs(cluster, "bowline-system"), scaled_processes(cluster, pair):
@@ -96,9 +104,8 @@ def test_an_uninstall_leaves_no_finalizer_and_only_reservations_of_running_pods(
 
 
 def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_can_be_repeated(
-    started: tuple[Cluster, Pair], helm_command: HelmCli
+    cluster: Cluster, pair: Pair, helm_command: HelmCli
 ) -> None:
-    cluster, pair = started
     with own_namespace(cluster, pair) as live, scaled_processes(cluster, pair):
         waiting(live, Shares(live))
         with pytest.raises(CommandError, match="bowline-uninstall"):
