@@ -32,7 +32,7 @@ up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real no
 down: ## Stop it and remove what it left
 	@if test -x $(BIN)/python; then $(BIN)/python -m bowline.localcluster down; else echo "nothing was set up here"; fi
 
-test: setup ## Run all tests, against a real control plane
+test: setup ## Run the tests, against a real control plane; of faults, kai and node a part
 	$(BIN)/python -m bowline.localcluster assets
 	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
@@ -45,7 +45,7 @@ test-faults: setup ## The whole crash matrix (half an hour): kill -9 around ever
 
 test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real scheduler and podgrouper, built with Go
 	$(BIN)/python -m bowline.localcluster assets --kai
-	$(BIN)/python -m pytest tests/kai
+	$(BIN)/python -m pytest tests/kai -m 'kai or live'
 
 test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION=1.37 (1.32 to 1.37)
 	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m bowline.localcluster assets --scheduler
@@ -61,7 +61,7 @@ test-binder-conformance: setup ## The reconciler in the cases of binders; BINDER
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m bowline.localcluster assets --node
-	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node --verbose
+	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m 'node or live' --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
 	$(BIN)/python -m bowline.localcluster assets

@@ -11,8 +11,6 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-_NODE = "tests/node/"
-
 # How long an example takes says nothing here: the machine may be busy with a control plane.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
@@ -27,8 +25,31 @@ UNIT_TIMEOUT_S = 30
 OWN_TARGETS = {
     "alerts": "each alert in its fault; run with -m alerts",
     "faults": "the whole crash matrix; run with -m faults",
+    "kai": "tests of KAI-Scheduler that `make test` leaves out; run all of tests/kai with -m 'kai or live'",
+    "node": "tests of a real node that `make test` leaves out; run all of tests/node with -m 'node or live'",
     "presets": "the complete cycle of every preset; run with -m presets",
 }
+
+
+# How work is distributed. One worker has all tests of a folder below tests/, because they share clusters; of these
+# folders, workers have single files, because each has a cluster of its own or none.
+BY_FILE = ("tests/chart/", "tests/unit/", "bowline/shared/")
+# What is given to workers first: what takes longest, so that at the end no worker is alone with it.
+FIRST = (
+    "tests/plugins/",
+    "tests/pair/",
+    "tests/node/",
+    "tests/kai/",
+    "tests/reconciler/",
+    "tests/chart/test_check_live.py",
+    "tests/upgrade/",
+    "tests/testing/",
+    "tests/faults/",
+    "tests/examples/",
+    "tests/chart/",
+)
+# What is given to workers last: many short files, with which all workers end at about the same time.
+LAST = ("tests/unit/", "bowline/shared/")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,20 +88,28 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    """Distribute files, except that one worker has all tests of the real node, which share one cluster."""
-    return OneNodeScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+    """Distribute folders and files as stated above."""
+    return FolderScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-class OneNodeScheduling(LoadFileScheduling):
-    """Distributes files to workers, and ``tests/node`` as a whole, first: it takes longest."""
+class FolderScheduling(LoadFileScheduling):
+    """Distributes folders that share clusters, and single files of the others, the longest first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _NODE if nodeid.startswith(_NODE) else super()._split_scope(nodeid)
+        if not nodeid.startswith("tests/") or nodeid.startswith(BY_FILE):
+            return super()._split_scope(nodeid)
+        return "/".join(nodeid.split("/")[:2]) + "/"
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if _NODE in self.workqueue:
-            self.workqueue.move_to_end(_NODE, last=False)
+        self.workqueue.move_to_end(min(self.workqueue, key=_place), last=False)
         super()._assign_work_unit(node)
+
+
+def _place(unit: str) -> int:
+    """Return the place of a folder or file in the order; those of the same place stay in the order of collection."""
+    if unit.startswith(LAST):
+        return len(FIRST) + 1
+    return next((place for place, start in enumerate(FIRST) if unit.startswith(start)), len(FIRST))
 
 
 @pytest.fixture(autouse=True)

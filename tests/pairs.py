@@ -59,4 +59,4 @@ def own_namespace(cluster: Cluster, pair: Pair) -> Iterator[Live]:
     try:
         yield live
     finally:
-        cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")
+        cluster.api.delete(f"/api/v1/namespaces/{live.namespace}")

@@ -11,6 +11,14 @@ T = TypeVar("T")
 LIMIT_S = 120
 
 
+def pause_s(began: float) -> float:
+    """How long to wait before the next read; longer when the wait lasts, because each read costs CPU.
+
+    ``began``: when the wait began, monotonic.
+    """
+    return min(0.1, max(0.02, (time.monotonic() - began) / 20))
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Wait until the condition holds, without blocking the event loop."""
     async with asyncio.timeout(LIMIT_S):
@@ -20,15 +28,16 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def until_awaited(read: Callable[[], Awaitable[T]], condition: Callable[[T], object]) -> T:
     """Read repeatedly until the value fulfils the condition; return it."""
+    began = time.monotonic()
     async with asyncio.timeout(LIMIT_S):
         while not condition(value := await read()):  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(pause_s(began))
     return value
 
 
 def wait_until(condition: Callable[[], object], description: str) -> None:
     """Wait until another process has made the condition true; a failure names ``what``."""
-    deadline = time.monotonic() + LIMIT_S
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"{description} did not happen"
-        time.sleep(0.02)
+        assert time.monotonic() < began + LIMIT_S, f"{description} did not happen"
+        time.sleep(pause_s(began))

@@ -128,7 +128,7 @@ def test_other_configmaps_stay_denied(live: Live) -> None:
 
 
 def test_the_policy_denies_new_pods_and_changes_of_pods(live: Live) -> None:
-    with pytest.raises(CommandError, match="name the cost centre"):
+    with pytest.raises(ApiError, match="name the cost centre"):
         live.create(pod("none"))
     create(live)
     for change in (f"{CENTRE}=43", f"{CENTRE}-"):

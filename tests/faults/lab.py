@@ -22,9 +22,10 @@ from bowline.shared.api import names
 from bowline.shared.framework.gates import GANG_BINDING
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.faults.plugins.fault_effects import CLOCK
-from tests.live import POLL_S, LiveCluster
+from tests.live import LiveCluster
 from tests.waiting import LIMIT_S
 
+POLL_S = 0.05
 NAMESPACE = "bowline-system"
 ACCOUNT = "bowline-reconciler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}"

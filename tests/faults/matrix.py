@@ -29,12 +29,12 @@ from bowline.testing.fault_proxy.faults import AfterReply, DropBefore, Gate, Hol
 from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.faults.endstate import ORPHAN, State, deeds, left_of, state_of
-from tests.faults.lab import Lab, Reconciler
-from tests.faults.points import Mode, Point, all_of_run, is_certain, is_steady, points_of
+from tests.faults.lab import POLL_S, Lab, Reconciler
+from tests.faults.points import Mode, Point, all_of_run, is_certain, is_steady, last_of_each, points_of
 from tests.faults.runs import Run, answered_late, differences, left_behind, miscounts
 from tests.faults.scenarios import Scenario, remove
 from tests.faults.truth import TruthObserver
-from tests.live import POLL_S, LiveCluster
+from tests.live import LiveCluster
 from tests.plugins.storage import Storage
 from tests.waiting import LIMIT_S
 
@@ -64,12 +64,14 @@ class Matrix:
         for reconciler in filter(None, (current, spare)):
             reconciler.proxy.inspect(_HANDLES, self._check_effects)
 
-    def sweep(self, scenario: Scenario, modes: Sequence[Mode]) -> State:
+    def sweep(self, scenario: Scenario, modes: Sequence[Mode], *, one_of_each: bool = False) -> State:
         """Run the scenario undisturbed, then disturbed at every point; raises at the first wrong end.
 
-        Returns the common final state.
+        Returns the common final state. ``one_of_each``: of points that differ in their number alone, the last one.
         """
         reference_run, points = self._run_undisturbed(scenario, modes)
+        if one_of_each:
+            points = last_of_each(points)
         for point in points:
             run = Run(scenario, self._lab.namespace(scenario.name), point, reference_run.expected)
             self.runs.append(run)

@@ -62,6 +62,11 @@ def points_of(exchanges: Sequence[Exchange], namespace: str, modes: Sequence[Mod
     return points
 
 
+def last_of_each(points: Sequence[Point]) -> list[Point]:
+    """Return, of points that differ in their number alone, the last one."""
+    return list({(point.mode, point.match): point for point in points}.values())
+
+
 def is_certain(point: Point) -> bool:
     """Return whether every run sends the request of the point, as opposed to reads and best-effort writes."""
     return point.mode is not Mode.READ and (point.match.resource, point.match.subresource) != ("pods", "status")

@@ -19,7 +19,7 @@ from bowline.shared.api.gpu_share import gpu_groups
 from tests.kai.team import Team, needs_kai
 from tests.plugins.sharing import Shares, device_of, group_of
 
-pytestmark = needs_kai
+pytestmark = [needs_kai, pytest.mark.kai]
 
 PODS = 120
 REQUEUE = 30

@@ -17,7 +17,7 @@ from tests.kai.test_kai_scheduler import training_job, worker_labels
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
-pytestmark = needs_kai
+pytestmark = [needs_kai, pytest.mark.kai]
 
 UNREADY = "example.bowline.dev/fail-attempts"
 HALF = {names.GPU_FRACTION: "0.5"}

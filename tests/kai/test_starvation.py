@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.kai.team import Team, needs_kai
 
-pytestmark = needs_kai
+pytestmark = [needs_kai, pytest.mark.kai]
 
 FLAKY = "example.bowline.dev/fail-attempts"
 WHOLE_NODE: dict[str, Any] = {"gpus": 8, "nodeSelector": {"kubernetes.io/hostname": "gpu-node-1"}}

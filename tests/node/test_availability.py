@@ -18,6 +18,8 @@ from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster, install_ch
 from bowline.testing.builders import pod
 from tests.node.steps import NodeLive
 
+pytestmark = pytest.mark.node
+
 _RATE = 30.0
 _THREADS = 6
 # A webhook's termination grace period is 75 s, of which it uses 30 s.

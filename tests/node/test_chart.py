@@ -80,6 +80,7 @@ def test_container_is_unprivileged_with_a_read_only_root(node: NodeCluster, comp
     assert_is_restricted(json.loads(exec_python(node, component, _FACTS)))
 
 
+@pytest.mark.node
 def test_reservation_pod_is_unprivileged_with_a_read_only_root(live: NodeLive) -> None:
     live.run_pod("sharer", {"gpu-fraction": "0.5"}, container={"image": PAUSE_IMAGE, "command": ["/pause"]})
     live.bind_share("sharer", "0.50", "group-s")
@@ -103,6 +104,7 @@ def assert_is_restricted(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.node
 def test_container_has_no_variables_of_other_services(node: NodeCluster, component: str) -> None:
     environment = json.loads(exec_python(node, component, _FACTS))["environment"]
     assert [name for name in environment if name.endswith("_SERVICE_HOST")] == ["KUBERNETES_SERVICE_HOST"]
@@ -114,6 +116,7 @@ def test_invalid_pod_is_denied_through_the_service(live: NodeLive) -> None:
     assert "abc" in denial
 
 
+@pytest.mark.node
 def test_debug_pages_are_reached_by_a_port_forward_only(node: NodeCluster) -> None:
     cluster, port = node.cluster, free_port()
     argv = (
@@ -135,6 +138,7 @@ def test_debug_pages_are_reached_by_a_port_forward_only(node: NodeCluster) -> No
     assert int(exec_python(node, "webhook", connect)) == errno.ECONNREFUSED
 
 
+@pytest.mark.node
 def test_upgrade_to_an_invalid_configuration_is_refused_by_the_image(node: NodeCluster) -> None:
     """The hook's Job runs on the kubelet; the release's own pods go on with their configuration."""
 
@@ -158,11 +162,13 @@ def test_upgrade_to_an_invalid_configuration_is_refused_by_the_image(node: NodeC
     assert jobs == "", "a succeeded Job is deleted"
 
 
+@pytest.mark.node
 def test_image_is_at_most_250_megabytes(node: NodeCluster) -> None:
     size = int(exec_python(node, "webhook", _SIZE))
     assert size <= _IMAGE_BYTES
 
 
+@pytest.mark.node
 def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: NodeCluster) -> None:
     runtime = json.loads(exec_python(node, "reconciler", _COMPILED))
     assert runtime == {"compiled": True, "kubernetes": False}
@@ -171,6 +177,7 @@ def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: No
 @pytest.mark.parametrize(
     "module", ["bowline.webhook.app", "bowline.reconciler.app", "bowline.shared.plugins.gpu_sharing.agent.app"]
 )
+@pytest.mark.node
 def test_imports_of_a_process_cost_at_most_ten_times_those_of_asyncio_and_ssl(node: NodeCluster, module: str) -> None:
     program = _IMPORT_CPU.replace("MODULE", module)
     # The two of a pair run one after the other: the machine's speed may change between pairs.
@@ -188,6 +195,7 @@ def slow(node: NodeCluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("slow")
+@pytest.mark.node
 def test_start_slower_than_the_liveness_probe_is_not_killed(node: NodeCluster) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}"
     pods = node.cluster.api.get(f"{path}/pods?labelSelector=app.kubernetes.io/component=reconciler")["items"]

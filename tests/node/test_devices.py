@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pytest
+
 from bowline.localcluster.node.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
+
+pytestmark = pytest.mark.node
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
 _DEVICES = 4

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster
 from bowline.localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
 from bowline.shared.api import names
@@ -59,6 +61,7 @@ def registrations(node: NodeCluster) -> int:
     return (node.layout.root / "logs" / "fakegpu.log").read_text().count("registered")
 
 
+@pytest.mark.node
 def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live: NodeLive) -> None:
     first = share(live, "first", "group-k")
     reservation_uid = reservation(live)["metadata"]["uid"]
@@ -78,6 +81,7 @@ def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live:
     assert len({device_of(pod) for pod in reservations}) == 2
 
 
+@pytest.mark.node
 def test_containers_outlive_a_restart_of_containerd(node: NodeCluster, live: NodeLive) -> None:
     share(live, "before", "group-c")
     node.control("stop containerd")
@@ -88,6 +92,7 @@ def test_containers_outlive_a_restart_of_containerd(node: NodeCluster, live: Nod
     assert len(json.loads(live.reservations())) == 1
 
 
+@pytest.mark.node
 def test_killed_leader_leads_again_in_its_pod_before_its_lease_expires(live: NodeLive) -> None:
     before = live.cluster.api.get(_LEASE)["spec"]
     name, uid, _ = before["holderIdentity"].split("_")
@@ -131,6 +136,7 @@ def process_of(pod: str) -> int:
     raise AssertionError(f"pod {pod} has no process")
 
 
+@pytest.mark.node
 def test_container_out_of_memory_keeps_its_device(live: NodeLive) -> None:
     live.run_pod(
         "greedy",

@@ -13,6 +13,8 @@ import pytest
 
 from tests.node.steps import NodeLive
 
+pytestmark = pytest.mark.node
+
 _PROGRAM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)  # {}"
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from bowline.localcluster.node.settings import SYSCTLS
 
+pytestmark = pytest.mark.node
+
 _LIMIT_S = 180.0
 _PROGRAM = """
 import time

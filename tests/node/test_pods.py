@@ -31,6 +31,7 @@ def test_pod_with_request_runs_its_container(live: NodeLive) -> None:
     assert live.phase("plain", "Succeeded", "Failed")["status"]["phase"] == "Succeeded"
 
 
+@pytest.mark.node
 def test_whole_gpu_pod_gets_a_device_from_the_kubelet(live: NodeLive) -> None:
     live.run_pod("whole", limits={"nvidia.com/gpu": "1"})
     live.bind("whole", receivedGPU={"count": 1, "portion": "1.00"})
@@ -49,6 +50,7 @@ def test_two_shares_of_a_group_use_the_device_of_its_reservation(live: NodeLive)
     assert devices == {reservation["metadata"]["annotations"]["run.ai/reserve_for_gpu_index"]}
 
 
+@pytest.mark.node
 def test_share_of_two_devices_sees_both(live: NodeLive) -> None:
     live.run_pod("multi", {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"})
     live.bind_share("multi", "0.50", "group-b", "group-c")
@@ -58,6 +60,7 @@ def test_share_of_two_devices_sees_both(live: NodeLive) -> None:
     assert all(device.startswith(UUID_PREFIX) for device in devices)
 
 
+@pytest.mark.node
 def test_pod_sees_the_device_that_the_request_allocates_to_its_claim(live: NodeLive) -> None:
     claim = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": live.namespace}}]}}
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
@@ -85,6 +88,7 @@ def test_pod_sees_the_device_that_the_request_allocates_to_its_claim(live: NodeL
     api.delete(f"{_CLAIMS}/deviceclasses/{live.namespace}")
 
 
+@pytest.mark.node
 def test_local_volume_is_bound_mounted_and_written(live: NodeLive) -> None:
     path = f"/var/lib/bowline-volumes/{live.namespace}"
     storage = Storage(live)
@@ -113,6 +117,7 @@ def test_local_volume_is_bound_mounted_and_written(live: NodeLive) -> None:
         storage.clean()
 
 
+@pytest.mark.node
 def test_pod_reads_secrets_and_a_token_for_its_own_account(live: NodeLive) -> None:
     """Volumes that the kubelet provides are independent of Bowline, and work in pods that it has bound."""
     program = """
@@ -144,6 +149,7 @@ time.sleep(3600)
     }
 
 
+@pytest.mark.node
 def test_requested_pod_runs_like_one_that_kube_scheduler_binds(live: NodeLive) -> None:
     """Prints how long each takes from its creation; no time is asserted."""
     seconds_by_way: dict[str, list[float]] = {"BindRequest": [], "kube-scheduler": []}

@@ -9,6 +9,8 @@ from bowline.localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, i
 from bowline.localcluster.node.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
+pytestmark = pytest.mark.node
+
 # A webhook's termination grace period is 75 s.
 _STOPPED_S = 120.0
 _ABSENT = "localhost/absent:1"

@@ -22,6 +22,7 @@ CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
 plugins: [{name: pair_mistakes}]
+binding: {inFlightTimeout: 2s}
 """
 MISTAKE = "mistakes.example/pre-bind"
 

@@ -49,6 +49,7 @@ NO_SHARING = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
 plugins: [{name: gpu_sharing, enabled: false}, {name: runtime_class, enabled: false}]
+binding: {inFlightTimeout: 2s}
 """
 
 

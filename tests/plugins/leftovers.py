@@ -20,8 +20,8 @@ def left(live: Live) -> list[str]:
 
 def clean_up(live: Live) -> None:
     """Delete the test's pods and requests, as their owners do, and wait until nothing is left of them."""
-    live.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
-    live.kubectl("delete", "bindrequests", "--all", "--wait=false")
+    live.cluster.api.request("DELETE", _pods(live), {"gracePeriodSeconds": 0})
+    live.cluster.api.delete(_requests(live))
     leftovers: list[str] = []
 
     def nothing_left() -> bool:

@@ -307,8 +307,12 @@ async def test_a_denied_read_of_the_pod_group_names_the_missing_right(stage: Sta
         "create", "clusterrolebinding", account, f"--clusterrole={account}", f"--serviceaccount=default:{account}"
     )
     access = await load_access(bare_cluster.service_account_kubeconfig("default", account))
-    async with stage.working(access=access, gates=ON, binding=SHORT):
+    async with stage.working(access=access, gates=ON, binding=SHORT) as working:
         await request_members(stage, "member-0")
+        await until(lambda: working.sizes["transientFailures"] == 1)
+        # A denial is reported when it has lasted for a minute: an authorizer may just have started.
+        stage.clock.passed += timedelta(seconds=61)
+        await touch(stage, "member-0")
         status = await until_awaited(
             lambda: stage.status("member-0"), lambda status: "podgroups" in str(status.get("reason"))
         )

@@ -17,7 +17,7 @@ from bowline.shared.kube.resources import PODS
 from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
-from tests.reconciler.stage import Scripted, Stage
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until, until_awaited
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -154,7 +154,8 @@ async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(
     async def cannot(ctx: BindContext) -> Status:
         return Status.fatal("no luck") if ctx.request.key.name.startswith("bad") else Status.ok()
 
-    async with stage.working(Scripted(pre_bind=cannot), access=access, binding=Binding(workers=1)):
+    limits = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
+    async with stage.working(Scripted(pre_bind=cannot), access=access, binding=limits):
         for name in ("bad-1", "bad-2", "good"):
             await stage.create_pod(name)
             await stage.request_bind(name)

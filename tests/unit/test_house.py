@@ -85,6 +85,12 @@ def test_the_index_of_the_documents_lists_every_page() -> None:
     assert {path.name for path in docs.glob("*.md")} - {"README.md"} == linked
 
 
+def test_the_distribution_of_the_suite_names_existing_paths(request: pytest.FixtureRequest) -> None:
+    plugin = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+    assert plugin is not None
+    assert [path for path in (*plugin.BY_FILE, *plugin.FIRST, *plugin.LAST) if not (ROOT / path).exists()] == []
+
+
 def test_paths_in_backticks_exist() -> None:
     """A path is relative to the root or to tests/, and starts with a folder of one of them."""
     bases = (ROOT, ROOT / "tests")
