@@ -46,6 +46,7 @@ PATHS = {
     "deployments": f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments",
     "replicasets": f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets",
     "jobs": f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs",
+    "horizontalpodautoscalers": f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "validatingwebhookconfigurations": f"{ADMISSION}/validatingwebhookconfigurations",
@@ -210,11 +211,13 @@ def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked: 
 def test_replicas_of_an_autoscaler_survive_an_upgrade(unchecked: Installed) -> None:
     unchecked.upgrade()
     cluster, scaled = unchecked.cluster, {"webhook": {"replicas": None}, "reconciler": {"replicas": None}}
-    for values in ({}, {"config": {"binding": {"workers": 8}}}):
+    for values in ({}, {"webhook": {"autoscaling": {"enabled": True, "minReplicas": 2, "maxReplicas": 5}}}):
         for deployment in ("bowline-webhook", "bowline-reconciler"):
             cluster.api.patch(f"{PATHS['deployments']}/{deployment}/scale", {"spec": {"replicas": 3}})
         unchecked.upgrade(scaled, values)
         assert [obj["spec"]["replicas"] for obj in unchecked.objects("deployments").values()] == [3, 3]
+    (autoscaler,) = unchecked.objects("horizontalpodautoscalers").values()
+    assert (autoscaler["spec"]["scaleTargetRef"]["name"], autoscaler["spec"]["maxReplicas"]) == ("bowline-webhook", 5)
     with pytest.raises(CommandError, match=r"conflict.*\.spec\.replicas"):
         unchecked.upgrade({"reconciler": {"replicas": 2}})
 
