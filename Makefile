@@ -51,7 +51,7 @@ test-kubernetes: setup ## The suites that depend on Kubernetes' version: VERSION
 	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m bowline.localcluster assets --scheduler
 	BOWLINE_KUBERNETES=$(VERSION) $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/kube tests/api tests/plugins tests/pair
 
-test-scheduler-conformance: setup ## The example scheduler in recorded situations; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
+test-scheduler-conformance: setup ## The example scheduler in the cases of schedulers; SCHEDULER="python my.py" NAME=mine, or SCHEDULER=kai
 	$(BIN)/python -m bowline.localcluster assets $(if $(filter kai,$(SCHEDULER)),--kai)
 	$(if $(SCHEDULER),BOWLINE_SCHEDULER="$(SCHEDULER)" BOWLINE_SCHEDULER_NAME=$(or $(NAME),bowline)) $(BIN)/python -m pytest tests/scheduler_conformance --verbose
 

@@ -99,5 +99,6 @@ def usage(cluster: Cluster, name: str, scheduler_names: Sequence[str]) -> str:
         "  kubectl get bindrequests,pods\n"
         f"A scheduler of your own: start it in that terminal instead of `bowline bind`, for pods with schedulerName "
         f"{scheduler_name}{'' if scheduler_names else '; --scheduler-name adds yours'}\n"
+        f"  python -m bowline.conformance --scheduler COMMAND --name {scheduler_name}   # on a cluster of its own\n"
         f"logs: {cluster.layout.logs}\n"
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from bowline.conformance.__main__ import parser as conformance_parser
 from bowline.conformance.cases import CASES
+from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 
 MODULES = (
     "bowline",
@@ -33,13 +34,14 @@ _STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.P
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of the snapshot, sorted within each module; then the command of binders' conformance."""
+    """Yield the lines of the snapshot, sorted within each module; then the command of conformance."""
     for module in MODULES:
         names = import_module(module)
         for name in sorted(names.__all__):
             yield from _described(f"{module}.{name}", getattr(names, name))
     yield from (f"python -m bowline.conformance {option}" for option in _options(conformance_parser()))
-    yield from (f"python -m bowline.conformance --case {case.name}" for case in CASES)
+    cases = [*(case.name for case in CASES), *(case.name for case in SCHEDULER_CASES)]
+    yield from (f"python -m bowline.conformance --case {name}" for name in cases)
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:

@@ -1,1 +1,1 @@
-"""Conformance of programs that implement the BindRequest API, run as black boxes on a real control plane."""
+"""Conformance of binders and schedulers that use the BindRequest API, run as black boxes on a real control plane."""

@@ -1,36 +1,62 @@
-"""`python -m bowline.conformance --binder COMMAND`: does a program bind as the BindRequest API promises?
+"""`python -m bowline.conformance`: does a binder or a scheduler keep the promises of the BindRequest API?
 
-The command is started with KUBECONFIG set, as the only binder of a local cluster with fake GPU nodes; some cases kill
-and restart it. Exit status: 0 all cases passed, 1 one failed, 2 invalid usage or no cluster.
+`--binder COMMAND`: the command is the only binder of a local cluster with fake GPU nodes. `--scheduler COMMAND --name
+NAME`: the command decides for pods of that schedulerName, Bowline binds. It is started with KUBECONFIG set; some
+cases kill and restart it. Exit status: 0 all cases passed, 1 one failed, 2 invalid usage or no cluster.
 """
 
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bowline.conformance.binder import Binder, BinderCluster
 from bowline.conformance.cases import CASES
-from bowline.conformance.report import Result, run_case
+from bowline.conformance.report import Result, run_case, run_scheduler_case
+from bowline.conformance.scheduler import SchedulerCluster
+from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from bowline.localcluster.errors import LocalClusterError
+
+# A scheduler may avoid a node for a minute after a failure.
+_BINDER_LIMIT_S, _SCHEDULER_LIMIT_S = 60.0, 120.0
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the selected cases; print one line for each."""
-    options = parser().parse_args(argv)
-    cases = [case for case in CASES if not options.case or case.name in options.case]
+    arguments = parser()
+    options = arguments.parse_args(argv)
+    available = [case.name for case in (SCHEDULER_CASES if options.scheduler else CASES)]
+    unknown = [name for name in options.case if name not in available]
+    if unknown:
+        arguments.error(f"argument --case: no case {', '.join(unknown)} (choose from {', '.join(available)})")
+    results = []
     try:
-        with BinderCluster.start(options.crd, options.kubernetes) as cluster:
-            results = []
-            for case in cases:
-                result = run_case(case, cluster, Binder(cluster, shlex.split(options.binder)), options.timeout)
-                _say(result.line)
-                results.append(result)
-    except LocalClusterError as error:
+        for result in scheduler_results(options) if options.scheduler else binder_results(options):
+            _say(result.line)
+            results.append(result)
+    except (LocalClusterError, TimeoutError) as error:
         sys.stderr.write(f"conformance: {error}\n")
         return 2
     return _conclude(results)
+
+
+def binder_results(options: argparse.Namespace) -> Iterator[Result]:
+    """Run the selected cases of binders."""
+    with BinderCluster.start(options.crd, options.kubernetes) as cluster:
+        for case in CASES:
+            if case.name in (options.case or [case.name]):
+                binder = Binder(cluster, shlex.split(options.binder))
+                yield run_case(case, cluster, binder, options.timeout or _BINDER_LIMIT_S)
+
+
+def scheduler_results(options: argparse.Namespace) -> Iterator[Result]:
+    """Run the selected cases of schedulers."""
+    argv = shlex.split(options.scheduler)
+    with SchedulerCluster.start([options.name], options.kubernetes) as cluster:
+        for case in SCHEDULER_CASES:
+            if case.name in (options.case or [case.name]):
+                yield run_scheduler_case(case, cluster, argv, options.name, options.timeout or _SCHEDULER_LIMIT_S)
 
 
 def _conclude(results: Sequence[Result]) -> int:
@@ -47,15 +73,20 @@ def _say(line: str) -> None:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m bowline.conformance", description=__doc__.split("\n")[0])
-    parser.add_argument("--binder", required=True, metavar="COMMAND", help="the program and its arguments")
+    subject = parser.add_mutually_exclusive_group(required=True)
+    subject.add_argument("--binder", metavar="COMMAND", help="a binder: the program and its arguments")
+    subject.add_argument("--scheduler", metavar="COMMAND", help="a scheduler: the program and its arguments")
     parser.add_argument(
-        "--case", action="append", choices=[case.name for case in CASES], help="only this case; may be repeated"
+        "--name",
+        default="bowline",
+        metavar="NAME",
+        help="schedulerName of the scheduler's pods (default: %(default)s)",
     )
-    parser.add_argument("--crd", type=Path, metavar="FILE", help="the BindRequest CRD (default: Bowline's)")
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case; may be repeated")
+    parser.add_argument("--crd", type=Path, metavar="FILE", help="a binder's BindRequest CRD (default: Bowline's)")
     parser.add_argument("--kubernetes", metavar="MINOR", help="such as 1.35 (default: $BOWLINE_KUBERNETES)")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of each wait (default: %(default)s)"
-    )
+    limits = f"default: {_BINDER_LIMIT_S:g}, of a scheduler {_SCHEDULER_LIMIT_S:g}"
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help=f"limit of each wait ({limits})")
     return parser
 
 

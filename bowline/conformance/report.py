@@ -1,17 +1,20 @@
 """Runs one case and states its result."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bowline.conformance.binder import Binder, BinderCluster, CaseFailure, Situation
 from bowline.conformance.cases import Case
 from bowline.conformance.claims import ClaimObserver
+from bowline.conformance.scheduler import BrokenRuleError, Scheduler, SchedulerCluster, Stage
+from bowline.conformance.scheduler_cases import SchedulerCase
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """A case's result; ``why`` is empty if it passed."""
 
-    case: Case
+    case: Case | SchedulerCase
     why: str = ""
 
     @property
@@ -38,3 +41,20 @@ def run_case(case: Case, cluster: BinderCluster, binder: Binder, timeout_s: floa
         finally:
             binder.kill()
     return Result(case, "; ".join(filter(None, (*dict.fromkeys(claims.false), why))))
+
+
+def run_scheduler_case(
+    case: SchedulerCase, cluster: SchedulerCluster, argv: Sequence[str], name: str, timeout_s: float
+) -> Result:
+    """Run the case in a namespace of its own, with the program running for pods of the schedulerName ``name``."""
+    why = ""
+    with Scheduler.started(cluster.cluster, argv, name) as scheduler:
+        stage = Stage(cluster.cluster, cluster.pair, scheduler, timeout_s)
+        cluster.cluster.make_namespace(stage.namespace)
+        try:
+            case.run(stage)
+        except BrokenRuleError as broken:
+            why = f"{broken}\n{scheduler.log()}".rstrip()
+    # Stopped before, so that nothing is decided meanwhile.
+    stage.clean_up()
+    return Result(case, why)

@@ -8,6 +8,7 @@ from typing import Any
 from bowline.shared.framework.binding.runner import Runner
 from bowline.shared.framework.status import Code, Status
 from bowline.testing.class_checks import changes_of_class_state, class_state
+from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS, Call
 from bowline.testing.fault_proxy.faults import Answer, Delay, DropBefore, Gate, Hold, LoseReply
 from bowline.testing.fault_proxy.rules import Match, Rule
@@ -193,47 +194,23 @@ async def survives_a_slow_server(lab: Lab, subject: Subject) -> AsyncIterator[st
 # --- what an undisturbed attempt does ---
 
 
-class Expected:
-    """The writes of an undisturbed attempt, and the objects that it leaves."""
-
-    def __init__(self, calls: list[Call], footprint: dict[str, str], collections: frozenset[tuple[str, str]]) -> None:
-        self.calls = calls
-        self.footprint = footprint
-        self.collections = collections
-
-    @property
-    def names(self) -> list[str]:
-        """The writes in words."""
-        return [call.kind for call in self.calls]
-
-    @property
-    def writes(self) -> int:
-        """Their number."""
-        return len(self.calls)
-
-    def is_own(self, number: int) -> bool:
-        """Return whether a write, counted from 1, is the plugin's; the Binding is not."""
-        return not _is_binding(self.calls[number - 1])
-
-
 async def _undisturbed(lab: Lab, subject: Subject) -> Expected:
-    since = len(lab.proxy.exchanges())
-    async with trial(lab, subject) as made, made.process() as process:
-        await _within(subject, process.succeed())
-    calls = lab.writes(since)
-    collections = frozenset((call.group, call.resource) for call in calls if not _is_binding(call))
-    async with trial(lab, subject) as made, made.process() as process:
-        made.before = made.footprint(collections)
-        await _within(subject, process.succeed())
-        return Expected(calls, made.footprint(collections), collections)
+    """Return it from the first check of the subject in this lab that needs it."""
+    if subject not in lab.expected:
+        since = len(lab.proxy.exchanges())
+        async with trial(lab, subject) as made, made.process() as process:
+            await _within(subject, process.succeed())
+        calls = lab.writes(since)
+        collections = frozenset((call.group, call.resource) for call in calls if not is_binding(call))
+        async with trial(lab, subject) as made, made.process() as process:
+            made.before = made.footprint(collections)
+            await _within(subject, process.succeed())
+            lab.expected[subject] = Expected(calls, made.footprint(collections), collections)
+    return lab.expected[subject]
 
 
 def _are_written(lab: Lab, since: int, number: int) -> bool:
     return len(lab.writes(since)) >= number
-
-
-def _is_binding(call: Call) -> bool:
-    return (call.resource, call.subresource) == ("pods", "binding")
 
 
 def _is_declared(subject: Subject, call: Call) -> bool:

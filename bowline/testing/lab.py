@@ -35,6 +35,7 @@ from bowline.shared.kube.errors import NotFound
 from bowline.shared.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
 from bowline.shared.plugins.default_binder import DefaultBinder
 from bowline.testing import builders
+from bowline.testing.expected import Expected
 from bowline.testing.fault_proxy.calls import Call
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.plugin_process import started
@@ -88,6 +89,8 @@ class Lab:
     proxy: FaultProxy
     access: ClusterAccess
     proxied: ClusterAccess
+    # Of each subject, what its undisturbed attempt does.
+    expected: dict[Subject, Expected] = field(default_factory=dict)
 
     def writes(self, since: int = 0) -> list[Call]:
         """Return the writes through the proxy after the first ``since`` exchanges."""

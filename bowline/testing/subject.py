@@ -15,9 +15,9 @@ from bowline.shared.plugins.catalog import BUILTINS
 from bowline.testing import builders
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """One plugin, and what its checks need.
+    """One plugin, and what its checks need. Each is equal to itself only.
 
     - ``args``: the plugin's arguments, as in the configuration.
     - ``pods``: raw pods that concern the plugin; the first one is bound.

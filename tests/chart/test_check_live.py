@@ -125,29 +125,31 @@ def unchecked(namespace: None, helm_command: HelmCli, cluster: Cluster) -> Insta
     return Installed(helm_command, cluster, LOCAL)
 
 
-def test_an_invalid_configuration_is_not_installed(helm_command: HelmCli, cluster: Cluster) -> None:
+def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(
+    helm_command: HelmCli, cluster: Cluster
+) -> None:
     """The namespace does not exist before: Helm creates it."""
     release = Installed(helm_command, cluster, CHECKED)
-    with running_jobs(cluster, NAMESPACE):
-        with pytest.raises(CommandError, match="bowline-check"):
-            release.upgrade({"config": INVALID})
-        assert "no_such_plugin" in release.errors()
-        kinds = ("deployments", "serviceaccounts", "services", "customresourcedefinitions")
-        assert not release.objects(*kinds, "validatingwebhookconfigurations")
-        # The same command with a valid configuration.
-        release.upgrade()
-        names = {name for _, name in release.objects("deployments")}
-        assert names == {"bowline-webhook", "bowline-reconciler"}
-        assert not release.objects("jobs", "pods")
-    helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
-    cluster.kubectl("delete", "namespace", NAMESPACE)
+    try:
+        with running_jobs(cluster, NAMESPACE):
+            with pytest.raises(CommandError, match="bowline-check"):
+                release.upgrade({"config": INVALID})
+            assert "no_such_plugin" in release.errors()
+            kinds = ("deployments", "serviceaccounts", "services", "customresourcedefinitions")
+            assert not release.objects(*kinds, "validatingwebhookconfigurations")
+            cluster.api.patch(f"/api/v1/namespaces/{NAMESPACE}", {"metadata": {"labels": RESTRICTED}})
+            # The same command with a valid configuration.
+            release.upgrade()
+            names = {name for _, name in release.objects("deployments")}
+            assert names == {"bowline-webhook", "bowline-reconciler"}
+            assert not release.objects("jobs", "pods")
+            refused_upgrades_change_nothing_and_list_every_error(release)
+            helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
+    finally:
+        cluster.kubectl("delete", "namespace", NAMESPACE)
 
 
-def test_a_refused_upgrade_changes_nothing_and_lists_every_error(
-    namespace: None, helm_command: HelmCli, cluster: Cluster
-) -> None:
-    installed = Installed(helm_command, cluster, CHECKED)
-    installed.upgrade()
+def refused_upgrades_change_nothing_and_list_every_error(installed: Installed) -> None:
     kinds = ("configmaps", "deployments", "services", "clusterroles", "validatingwebhookconfigurations")
     before = installed.objects(*kinds)
     refused: list[tuple[dict[str, Any], tuple[str, ...]]] = [
@@ -242,9 +244,11 @@ def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
     page = PAGES[0].read_text(encoding="utf-8")
     commands = re.findall(r"helm (upgrade bowline CHART (?:[^`\n\\]|\\\n)+)", page)
     assert len(commands) == 4
-    for command in commands:
-        helm_command.upgrade_install(release, cluster.kubeconfig)
-        words = shlex.split(command.replace("CHART", str(CHART)).replace("\\\n", " "))
-        helm_command.run(words, cluster.kubeconfig)
+    helm_command.upgrade_install(release, cluster.kubeconfig)
+    upgrades = [shlex.split(command.replace("CHART", str(CHART)).replace("\\\n", " ")) for command in commands]
+    # Helm merges the values and renders with the API server, also in a dry run; the release stays the older one.
+    for upgrade in upgrades:
+        helm_command.run([*upgrade, "--dry-run=server"], cluster.kubeconfig)
+    helm_command.run(next(upgrade for upgrade in upgrades if "--no-hooks" not in upgrade), cluster.kubeconfig)
     for path in PAGES:
         assert not re.search(r"--reuse-values", path.read_text(encoding="utf-8"))

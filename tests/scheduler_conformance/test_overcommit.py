@@ -3,17 +3,15 @@
 With the plugin node_fit it binds one (`tests/plugins/test_node_fit.py`). docs/protocol.md states both.
 """
 
-from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.pair import Pair
+from bowline.conformance.scheduler import NODE_1, OTHER, SchedulerCluster
 from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up
-from tests.scheduler_conformance.situations import NODE_1, OTHER
 
 
-def test_without_node_fit_the_second_decision_is_carried_out_as_well(binder: tuple[Cluster, Pair]) -> None:
-    with own_namespace(*binder) as live:
+def test_without_node_fit_the_second_decision_is_carried_out_as_well(binder: SchedulerCluster) -> None:
+    with own_namespace(binder.cluster, binder.pair) as live:
         for name, scheduler in (("ours", "bowline"), ("theirs", OTHER)):
             body = pod(name, live.namespace, schedulerName=scheduler)
             body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: "8"}}

@@ -1,17 +1,16 @@
-"""The scheduler under test in every situation: the example scheduler, or the one that `BOWLINE_SCHEDULER` names."""
+"""The scheduler under test in every case: the example scheduler, or the one that `BOWLINE_SCHEDULER` names."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.pair import Pair
+from bowline.conformance.scheduler import Scheduler, SchedulerCluster, Stage
+from bowline.conformance.scheduler_cases import SCHEDULER_CASES, SchedulerCase
 from tests.kai.team import missing_part
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up
-from tests.scheduler_conformance.programs import Processes, Program, chosen_program
-from tests.scheduler_conformance.situations import SITUATIONS, Stage
+from tests.scheduler_conformance.programs import Program, chosen_program
 from tests.waiting import LIMIT_S
 
 PROGRAM = chosen_program(os.environ)
@@ -20,23 +19,23 @@ pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 
 @pytest.fixture(scope="module")
-def running(binder: tuple[Cluster, Pair]) -> Iterator[Processes]:
+def running(binder: SchedulerCluster) -> Iterator[Scheduler]:
     """The scheduler, running."""
-    with PROGRAM.running(binder[0]) as processes:
-        yield processes
+    with PROGRAM.running(binder.cluster) as scheduler:
+        yield scheduler
 
 
 @pytest.fixture
-def stage(binder: tuple[Cluster, Pair], running: Processes) -> Iterator[Stage]:
-    """A namespace for one situation; nothing is left behind."""
-    with own_namespace(*binder) as live:
-        yield Stage(live, PROGRAM, running, LIMIT_S)
+def stage(binder: SchedulerCluster, running: Scheduler) -> Iterator[Stage]:
+    """A namespace for one case; nothing is left behind."""
+    with own_namespace(binder.cluster, binder.pair) as live:
+        yield Stage(binder.cluster, binder.pair, running, LIMIT_S, live.namespace)
         clean_up(live)
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_situation(stage: Stage, situation: str) -> None:
-    SITUATIONS[situation](stage)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in SCHEDULER_CASES])
+def test_the_scheduler_passes(stage: Stage, case: SchedulerCase) -> None:
+    case.run(stage)
 
 
 def test_the_command_of_any_scheduler_can_be_named() -> None:

@@ -1,0 +1,126 @@
+"""The cases of a scheduler's conformance: what docs/protocol.md requires of a scheduler in each situation.
+
+A case raises BrokenRuleError with the name of the rule that the program has broken.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bowline.conformance.scheduler import NODE_0, NODE_1, OTHER, Stage
+from bowline.testing.builders import bind_request
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerCase:
+    """A case: its name, what it requires, and the function that runs it."""
+
+    name: str
+    promise: str
+    run: Callable[[Stage], None]
+
+
+def _first_decision(stage: Stage) -> None:
+    stage.submit("foreign", 1, scheduler=OTHER)
+    uids = {name: stage.submit(name, gpus) for name, gpus in (("cpu", 0), ("one", 1), ("two", 2))}
+    for name, uid in uids.items():
+        stage.runs("decides", name)
+        requests = stage.requests(name)
+        created = sum(count for (_, code), count in stage.creations().items() if code == 201)
+        is_single = len(requests) == 1 and created <= len(uids)
+        stage.require("one-request-per-pod", is_single, f"{created} requests for {len(uids)} pods")
+        (request,) = requests
+        owners = [owner.get("uid") for owner in request["metadata"].get("ownerReferences") or ()]
+        stage.require("owner", owners == [uid], f"the owner of the request for {name} is not its pod")
+        is_named = request["metadata"]["name"] == name
+        stage.require("named-after-the-pod", is_named, "the pod's name prevents a second request")
+    stage.require("own-pods-only", not stage.requests("foreign"), f"a pod of {OTHER} got a request")
+
+
+def _repeated_failure(stage: Stage) -> None:
+    with stage.failing_binds("doomed"):
+        stage.submit("doomed", 8, NODE_1)
+        stage.decided("decides", "doomed")
+        stage.submit("neighbour", 8, NODE_1)
+        stage.runs("frees-the-node", "neighbour")
+        stage.kubectl("delete", "pod", "neighbour", "--grace-period=0", "--force")
+    # A changed pod may be decided again at once.
+    stage.kubectl("annotate", "pod", "doomed", "example.com/cause=fixed")
+    stage.runs("replaces-failed-requests", "doomed")
+
+
+def _stale_node(stage: Stage) -> None:
+    if not stage.pair.reconcilers[0].stop():
+        raise TimeoutError("the reconciler did not stop")
+    cordoned = ""
+    try:
+        try:
+            stage.submit("moved", 1)
+            cordoned = stage.decided("decides", "moved")["spec"]["selectedNode"]
+            stage.kubectl("cordon", cordoned)
+        finally:
+            # The next case needs it as well.
+            stage.restart_reconciler()
+        node = stage.runs("leaves-unsuitable-nodes", "moved")
+        is_left = node != cordoned
+        stage.require("leaves-unsuitable-nodes", is_left, f"the pod is bound to {cordoned}, which is cordoned")
+    finally:
+        if cordoned:
+            stage.kubectl("uncordon", cordoned)
+
+
+def _restart(stage: Stage) -> None:
+    pods = [f"pod-{number}" for number in range(4)]
+    for name in pods:
+        stage.submit(name, 2, NODE_1)
+    stage.decided("decides", pods[0])
+    stage.scheduler.kill()
+    stage.scheduler.start()
+    for name in pods:
+        stage.runs("continues-after-a-restart", name)
+    _does_not_fit(stage, "fifth", 1)
+    _each_created_once(stage, pods)
+
+
+def _two_schedulers(stage: Stage) -> None:
+    uid = stage.submit("theirs", 6, NODE_1, scheduler=OTHER)
+    gpus = {"count": 6, "portion": "1.00"}
+    stage.create_request(bind_request("theirs", NODE_1, stage.namespace, uid, receivedGPU=gpus))
+    stage.wait("the pod of the other scheduler is bound", lambda: stage.pod("theirs")["spec"].get("nodeName"))
+    stage.submit("waiting", 1, NODE_0, scheduler=OTHER)
+    stage.submit("fits", 2, NODE_1)
+    stage.runs("decides", "fits")
+    _does_not_fit(stage, "too-large", 1)
+    stage.require("own-pods-only", not stage.requests("waiting"), f"a pod of {OTHER} got a request")
+    is_kept = len(stage.requests("theirs")) == 1
+    stage.require("own-pods-only", is_kept, f"the request of a pod of {OTHER} was deleted")
+
+
+def _does_not_fit(stage: Stage, name: str, gpus: int) -> None:
+    """The pod gets no request: a later pod on the other node is decided first."""
+    stage.submit(name, gpus, NODE_1)
+    stage.submit(f"{name}-barrier", 1, NODE_0)
+    stage.runs("decides", f"{name}-barrier")
+    stage.require(
+        "counts-what-is-used", not stage.requests(name), f"{NODE_1} is full, and {name} got a request for it"
+    )
+
+
+def _each_created_once(stage: Stage, pods: Sequence[str]) -> None:
+    creations = stage.creations()
+    counts = {name: creations[name, 201] for name in pods}
+    stage.require("one-request-per-pod", set(counts.values()) == {1}, f"requests created: {counts}")
+
+
+SCHEDULER_CASES: tuple[SchedulerCase, ...] = (
+    SchedulerCase("first-decision", "a pod gets one request; pods of other schedulers get none", _first_decision),
+    SchedulerCase(
+        "repeated-failure",
+        "a pod whose bind fails keeps no other pod from the node, and is decided again when the cause is gone",
+        _repeated_failure,
+    ),
+    SchedulerCase("stale-node", "a node that is cordoned after the decision is left", _stale_node),
+    SchedulerCase("restart", "kill -9 between two decisions: no second request, no capacity used twice", _restart),
+    SchedulerCase(
+        "two-schedulers", "another scheduler's pods use capacity, and it alone deletes its requests", _two_schedulers
+    ),
+)
