@@ -16,8 +16,8 @@ RATE = 25.0
 # A CA with the lifetime of the test: introduced and used while the Secret is emptied, removed afterwards. A serving
 # certificate is renewed 4 s before it expires, so that a loaded machine has time for it.
 LIFETIMES = "12,3600,0.5"
-# In its last quarter each response closes its connection. On a loaded machine requests and handshakes take seconds.
-DRAIN = "--drain=12s"
+# The default. In its last quarter each response closes its connection; on a loaded machine requests take seconds.
+DRAIN = "--drain=30s"
 
 
 @pytest.fixture(scope="module")
