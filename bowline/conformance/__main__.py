@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bowline.conformance.binder import Binder, BinderCluster
+from bowline.conformance.binder import Binder, BinderCluster, Situation
+from bowline.conformance.case import Case, S
 from bowline.conformance.cases import CASES
 from bowline.conformance.report import Result, run_case, run_scheduler_case
-from bowline.conformance.scheduler import SchedulerCluster
+from bowline.conformance.scheduler import SchedulerCluster, Stage
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from bowline.localcluster.errors import LocalClusterError
 
@@ -26,13 +27,13 @@ def main(argv: Sequence[str]) -> int:
     """Run the selected cases; print one line for each."""
     arguments = parser()
     options = arguments.parse_args(argv)
-    available = [case.name for case in (SCHEDULER_CASES if options.scheduler else CASES)]
-    unknown = [name for name in options.case if name not in available]
-    if unknown:
-        arguments.error(f"argument --case: no case {', '.join(unknown)} (choose from {', '.join(available)})")
+    if options.scheduler:
+        run = scheduler_results(options, _selected(SCHEDULER_CASES, options.case, arguments))
+    else:
+        run = binder_results(options, _selected(CASES, options.case, arguments))
     results = []
     try:
-        for result in scheduler_results(options) if options.scheduler else binder_results(options):
+        for result in run:
             _say(result.line)
             results.append(result)
     except (LocalClusterError, TimeoutError) as error:
@@ -41,22 +42,29 @@ def main(argv: Sequence[str]) -> int:
     return _conclude(results)
 
 
-def binder_results(options: argparse.Namespace) -> Iterator[Result]:
-    """Run the selected cases of binders."""
+def _selected(cases: Sequence[Case[S]], names: Sequence[str], arguments: argparse.ArgumentParser) -> list[Case[S]]:
+    """Return the cases of these names, without names all; a name without a case is invalid usage."""
+    available = [case.name for case in cases]
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        arguments.error(f"argument --case: no case {', '.join(unknown)} (choose from {', '.join(available)})")
+    return [case for case in cases if not names or case.name in names]
+
+
+def binder_results(options: argparse.Namespace, cases: Sequence[Case[Situation]]) -> Iterator[Result]:
+    """Run cases of binders."""
     with BinderCluster.start(options.crd, options.kubernetes) as cluster:
-        for case in CASES:
-            if case.name in (options.case or [case.name]):
-                binder = Binder(cluster, shlex.split(options.binder))
-                yield run_case(case, cluster, binder, options.timeout or _BINDER_LIMIT_S)
+        for case in cases:
+            binder = Binder(cluster, shlex.split(options.binder))
+            yield run_case(case, cluster, binder, options.timeout or _BINDER_LIMIT_S)
 
 
-def scheduler_results(options: argparse.Namespace) -> Iterator[Result]:
-    """Run the selected cases of schedulers."""
+def scheduler_results(options: argparse.Namespace, cases: Sequence[Case[Stage]]) -> Iterator[Result]:
+    """Run cases of schedulers."""
     argv = shlex.split(options.scheduler)
     with SchedulerCluster.start([options.name], options.kubernetes) as cluster:
-        for case in SCHEDULER_CASES:
-            if case.name in (options.case or [case.name]):
-                yield run_scheduler_case(case, cluster, argv, options.name, options.timeout or _SCHEDULER_LIMIT_S)
+        for case in cases:
+            yield run_scheduler_case(case, cluster, argv, options.name, options.timeout or _SCHEDULER_LIMIT_S)
 
 
 def _conclude(results: Sequence[Result]) -> int:

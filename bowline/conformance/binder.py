@@ -13,21 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bowline.conformance.case import NODE
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.pair import CHART
 from bowline.localcluster.process import Launch, Process
 from bowline.localcluster.spec import ClusterSpec
 from bowline.shared.api import names
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, PODS
 from bowline.testing.builders import bind_request, pod
 
 T = TypeVar("T")
-NODE, OTHER_NODE = "gpu-node-0", "gpu-node-1"
 _POLL_S = 0.05
 # kwok's fake agent in a reservation pod with this toleration never reports its device.
 SILENT = [{"key": "bowline.dev/silent-agent", "operator": "Exists"}]
 _CRD = CHART / "files" / "bindrequests.yaml"
-_RESERVATIONS = f"/api/v1/namespaces/{names.RESERVATION_APP}/pods"
+_RESERVATIONS = PODS.path(names.RESERVATION_APP)
 
 
 class CaseFailure(Exception):  # noqa: N818 - a result, not a defect
@@ -102,12 +103,12 @@ class Situation:
         body = pod(name, self.namespace, **spec)
         if share:
             _prepare(body)
-        return str(self.api.post(self._path("pods"), body)["metadata"]["uid"])
+        return str(self.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
 
     def request(self, name: str, node: str = NODE, uid: str = "", **spec: Any) -> None:
         """Create the BindRequest of a pod, as a scheduler does: named after it and owned by it."""
         owner = uid or str(self.pod(name)["metadata"]["uid"])
-        self.api.post(self._requests(), bind_request(name, node, self.namespace, owner, **spec))
+        self.api.post(BINDREQUESTS.path(self.namespace), bind_request(name, node, self.namespace, owner, **spec))
 
     def request_share(self, name: str, group: str, **spec: Any) -> None:
         """The same for half of the device of a group."""
@@ -117,22 +118,22 @@ class Situation:
     def bind(self, name: str, node: str) -> None:
         """Bind the pod, as another program does."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        self.api.post(f"{self._path('pods')}/{name}/binding", {"metadata": {"name": name}, "target": target})
+        self.api.post(PODS.path(self.namespace, name, "binding"), {"metadata": {"name": name}, "target": target})
 
     def delete_pod(self, name: str) -> None:
         """Delete the pod at once."""
-        self.api.request("DELETE", f"{self._path('pods')}/{name}", {"gracePeriodSeconds": 0})
-        self.until(f"pod {name} is deleted", lambda: self._get(f"{self._path('pods')}/{name}") is None)
+        self.api.request("DELETE", PODS.path(self.namespace, name), {"gracePeriodSeconds": 0})
+        self.until(f"pod {name} is deleted", lambda: self._get(PODS.path(self.namespace, name)) is None)
 
     def delete_request(self, name: str) -> None:
         """Delete the request, as a scheduler withdraws its decision."""
-        self.api.delete(f"{self._requests()}/{name}")
+        self.api.delete(BINDREQUESTS.path(self.namespace, name))
 
     # --- observations ---
 
     def pod(self, name: str) -> dict[str, Any]:
         """Return the stored pod."""
-        stored: dict[str, Any] = self.api.get(f"{self._path('pods')}/{name}")
+        stored: dict[str, Any] = self.api.get(PODS.path(self.namespace, name))
         return stored
 
     def node_of(self, name: str) -> str:
@@ -141,7 +142,7 @@ class Situation:
 
     def phase(self, name: str) -> str:
         """Return the request's phase; ``deleted`` if there is no request."""
-        request = self._get(f"{self._requests()}/{name}")
+        request = self._get(BINDREQUESTS.path(self.namespace, name))
         return "deleted" if request is None else str((request.get("status") or {}).get("phase") or "")
 
     def reservations(self, group: str) -> list[dict[str, Any]]:
@@ -151,12 +152,12 @@ class Situation:
 
     def configmaps(self) -> dict[str, dict[str, str]]:
         """Return the data of the namespace's ConfigMaps by name."""
-        items = self.api.get(self._path("configmaps"))["items"]
+        items = self.api.get(CONFIGMAPS.path(self.namespace))["items"]
         return {item["metadata"]["name"]: item.get("data") or {} for item in items}
 
     def remains(self, name: str, group: str) -> list[str]:
         """Return what a share has left: reservation pods, ConfigMaps, labels of its pod."""
-        labels = (self._get(f"{self._path('pods')}/{name}") or {"metadata": {}})["metadata"].get("labels") or {}
+        labels = (self._get(PODS.path(self.namespace, name)) or {"metadata": {}})["metadata"].get("labels") or {}
         return [
             *(f"reservation pod {entry['metadata']['name']}" for entry in self.reservations(group)),
             *(f"ConfigMap {configmap}" for configmap in self.configmaps() if configmap.startswith(name)),
@@ -184,12 +185,6 @@ class Situation:
         """Raise CaseFailure unless the condition holds."""
         if not condition:
             raise CaseFailure(why)
-
-    def _path(self, plural: str) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/{plural}"
-
-    def _requests(self) -> str:
-        return f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}"
 
     def _get(self, path: str) -> dict[str, Any] | None:
         try:

@@ -5,24 +5,14 @@ CaseFailure; reports that are false when they are made fail it as well.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from bowline.conformance.binder import NODE, OTHER_NODE, SILENT, Situation
+from bowline.conformance.binder import SILENT, Situation
+from bowline.conformance.case import NODE, OTHER_NODE, Case
 from bowline.shared.api import names
 
 # How long a program is observed that must not do something.
 OBSERVED_S = 5.0
 _PODS, _KILLS = 30, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A case: its name, what it promises, and the function that runs it."""
-
-    name: str
-    promise: str
-    run: Callable[[Situation], None]
 
 
 def _binds(case: Situation) -> None:
@@ -150,7 +140,7 @@ def _observe(case: Situation, name: str) -> None:
     case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
 
 
-CASES = (
+CASES: tuple[Case[Situation], ...] = (
     Case("binds", "a pod is bound to the node of its request, which ends Succeeded", _binds),
     Case("rejected", "a Binding that the API server rejects is never reported as Bound", _rejected),
     Case("bound-elsewhere", "a pod on another node is not reported as Bound", _bound_elsewhere),

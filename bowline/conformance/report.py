@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bowline.conformance.binder import Binder, BinderCluster, CaseFailure, Situation
-from bowline.conformance.cases import Case
+from bowline.conformance.case import Case
 from bowline.conformance.claims import ClaimObserver
 from bowline.conformance.scheduler import BrokenRuleError, Scheduler, SchedulerCluster, Stage
-from bowline.conformance.scheduler_cases import SchedulerCase
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """A case's result; ``why`` is empty if it passed."""
 
-    case: Case | SchedulerCase
+    case: Case[Any]
     why: str = ""
 
     @property
@@ -24,7 +24,7 @@ class Result:
         return f"{head}\n     {self.why}" if self.why else head
 
 
-def run_case(case: Case, cluster: BinderCluster, binder: Binder, timeout_s: float) -> Result:
+def run_case(case: Case[Situation], cluster: BinderCluster, binder: Binder, timeout_s: float) -> Result:
     """Run the case in a namespace of its own; the program runs before and is killed after it.
 
     A false report fails the case, even if it has reached its end.
@@ -44,7 +44,7 @@ def run_case(case: Case, cluster: BinderCluster, binder: Binder, timeout_s: floa
 
 
 def run_scheduler_case(
-    case: SchedulerCase, cluster: SchedulerCluster, argv: Sequence[str], name: str, timeout_s: float
+    case: Case[Stage], cluster: SchedulerCluster, argv: Sequence[str], name: str, timeout_s: float
 ) -> Result:
     """Run the case in a namespace of its own, with the program running for pods of the schedulerName ``name``."""
     why = ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from bowline.conformance.case import OTHER_NODE
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.helm import find_helm
@@ -22,13 +23,13 @@ from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.shared.api import names
+from bowline.shared.kube.resources import BINDREQUESTS, PODS
 from bowline.testing.builders import pod
 
 T = TypeVar("T")
 
 # The schedulerName of pods that the program under test must leave alone.
 OTHER: Final = "another-scheduler"
-NODE_0, NODE_1 = "gpu-node-0", "gpu-node-1"
 _POLL_S = 0.05
 _LOG_LINES = 15
 _POLICY_GROUP = "admissionregistration.k8s.io/v1"
@@ -136,7 +137,7 @@ class Stage:
         body = pod(name, self.namespace, schedulerName=scheduler_name, tolerations=[], **selector)
         body["metadata"]["labels"] = dict(self.scheduler.pod_labels)
         body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
-        return str(self.cluster.api.post(self._path("pods"), body)["metadata"]["uid"])
+        return str(self.cluster.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
 
     def kubectl(self, *arguments: str) -> None:
         """Run kubectl in the namespace."""
@@ -144,7 +145,7 @@ class Stage:
 
     def create_request(self, request: Mapping[str, Any]) -> None:
         """Create a BindRequest, as another scheduler does."""
-        self.cluster.api.post(self._requests(), dict(request))
+        self.cluster.api.post(BINDREQUESTS.path(self.namespace), dict(request))
 
     def restart_reconciler(self) -> None:
         """Start the reconciler again, after it was stopped."""
@@ -168,19 +169,19 @@ class Stage:
         """Delete pods and requests, and wait until nothing of them is left: the next case needs their devices."""
         self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
         self.kubectl("delete", "bindrequests", "--all", "--wait=false")
-        paths = (self._path("pods"), self._requests())
+        paths = (PODS.path(self.namespace), BINDREQUESTS.path(self.namespace))
         self.wait("the pods and requests are deleted", lambda: not any(map(self._items, paths)))
 
     # --- observations ---
 
     def pod(self, name: str) -> dict[str, Any]:
         """Return the stored pod."""
-        stored: dict[str, Any] = self.cluster.api.get(f"{self._path('pods')}/{name}")
+        stored: dict[str, Any] = self.cluster.api.get(PODS.path(self.namespace, name))
         return stored
 
     def requests(self, name: str) -> list[dict[str, Any]]:
         """Return the present requests for the pod."""
-        return [item for item in self._items(self._requests()) if item["spec"]["podName"] == name]
+        return [item for item in self._items(BINDREQUESTS.path(self.namespace)) if item["spec"]["podName"] == name]
 
     def creations(self) -> Counter[tuple[str, int]]:
         """Return the requests that were created or denied in the namespace, by name and HTTP status."""
@@ -217,12 +218,6 @@ class Stage:
         if not condition:
             raise BrokenRuleError(rule, why)
 
-    def _path(self, plural: str) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/{plural}"
-
-    def _requests(self) -> str:
-        return f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}"
-
     def _items(self, path: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.cluster.api.get(path)["items"]
         return items
@@ -237,11 +232,10 @@ class Stage:
 
     def _is_bind_denied(self, name: str) -> bool:
         """Whether the policy is in force. The pod need not exist: admission precedes the search for it."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": NODE_1}
+        target = {"apiVersion": "v1", "kind": "Node", "name": OTHER_NODE}
         try:
-            self.cluster.api.post(
-                f"{self._path('pods')}/{name}/binding?dryRun=All", {"metadata": {"name": name}, "target": target}
-            )
+            path = PODS.path(self.namespace, name, "binding")
+            self.cluster.api.post(f"{path}?dryRun=All", {"metadata": {"name": name}, "target": target})
         except ApiError as error:
             return error.status not in (404, 409)
         return False

@@ -3,20 +3,11 @@
 A case raises BrokenRuleError with the name of the rule that the program has broken.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from bowline.conformance.scheduler import NODE_0, NODE_1, OTHER, Stage
+from bowline.conformance.case import NODE, OTHER_NODE, Case
+from bowline.conformance.scheduler import OTHER, Stage
 from bowline.testing.builders import bind_request
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerCase:
-    """A case: its name, what it requires, and the function that runs it."""
-
-    name: str
-    promise: str
-    run: Callable[[Stage], None]
 
 
 def _first_decision(stage: Stage) -> None:
@@ -38,9 +29,9 @@ def _first_decision(stage: Stage) -> None:
 
 def _repeated_failure(stage: Stage) -> None:
     with stage.failing_binds("doomed"):
-        stage.submit("doomed", 8, NODE_1)
+        stage.submit("doomed", 8, OTHER_NODE)
         stage.decided("decides", "doomed")
-        stage.submit("neighbour", 8, NODE_1)
+        stage.submit("neighbour", 8, OTHER_NODE)
         stage.runs("frees-the-node", "neighbour")
         stage.kubectl("delete", "pod", "neighbour", "--grace-period=0", "--force")
     # A changed pod may be decided again at once.
@@ -71,7 +62,7 @@ def _stale_node(stage: Stage) -> None:
 def _restart(stage: Stage) -> None:
     pods = [f"pod-{number}" for number in range(4)]
     for name in pods:
-        stage.submit(name, 2, NODE_1)
+        stage.submit(name, 2, OTHER_NODE)
     stage.decided("decides", pods[0])
     stage.scheduler.kill()
     stage.scheduler.start()
@@ -82,12 +73,12 @@ def _restart(stage: Stage) -> None:
 
 
 def _two_schedulers(stage: Stage) -> None:
-    uid = stage.submit("theirs", 6, NODE_1, scheduler=OTHER)
+    uid = stage.submit("theirs", 6, OTHER_NODE, scheduler=OTHER)
     gpus = {"count": 6, "portion": "1.00"}
-    stage.create_request(bind_request("theirs", NODE_1, stage.namespace, uid, receivedGPU=gpus))
+    stage.create_request(bind_request("theirs", OTHER_NODE, stage.namespace, uid, receivedGPU=gpus))
     stage.wait("the pod of the other scheduler is bound", lambda: stage.pod("theirs")["spec"].get("nodeName"))
-    stage.submit("waiting", 1, NODE_0, scheduler=OTHER)
-    stage.submit("fits", 2, NODE_1)
+    stage.submit("waiting", 1, NODE, scheduler=OTHER)
+    stage.submit("fits", 2, OTHER_NODE)
     stage.runs("decides", "fits")
     _does_not_fit(stage, "too-large", 1)
     stage.require("own-pods-only", not stage.requests("waiting"), f"a pod of {OTHER} got a request")
@@ -97,11 +88,11 @@ def _two_schedulers(stage: Stage) -> None:
 
 def _does_not_fit(stage: Stage, name: str, gpus: int) -> None:
     """The pod gets no request: a later pod on the other node is decided first."""
-    stage.submit(name, gpus, NODE_1)
-    stage.submit(f"{name}-barrier", 1, NODE_0)
+    stage.submit(name, gpus, OTHER_NODE)
+    stage.submit(f"{name}-barrier", 1, NODE)
     stage.runs("decides", f"{name}-barrier")
     stage.require(
-        "counts-what-is-used", not stage.requests(name), f"{NODE_1} is full, and {name} got a request for it"
+        "counts-what-is-used", not stage.requests(name), f"{OTHER_NODE} is full, and {name} got a request for it"
     )
 
 
@@ -111,16 +102,16 @@ def _each_created_once(stage: Stage, pods: Sequence[str]) -> None:
     stage.require("one-request-per-pod", set(counts.values()) == {1}, f"requests created: {counts}")
 
 
-SCHEDULER_CASES: tuple[SchedulerCase, ...] = (
-    SchedulerCase("first-decision", "a pod gets one request; pods of other schedulers get none", _first_decision),
-    SchedulerCase(
+SCHEDULER_CASES: tuple[Case[Stage], ...] = (
+    Case("first-decision", "a pod gets one request; pods of other schedulers get none", _first_decision),
+    Case(
         "repeated-failure",
         "a pod whose bind fails keeps no other pod from the node, and is decided again when the cause is gone",
         _repeated_failure,
     ),
-    SchedulerCase("stale-node", "a node that is cordoned after the decision is left", _stale_node),
-    SchedulerCase("restart", "kill -9 between two decisions: no second request, no capacity used twice", _restart),
-    SchedulerCase(
+    Case("stale-node", "a node that is cordoned after the decision is left", _stale_node),
+    Case("restart", "kill -9 between two decisions: no second request, no capacity used twice", _restart),
+    Case(
         "two-schedulers", "another scheduler's pods use capacity, and it alone deletes its requests", _two_schedulers
     ),
 )

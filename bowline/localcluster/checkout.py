@@ -5,8 +5,8 @@ from pathlib import Path
 from bowline.localcluster.errors import LocalClusterError
 
 # Of a wheel: the folder that its packages are installed in.
-FOLDER = Path(__file__).resolve().parents[2]
-EXAMPLES = FOLDER / "examples"
+CHECKOUT = Path(__file__).resolve().parents[2]
+EXAMPLES = CHECKOUT / "examples"
 
 
 def is_checkout() -> bool:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.flags import LOOPBACK
 from bowline.localcluster.helm import Helm
 from bowline.localcluster.ports import free_port
-from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 
 # The wheel has it in the package.
 _PACKAGED = Path(__file__).resolve().parents[1] / "chart"

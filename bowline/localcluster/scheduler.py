@@ -3,7 +3,7 @@
 import os
 import sys
 
-from bowline.localcluster.checkout import EXAMPLES, FOLDER
+from bowline.localcluster.checkout import CHECKOUT, EXAMPLES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.process import Launch, Process
 
@@ -21,4 +21,4 @@ def start_scheduler(cluster: Cluster) -> Process:
     kubeconfig = cluster.service_account_kubeconfig("default", SCHEDULER)
     argv = (sys.executable, str(EXAMPLES / "scheduler" / "scheduler.py"))
     environ = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
-    return cluster.run_process(Launch(SCHEDULER, argv, cluster.layout.logs / f"{SCHEDULER}.log", FOLDER, environ))
+    return cluster.run_process(Launch(SCHEDULER, argv, cluster.layout.logs / f"{SCHEDULER}.log", CHECKOUT, environ))

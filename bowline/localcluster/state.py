@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bowline.localcluster.checkout import FOLDER, is_checkout
+from bowline.localcluster.checkout import CHECKOUT, is_checkout
 from bowline.localcluster.errors import LocalClusterError
 from bowline.localcluster.process import Process, ProcessRecord
 
@@ -58,7 +58,7 @@ def load_state(path: Path) -> ClusterState | None:
 
 def default_folder() -> Path:
     """Return the default data folder: in the checkout; of a wheel, in the working directory."""
-    return (FOLDER if is_checkout() else Path.cwd()) / _NAME
+    return (CHECKOUT if is_checkout() else Path.cwd()) / _NAME
 
 
 def later_command(command: str, folder: Path) -> str:

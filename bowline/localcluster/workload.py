@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bowline.localcluster import checkout
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError, RenderError, StartError
 from bowline.localcluster.flags import LOOPBACK
@@ -35,7 +35,6 @@ from bowline.localcluster.render import (
     wants_token,
 )
 
-CHECKOUT = checkout.FOLDER
 LISTEN, METRICS_LISTEN, DEBUG_LISTEN = "--listen", "--metrics-listen", "--debug-listen"
 _READY_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 15.0

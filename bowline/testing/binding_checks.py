@@ -195,7 +195,7 @@ async def survives_a_slow_server(lab: Lab, subject: Subject) -> AsyncIterator[st
 
 
 async def _undisturbed(lab: Lab, subject: Subject) -> Expected:
-    """Return it from the first check of the subject in this lab that needs it."""
+    """Return what an undisturbed attempt does; the first check of the subject in this lab makes it."""
     if subject not in lab.expected:
         since = len(lab.proxy.exchanges())
         async with trial(lab, subject) as made, made.process() as process:

@@ -38,7 +38,7 @@ from bowline.testing import builders
 from bowline.testing.expected import Expected
 from bowline.testing.fault_proxy.calls import Call
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline.testing.plugin_process import started
+from bowline.testing.plugin_process import running_plugins
 from bowline.testing.subject import Subject
 
 # Between two calls while a plugin waits.
@@ -218,7 +218,7 @@ class Trial:
         calls = Calls()
         async with (
             KubeClient(self.lab.proxied, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
-            started(chain, client),
+            running_plugins(chain, client),
         ):
             yield Process(self, plugin, chain, client, calls, Runner(chain, calls))
 

@@ -21,7 +21,7 @@ _SYNC_LIMIT_S = 30.0
 
 
 @asynccontextmanager
-async def started(plugins: Sequence[Plugin], client: KubeClient) -> AsyncIterator[None]:
+async def running_plugins(plugins: Sequence[Plugin], client: KubeClient) -> AsyncIterator[None]:
     """Run the plugins until the block ends. Raises PluginError if one cannot be set up or started."""
     lifecycle = PluginLifecycle(plugins, client, Settings(), SystemClock(), CollectorRegistry())
     async with AsyncExitStack() as ending:

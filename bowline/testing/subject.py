@@ -53,7 +53,7 @@ class Subject:
         """Return the objects of an attempt in this namespace."""
         objects = []
         for resource, body in self.objects:
-            raw = _named(body, namespace)
+            raw = _in_namespace(body, namespace)
             if resource.namespaced:
                 raw["metadata"] = {"namespace": namespace, **raw["metadata"]}
             objects.append((resource, raw))
@@ -61,7 +61,7 @@ class Subject:
 
     def request_in(self, namespace: str) -> dict[str, Any]:
         """Return the fields of the request of an attempt in this namespace."""
-        return _named(self.request, namespace)
+        return _in_namespace(self.request, namespace)
 
     def samples(self) -> Sequence[dict[str, Any]]:
         """Return the pods; without any, a pod that requests a GPU."""
@@ -80,9 +80,10 @@ class Subject:
         return frozenset(inspect.getfile(importlib.import_module(name)) for name in own)
 
 
-def _named(raw: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    named: dict[str, Any] = json.loads(json.dumps(raw).replace(_NAMESPACE, namespace))
-    return named
+def _in_namespace(raw: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """Return a copy with the namespace in the place of its placeholder."""
+    body: dict[str, Any] = json.loads(json.dumps(raw).replace(_NAMESPACE, namespace))
+    return body
 
 
 _NAMESPACE = "{namespace}"

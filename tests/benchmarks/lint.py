@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 
-from bowline.localcluster.workload import CHECKOUT
+from bowline.localcluster.checkout import CHECKOUT
 from tests.benchmarks.report import Figure, Report
 
 EXAMPLES = CHECKOUT / "examples" / "manifests"

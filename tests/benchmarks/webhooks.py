@@ -24,10 +24,10 @@ import orjson
 
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.supply import ensure_assets
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import CHECKOUT
 from bowline.shared.framework import structure
 from bowline.shared.framework.admission import AdmissionChain
 from bowline.shared.framework.config import Settings

@@ -120,7 +120,7 @@ def namespace(helm_command: HelmCli, cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-def unchecked(namespace: None, helm_command: HelmCli, cluster: Cluster) -> Installed:
+def unchecked_release(namespace: None, helm_command: HelmCli, cluster: Cluster) -> Installed:
     """The release without the check before an upgrade: what these tests are about does not depend on it."""
     return Installed(helm_command, cluster, LOCAL)
 
@@ -179,9 +179,9 @@ def refused_upgrades_change_nothing_and_list_every_error(installed: Installed) -
     assert installed.mounted() != first
 
 
-def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked: Installed) -> None:
+def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked_release: Installed) -> None:
     """No node runs a new pod, so the rollout lasts until the test ends it; the old ReplicaSet keeps its replica."""
-    installed, running = unchecked, {"webhook": {"replicas": 1}}
+    installed, running = unchecked_release, {"webhook": {"replicas": 1}}
     installed.upgrade(running)
     first = installed.mounted()
     wait_until(lambda: installed.pods(first), "a pod")
@@ -209,16 +209,16 @@ def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked: 
     assert installed.configurations() == [third]
 
 
-def test_replicas_of_an_autoscaler_survive_an_upgrade(unchecked: Installed) -> None:
-    unchecked.upgrade()
-    cluster, scaled = unchecked.cluster, {"webhook": {"replicas": None}, "reconciler": {"replicas": None}}
+def test_replicas_of_an_autoscaler_survive_an_upgrade(unchecked_release: Installed) -> None:
+    unchecked_release.upgrade()
+    cluster, scaled = unchecked_release.cluster, {"webhook": {"replicas": None}, "reconciler": {"replicas": None}}
     for values in ({}, {"config": {"binding": {"workers": 8}}}):
         for deployment in ("bowline-webhook", "bowline-reconciler"):
             cluster.api.patch(f"{PATHS['deployments']}/{deployment}/scale", {"spec": {"replicas": 3}})
-        unchecked.upgrade(scaled, values)
-        assert [obj["spec"]["replicas"] for obj in unchecked.objects("deployments").values()] == [3, 3]
+        unchecked_release.upgrade(scaled, values)
+        assert [obj["spec"]["replicas"] for obj in unchecked_release.objects("deployments").values()] == [3, 3]
     with pytest.raises(CommandError, match=r"conflict.*\.spec\.replicas"):
-        unchecked.upgrade({"reconciler": {"replicas": 2}})
+        unchecked_release.upgrade({"reconciler": {"replicas": 2}})
 
 
 PAGES = [CHART.parents[1] / "docs" / "emergency.md", CHART / "templates" / "NOTES.txt"]

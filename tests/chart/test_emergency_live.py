@@ -38,13 +38,13 @@ def running() -> Iterator[tuple[Cluster, Pair]]:
 
 @pytest.fixture
 def live(running: tuple[Cluster, Pair]) -> Iterator[Live]:
-    """Admission enforced by the running pair. A test that leaves it otherwise uses `disturbed`."""
+    """Admission enforced by the running pair. A test that leaves it otherwise uses `disturbed_pair`."""
     with own_namespace(*running) as made:
         yield made
 
 
 @pytest.fixture
-def disturbed(live: Live) -> Iterator[Live]:
+def disturbed_pair(live: Live) -> Iterator[Live]:
     """The same; admission is enforced again after the test."""
     yield live
     switch(live, "Enforce")
@@ -138,9 +138,9 @@ def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live:
 
 
 def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reconciler(
-    disturbed: Live, helm_command: HelmCli
+    disturbed_pair: Live, helm_command: HelmCli
 ) -> None:
-    live = disturbed
+    live = disturbed_pair
     folders = (helm_command.binary.parent, live.cluster.assets.path(Tool.KUBECTL).parent)
 
     def execute(command: Command) -> None:
@@ -163,8 +163,8 @@ def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reco
     assert live.cluster.api.get(deployment)["spec"]["replicas"] == 0
 
 
-def test_mode_off_removes_what_can_deny_and_mode_warn_warns_also_without_a_webhook(disturbed: Live) -> None:
-    live = disturbed
+def test_mode_off_removes_what_can_deny_and_mode_warn_warns_also_without_a_webhook(disturbed_pair: Live) -> None:
+    live = disturbed_pair
     notes = switch(live, "Off")
     assert "Admission is off" in notes
     assert present(live) == []

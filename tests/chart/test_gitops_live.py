@@ -93,17 +93,17 @@ def test_the_ca_of_a_running_webhook_survives_every_apply(chart: Chart, cluster:
 
 
 @pytest.fixture(scope="module")
-def unchanged() -> set[str]:
+def unchanged_objects() -> set[str]:
     """The objects, in JSON, that a second apply has left as they were."""
     return set()
 
 
 @pytest.mark.parametrize("values", [*PRESETS, *UNRESTRICTED])
 def test_a_second_apply_changes_nothing(
-    chart: Chart, cluster: Cluster, unchanged: set[str], values: dict[str, Any]
+    chart: Chart, cluster: Cluster, unchanged_objects: set[str], values: dict[str, Any]
 ) -> None:
     """This holds for each object by itself: what an earlier preset has in the same form is left out."""
-    objects = [obj for obj in manifest(chart, values) if obj not in unchanged]
+    objects = [obj for obj in manifest(chart, values) if obj not in unchanged_objects]
     assert objects
     text = "\n".join(objects)
     apply(cluster, text)
@@ -112,4 +112,4 @@ def test_a_second_apply_changes_nothing(
     assert differences(cluster, text) == ""
     apply(cluster, text)
     assert stored(cluster, text) == first
-    unchanged.update(objects)
+    unchanged_objects.update(objects)

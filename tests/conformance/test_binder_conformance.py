@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bowline.conformance.binder import Binder, BinderCluster
-from bowline.conformance.cases import CASES, Case
+from bowline.conformance.binder import Binder, BinderCluster, Situation
+from bowline.conformance.case import Case
+from bowline.conformance.cases import CASES
 from bowline.conformance.report import run_case
 
 BINDERS = Path(__file__).parent / "binders"
@@ -31,7 +32,7 @@ def cluster() -> Iterator[BinderCluster]:
         yield started
 
 
-def case(name: str) -> Case:
+def case(name: str) -> Case[Situation]:
     """The case of this name."""
     (selected,) = (entry for entry in CASES if entry.name == name)
     return selected
@@ -49,7 +50,7 @@ def reconciler(folder: Path) -> Sequence[str]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("selected", [pytest.param(entry, id=entry.name) for entry in CASES])
-def test_the_reconciler_passes(cluster: BinderCluster, selected: Case, tmp_path: Path) -> None:
+def test_the_reconciler_passes(cluster: BinderCluster, selected: Case[Situation], tmp_path: Path) -> None:
     result = run_case(selected, cluster, Binder(cluster, reconciler(tmp_path)), LIMIT_S)
     assert result.why == "", cluster.cluster.log_tails(15)
 

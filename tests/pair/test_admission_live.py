@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.shared.api import names
 from bowline.shared.kube.client import KubeClient, PatchType
 from bowline.shared.kube.config import load_access

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import CHECKOUT, LocalProcess
+from bowline.localcluster.workload import LocalProcess
 from bowline.shared.api import names
 from bowline.shared.api.quantity import parse_quantity
 from bowline.testing.builders import bind_request, pod

@@ -17,11 +17,12 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import CHECKOUT, LocalProcess
+from bowline.localcluster.workload import LocalProcess
 from bowline.shared.api import names
 from bowline.shared.framework.binding.plugin import Budgets
 from bowline.testing.builders import bind_request

@@ -15,7 +15,7 @@ COMMANDS = [*commands("docs/stuck-pods.md"), *commands("docs/metrics.md")]
 
 
 @pytest.fixture(scope="module")
-def stuck(pair_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
+def stuck_pod(pair_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
     """A pod whose wait is reported, which takes seconds: the commands only read it."""
     with own_namespace(*pair_cluster) as live:
         live.create_pod("stuck", schedulingGates=[{"name": "example.com/hold"}])
@@ -25,6 +25,6 @@ def stuck(pair_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.text[:60])
-def test_the_command_of_a_page_succeeds(stuck: Live, command: Command) -> None:
-    text = command.text.replace("NAMESPACE", stuck.namespace).replace("POD", "stuck")
-    assert run(text, stuck.cluster.kubeconfig, stuck.cluster.assets.path(Tool.KUBECTL).parent)
+def test_the_command_of_a_page_succeeds(stuck_pod: Live, command: Command) -> None:
+    text = command.text.replace("NAMESPACE", stuck_pod.namespace).replace("POD", "stuck")
+    assert run(text, stuck_pod.cluster.kubeconfig, stuck_pod.cluster.assets.path(Tool.KUBECTL).parent)

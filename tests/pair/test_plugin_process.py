@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import CHECKOUT, LocalProcess
+from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import pod
 from charts.generate import crd
 from tests.live import LiveCluster

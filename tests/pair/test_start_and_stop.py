@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.podsplace import has_pods_place
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch, Process
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.testing.builders import pod
 from charts.generate import crd
 from tests.live import Live, LiveCluster

@@ -2,11 +2,15 @@
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bowline.localcluster.cluster import Cluster
+from bowline.reconciler import leader
+from bowline.reconciler.controller import Term
 from bowline.shared.kube.client import ClientOptions, KubeClient
 from bowline.shared.kube.config import ClusterAccess, load_access
 from bowline.shared.kube.resources import NAMESPACES, Resource
@@ -22,6 +26,12 @@ def bare_cluster() -> Iterator[Cluster]:
     """An API server on which no other tests create pods and requests."""
     with bare_control_plane() as started:
         yield started
+
+
+@pytest.fixture
+def no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that ends does not drain, like a process that is killed."""
+    monkeypatch.setattr(leader, "Term", partial(Term, drain=timedelta()))
 
 
 async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:

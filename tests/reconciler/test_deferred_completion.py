@@ -2,13 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
 
 import pytest
 
-from bowline.reconciler import leader
-from bowline.reconciler.controller import Term
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.binding.plugin import Budgets
 from bowline.shared.framework.config import Binding
@@ -94,9 +91,8 @@ async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(sta
     assert plugin.uids("rollback") == []
 
 
-async def test_the_next_leader_completes_deferred_requests(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A process that crashes does not drain.
-    monkeypatch.setattr(leader, "Term", partial(Term, drain=timedelta()))
+@pytest.mark.usefixtures("no_drain")
+async def test_the_next_leader_completes_deferred_requests(stage: Stage) -> None:
     await burst(stage)
     first, second = Held(), Scripted(effects=True)
     async with stage.working(first, binding=TWO) as working:

@@ -2,14 +2,11 @@
 
 import asyncio
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.nodes import node_object
-from bowline.reconciler import leader
-from bowline.reconciler.controller import Term
 from bowline.reconciler.options import parse_options, shard_lease
 from bowline.shared.api import names
 from bowline.shared.framework.binding.context import BindContext
@@ -237,15 +234,14 @@ async def test_requests_of_this_term_cause_no_takeover_write(stage: Stage, off_b
         assert names.TAKEN_OVER not in ((await stage.request())["metadata"].get("annotations") or {})
 
 
+@pytest.mark.usefixtures("no_drain")
 async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
-    stage: Stage, bare_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, bare_cluster: Cluster
 ) -> None:
     """1. The leader posts the Binding and is killed. 2. The node is deleted. 3. Another one leads. 4. The POST lands.
 
     The request has no finalizer: nothing but the Binding can be in flight.
     """
-    # A process that is killed does not drain.
-    monkeypatch.setattr(leader, "Term", partial(Term, drain=timedelta()))
     node = f"node-{stage.namespace}"
     await stage.client.create(NODES, "", node_object(node))
     gate = Gate()

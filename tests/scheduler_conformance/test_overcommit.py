@@ -3,7 +3,8 @@
 With the plugin node_fit it binds one (`tests/plugins/test_node_fit.py`). docs/protocol.md states both.
 """
 
-from bowline.conformance.scheduler import NODE_1, OTHER, SchedulerCluster
+from bowline.conformance.case import OTHER_NODE
+from bowline.conformance.scheduler import OTHER, SchedulerCluster
 from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.pairs import own_namespace
@@ -21,9 +22,9 @@ def test_without_node_fit_the_second_decision_is_carried_out_as_well(binder: Sch
         for name in ("ours", "theirs"):
             uid = live.pod(name)["metadata"]["uid"]
             gpus = {"count": 8, "portion": "1.00"}
-            live.create(bind_request(name, NODE_1, live.namespace, uid, receivedGPU=gpus))
+            live.create(bind_request(name, OTHER_NODE, live.namespace, uid, receivedGPU=gpus))
         live.pair.launch_reconciler().wait_ready()
         for name in ("ours", "theirs"):
             live.phase(name, "Succeeded")
-            assert live.pod(name)["spec"]["nodeName"] == NODE_1
+            assert live.pod(name)["spec"]["nodeName"] == OTHER_NODE
         clean_up(live)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.conformance.case import Case
 from bowline.conformance.scheduler import Scheduler, SchedulerCluster, Stage
-from bowline.conformance.scheduler_cases import SCHEDULER_CASES, SchedulerCase
+from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from tests.kai.team import missing_part
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up
@@ -34,7 +35,7 @@ def stage(binder: SchedulerCluster, running: Scheduler) -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in SCHEDULER_CASES])
-def test_the_scheduler_passes(stage: Stage, case: SchedulerCase) -> None:
+def test_the_scheduler_passes(stage: Stage, case: Case[Stage]) -> None:
     case.run(stage)
 
 

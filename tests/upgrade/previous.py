@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
-from bowline.localcluster.workload import CHECKOUT
 from bowline.shared.framework.gates import GANG_BINDING
 
 COMMIT = "c114129"

@@ -18,6 +18,7 @@ from cryptography import x509
 from prometheus_client import CollectorRegistry
 
 from bowline.localcluster.certs import Authority
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.helm import find_helm
@@ -25,7 +26,7 @@ from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
-from bowline.localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
+from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from bowline.shared.api import names
 from bowline.shared.api.meta import ObjectKey
 from bowline.shared.kube.client import ClientOptions, KubeClient

@@ -17,7 +17,7 @@ from cryptography import x509
 
 from bowline.shared.api.meta import Object, ObjectKey
 from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import Forbidden, NotFound
+from bowline.shared.kube.errors import Forbidden, KubeError, NotFound
 from bowline.shared.kube.reflector import Reflector
 from bowline.shared.kube.resources import SECRETS, Selection
 from bowline.webhook.tls.bundle import is_ours, mismatches, published_by_us, published_cas, trusted_by_all
@@ -100,14 +100,7 @@ class CAController:
         self._renew_stale_leaf()
         if not self.reflector.synced.is_set() or self._configurations.unread() is not None:
             return
-        secret = self.reflector.store.get(self._secret_key)
-        stored = read_secret(secret) if secret is not None else None
-        due = rotate(self._observation(stored), self._clock.now(), self._lifetimes).action
-        if stored is not None and due not in REPAIRING:
-            # Before the step: a process that has just started serves, also if the step is denied.
-            await self._serve(stored)
-        if due is not None:
-            await self._serve(await self._rotate())
+        await self._serve(await self._rotate_if_due())
 
     async def _serve(self, state: CaState) -> None:
         """Sign a leaf if one is due, and publish the bundle."""
@@ -117,9 +110,14 @@ class CAController:
         self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.objects(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
 
-    async def _rotate(self) -> CaState:
-        """Execute the rotation step that is due by a live read, if any; return the Secret's state after it."""
-        # The cache may be stale.
+    async def _rotate_if_due(self) -> CaState:
+        """Execute the rotation step that is due, if any; return the Secret's state after it."""
+        secret = self.reflector.store.get(self._secret_key)
+        if secret is not None:
+            state = read_secret(secret)
+            if rotate(self._observation(state), self._clock.now(), self._lifetimes).action is None:
+                return state
+        # Decide on a live read: the cache may be stale.
         secret = await self._read()
         observation = self._observation(read_secret(secret) if secret is not None else None)
         now = self._clock.now()
@@ -127,7 +125,13 @@ class CAController:
         if step.action is None:
             return observation.secret or CaState(None)
         state_after = after(step.action, observation, make_authority(now, self._lifetimes.authority), now)
-        await self._write(secret, state_after, step)
+        try:
+            await self._write(secret, state_after, step)
+        except KubeError:
+            if observation.secret is not None and step.action not in REPAIRING:
+                # A process that has just started serves as well, although the step is denied.
+                await self._serve(observation.secret)
+            raise
         return state_after
 
     async def _write(self, secret: Object | None, state: CaState, step: Step) -> None:

@@ -26,13 +26,14 @@ from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, NODE_TOOLS, Tool
 from bowline.localcluster.assets.supply import Assets, ensure_assets
 from bowline.localcluster.certs import Identity, write_pair
 from bowline.localcluster.chart import ChartRelease
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.controlplane import ADMIN, ControlPlane
 from bowline.localcluster.errors import ApiError, LocalClusterError, StartError
 from bowline.localcluster.flags import Layout, apiserver_args, controller_manager_args, etcd_args, scheduler_args
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.node.host import CNI_PLUGINS, cni_folder, missing_part
-from bowline.localcluster.node.images import CHECKOUT, Images
+from bowline.localcluster.node.images import Images
 from bowline.localcluster.node.programs import Programs, build_programs
 from bowline.localcluster.node.settings import (
     NODE_ADDRESS,

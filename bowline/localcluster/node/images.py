@@ -19,10 +19,10 @@ from pathlib import Path
 
 from bowline.localcluster.assets.cache import cache_root
 from bowline.localcluster.assets.progress import Progress
+from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.errors import AssetsError
 from bowline.localcluster.node.settings import PAUSE_IMAGE
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 # What .dockerignore admits to the build, without README.md: it is only the wheel's description.
 _BUILD_INPUTS = ("Dockerfile", ".dockerignore", "pyproject.toml", "LICENSE", "requirements")
 _BUILD_PACKAGES = ("cli", "reconciler", "shared", "webhook")
