@@ -65,8 +65,8 @@ EXCEPTIONS: Mapping[str, str] = MappingProxyType(
             "TaintWatch._read: served in v1 from Kubernetes 1.37 on, as test_device_taints.py runs there"
         ),
         "ClusterRole bowline-reconciler: get scheduling.k8s.io/podgroups": (
-            "ClaimReserver._pod_group: only Kubernetes 1.37 keeps a pod's schedulingGroup, with a gate that is off by "
-            "default; test_pod_group_claims.py runs it there, as the administrator"
+            "ClaimReserver._pod_group: only Kubernetes 1.37 keeps a pod's schedulingGroup, with a gate that is off "
+            "by default; test_pod_group_claims.py runs it there, as the administrator"
         ),
     }
 )

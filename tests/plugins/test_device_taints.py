@@ -213,7 +213,7 @@ def tainted_by_rule(pair: Live) -> Iterator[Live]:
 def test_the_running_reconciler_refuses_a_tainted_device(
     request: pytest.FixtureRequest, source: str, resource: Resource
 ) -> None:
-    """With the rights of the chart: to watch taints, and to read the one that ends a request, which the cache shows."""
+    """With the rights of the chart: to watch taints, and to read the one in the cache before it ends a request."""
     live: Live = request.getfixturevalue(source)
     Series(live).until(1, "reflector_objects", resource=resource.plural)
     live.create(claim("one"))
