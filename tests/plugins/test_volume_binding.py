@@ -291,7 +291,8 @@ def test_steps_of_other_controllers_are_awaited_and_reported(pair: Live, storage
     storage.make_claim("classless", cls="none")
     storage.make_claim("full", size="5Gi")
     make_capacity(pair, storage, "1Gi")
-    for name in ("immediate", "classless", "missing", "full"):
+    # The last one: its wait ends after half a minute.
+    for name in ("immediate", "classless", "full", "missing"):
         storage.make_pod(name, name)
         pair.request_bind(name)
     notes = {name: pair.event(name, "BindingWaiting") for name in ("immediate", "classless", "missing", "full")}
