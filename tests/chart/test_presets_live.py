@@ -29,7 +29,8 @@ from tests.chart.rendering import CHART
 from tests.waiting import wait_until
 
 FILES = sorted((CHART / "presets").glob("*.yaml"))
-HOOKS = {"hooks.check": True, "hooks.uninstall": True}
+# Every hook; finished requests are deleted after a second.
+VALUES = {"hooks.check": True, "hooks.uninstall": True, "config.binding.ttlAfterSucceeded": "1s"}
 NAMESPACE = "bowline-system"
 REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/default/bindrequests"
 KINDS = ("deployments,services,configmaps,serviceaccounts,jobs,roles,rolebindings,poddisruptionbudgets", "pods")
@@ -48,7 +49,7 @@ def cluster() -> Iterator[Cluster]:
 def release(cluster: Cluster, helm: HelmCli, *files: Path, name: str = "bowline") -> Iterator[Pair]:
     """The release with its processes, until the block ends; then it is uninstalled, and nothing of it is left."""
     namespace = f"{name}-system"
-    options = PairOptions(release=name, namespace=namespace, values_files=(*files, LOCAL_VALUES), set_values=HOOKS)
+    options = PairOptions(release=name, namespace=namespace, values_files=(*files, LOCAL_VALUES), set_values=VALUES)
     with running_jobs(cluster, namespace):
         pair = Pair.install(cluster, helm, options)
         try:
@@ -82,12 +83,16 @@ def bound_node(cluster: Cluster, name: str) -> Any:
 
 
 def bind(cluster: Cluster, name: str, scheduler: str) -> None:
-    """Create a pod and the decision for it, and wait until it is bound."""
+    """Create a pod and the decision for it, and wait until it is bound and the decision is deleted."""
     uid = cluster.api.post("/api/v1/namespaces/default/pods", pod(name, "default", schedulerName=scheduler))[
         "metadata"
     ]["uid"]
     cluster.api.post(REQUESTS, bind_request(name, "gpu-node-0", "default", uid))
     wait_until(lambda: bound_node(cluster, name) == "gpu-node-0", "the pod is bound")
+    wait_until(
+        lambda: name not in [item["metadata"]["name"] for item in cluster.api.get(REQUESTS)["items"]],
+        "the request is deleted after its TTL",
+    )
 
 
 def upgrade_and_roll_back(cluster: Cluster, helm: HelmCli, pair: Pair) -> None:

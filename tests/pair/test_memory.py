@@ -22,6 +22,7 @@ from bowline.shared.api.quantity import parse_quantity
 from bowline.testing.builders import bind_request, pod
 from charts.generate import crd
 from tests.live import LiveCluster
+from tests.plugins.claims import API, has_api
 
 # Nearly as large as the API server accepts the annotations of an object to be.
 LARGE = {"tenant.example/notes": "x" * 250_000}
@@ -29,7 +30,7 @@ LARGE = {"tenant.example/notes": "x" * 250_000}
 COUNT = int(os.environ.get("BOWLINE_LARGE_OBJECTS", "200"))
 
 
-def large_objects(node: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def large_objects(node: str, *, device_claims: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Paths and objects of the watched kinds that tenants and schedulers create."""
     core, group = "/api/v1/namespaces/default", f"/apis/{names.API_VERSION}/namespaces/default"
     for number in range(COUNT):
@@ -49,13 +50,14 @@ def large_objects(node: str) -> Iterator[tuple[str, dict[str, Any]]]:
             },
         }
         device_claim: dict[str, Any] = {"metadata": {"name": f"devices-{number}"}, "spec": {}}
+        device_path = f"{API}/namespaces/default/resourceclaims"
         request = bind_request(f"gated-{number}", node)
         for path, body in (
             (f"{core}/pods", gated_pod),
             (f"{core}/pods", sharing),
             (f"{core}/persistentvolumeclaims", claim),
             ("/api/v1/persistentvolumes", volume),
-            ("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", device_claim),
+            *([(device_path, device_claim)] if device_claims else []),
             (f"{group}/bindrequests", request),
         ):
             body["metadata"]["annotations"] = LARGE
@@ -68,7 +70,8 @@ def cluster() -> Iterator[Cluster]:
         cluster.make_nodes(1)
         cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
         cluster.wait_established(crd.custom_resource_definition()["metadata"]["name"])
-        for path, body in large_objects("node-0"):
+        # Not served before Kubernetes 1.34, where the reconciler then watches none.
+        for path, body in large_objects("node-0", device_claims=has_api(cluster)):
             cluster.api.post(path, body)
         yield cluster
 

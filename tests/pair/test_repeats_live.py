@@ -1,7 +1,9 @@
 """A decision that has failed is denied at creation while nothing that it depends on has changed."""
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from bowline.shared.api.failed_decision import failed_decision_of
 from bowline.shared.api.meta import format_time
 from bowline.testing.builders import bind_request
 from tests.live import Live
+from tests.plugins.claims import claim, claim_decisions, publish
+from tests.plugins.storage import Storage
 
 NODES = "/api/v1/nodes"
 
@@ -23,10 +27,17 @@ def fail(pair: Live, node: str) -> None:
     pair.kubectl("delete", "bindrequest", "pod")
 
 
-def repeat(pair: Live, node: str) -> str:
+def repeat(pair: Live, node: str, **spec: Any) -> str:
     """Create the request again; returns the denial, empty if it is accepted."""
-    body = bind_request("pod", node, pair.namespace, pair.pod()["metadata"]["uid"])
+    body = bind_request("pod", node, pair.namespace, pair.pod()["metadata"]["uid"], **spec)
     return pair.kubectl("create", "-f", "-", objects=body, check=False).stderr
+
+
+def postpone(pair: Live, by: timedelta) -> None:
+    """Let the decision have failed later than it did, so that its backoff does not end during the test."""
+    (condition,) = (c for c in pair.pod()["status"]["conditions"] if c["type"] == names.CONDITION_POD_BOUND)
+    touch = {"status": {"conditions": [{**condition, "lastProbeTime": format_time(datetime.now(UTC) + by)}]}}
+    pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps(touch)}")
 
 
 @pytest.fixture
@@ -86,10 +97,54 @@ def test_a_restarted_webhook_denies_what_has_failed_before(pair: Live, node: str
     assert pair.pair.webhook.stop()
     pair.pair.launch_webhook().wait_ready()
     # As if it had just failed: the start may have taken longer than the backoff.
-    (condition,) = (c for c in pair.pod()["status"]["conditions"] if c["type"] == names.CONDITION_POD_BOUND)
-    touch = {"status": {"conditions": [{**condition, "lastProbeTime": format_time(datetime.now(UTC))}]}}
-    pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps(touch)}")
+    postpone(pair, timedelta())
     assert "bindrequest/repeated" in repeat(pair, node)
+
+
+@pytest.fixture
+def held_device(pair: Live) -> dict[str, Any]:
+    """A pod whose claim has another device than the one that the decision, which is returned, gives it."""
+    publish(pair.cluster)
+    pair.create(claim("data"))
+    for name in ("holder", "pod"):
+        pair.create_pod(name, resourceClaims=[{"name": "dev", "resourceClaimName": "data"}])
+    pair.request_bind("holder", **claim_decisions("d0"))
+    pair.phase("holder", "Succeeded")
+    return claim_decisions("d1")
+
+
+@pytest.fixture
+def absent_volume(pair: Live) -> Iterator[dict[str, Any]]:
+    """A pod for whose PVC there is no volume."""
+    storage = Storage(pair)
+    storage.make_class()
+    storage.make_claim()
+    storage.make_pod()
+    yield {}
+    storage.clean()
+
+
+@pytest.mark.parametrize(
+    ("decision", "kind"),
+    [
+        pytest.param("held_device", "ResourceClaim", id="of devices"),
+        pytest.param("absent_volume", "PersistentVolumeClaim", id="of a volume"),
+    ],
+)
+def test_a_repeated_failure_is_denied_until_the_claim_that_it_names_changes(
+    pair: Live, request: pytest.FixtureRequest, decision: str, kind: str
+) -> None:
+    spec = request.getfixturevalue(decision)
+    pair.request_bind(**spec)
+    pair.phase("pod", "Failed")
+    pair.until("the pod has the failed decision", lambda: failed_decision_of(pair.pod()))
+    pair.kubectl("delete", "bindrequest", "pod")
+    postpone(pair, timedelta(seconds=30))
+    denial = repeat(pair, "gpu-node-0", **spec)
+    assert "bindrequest/repeated" in denial
+    assert f"{kind} data" in denial
+    pair.kubectl("annotate", kind, "data", "touched=yes")
+    assert repeat(pair, "gpu-node-0", **spec) == ""
 
 
 def test_what_the_webhook_may_not_read_is_allowed(pair: Live, node: str) -> None:

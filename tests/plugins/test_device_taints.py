@@ -5,7 +5,7 @@ DeviceTaintRules are served in v1 from Kubernetes 1.37 on; without them that cas
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,8 +16,9 @@ from bowline.shared.framework.status import Code, Reason, Status, Suggestion
 from bowline.shared.kube.config import load_access
 from bowline.shared.kube.errors import NotFound
 from bowline.shared.kube.reflector import Reflector
-from bowline.shared.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Selection
+from bowline.shared.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Resource, Selection
 from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
+from tests.live import Live
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import (
     API,
@@ -30,11 +31,13 @@ from tests.plugins.claims import (
     publish,
     reserved_by,
 )
+from tests.plugins.series import Series
 from tests.waiting import until
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 TAINT = {"key": "broken", "effect": "NoSchedule"}
+RULE = {"deviceSelector": {"driver": DRIVER, "device": "d0"}, "taint": TAINT}
 
 
 @pytest.fixture
@@ -82,16 +85,21 @@ async def taint_by_rule(case: Case, *taints: dict[str, str]) -> None:
     if not taints:
         await case.client.delete(DEVICETAINTRULES, "", "test")
         return
-    spec = {"deviceSelector": {"driver": DRIVER, "device": "d0"}, "taint": taints[0]}
+    spec = {**RULE, "taint": taints[0]}
     await case.client.create(DEVICETAINTRULES, "", {"metadata": {"name": "test"}, "spec": spec})
+
+
+def require_rules(cluster: Cluster) -> None:
+    """Skip the test if the API server does not serve DeviceTaintRules in Bowline's version."""
+    if DEVICETAINTRULES.plural not in {entry["name"] for entry in cluster.api.get(API)["resources"]}:
+        pytest.skip("this Kubernetes does not serve DeviceTaintRules in v1")
 
 
 @pytest.fixture(params=[taint_slice, taint_by_rule], ids=["by the driver", "by a rule"])
 async def taint(case: Case, cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
     """Taints the device d0; the taint ends with the test."""
-    resources = {entry["name"] for entry in cluster.api.get(API)["resources"]}
-    if request.param is taint_by_rule and DEVICETAINTRULES.plural not in resources:
-        pytest.skip("this Kubernetes does not serve DeviceTaintRules in v1")
+    if request.param is taint_by_rule:
+        require_rules(cluster)
     yield request.param
     with suppress(NotFound):  # the test has ended the taint
         await request.param(case)
@@ -170,3 +178,46 @@ async def test_a_taint_without_effect_is_ignored(case: Case, plugin: DynamicReso
         assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
     finally:
         await taint_slice(case)
+
+
+@pytest.fixture
+def tainted_by_driver(pair: Live) -> Iterator[Live]:
+    """The pair, with the device d0 tainted in its ResourceSlice."""
+    publish(pair.cluster)
+    path = f"{API}/resourceslices/{NODE}-{DRIVER}"
+    devices = pair.cluster.api.get(path)["spec"]["devices"]
+    devices[0]["taints"] = [TAINT]
+    pair.cluster.api.patch(path, {"spec": {"devices": devices}})
+    yield pair
+    publish(pair.cluster)
+
+
+@pytest.fixture
+def tainted_by_rule(pair: Live) -> Iterator[Live]:
+    """The pair, with the device d0 tainted by an administrator."""
+    publish(pair.cluster)
+    require_rules(pair.cluster)
+    path = f"{API}/{DEVICETAINTRULES.plural}"
+    pair.cluster.api.post(path, {"metadata": {"name": "test"}, "spec": RULE})
+    yield pair
+    pair.cluster.api.delete(f"{path}/test")
+
+
+@pytest.mark.parametrize(
+    ("source", "resource"),
+    [
+        pytest.param("tainted_by_driver", RESOURCESLICES, id="by the driver"),
+        pytest.param("tainted_by_rule", DEVICETAINTRULES, id="by a rule"),
+    ],
+)
+def test_the_running_reconciler_refuses_a_tainted_device(
+    request: pytest.FixtureRequest, source: str, resource: Resource
+) -> None:
+    """With the rights of the chart: to watch taints, and to read the one in the cache before it ends a request."""
+    live: Live = request.getfixturevalue(source)
+    Series(live).until(1, "reflector_objects", resource=resource.plural)
+    live.create(claim("one"))
+    live.create_pod(resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
+    live.request_bind(**claim_decisions("d0"))
+    reason = live.phase("pod", "Failed", "Succeeded")["status"].get("reason", "")
+    assert f"device {DRIVER}/{NODE}/d0 has the taint broken:NoSchedule ({resource.kind} " in reason

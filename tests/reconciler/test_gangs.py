@@ -278,7 +278,7 @@ async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
 ) -> None:
     proxy, access = proxied
 
-    async def calls(name: str, gates: dict[str, bool]) -> Counter[str]:
+    async def counts(name: str, gates: dict[str, bool]) -> Counter[str]:
         before = len(proxy.exchanges())
         async with stage.working(access=access, gates=gates) as working:
             await until(lambda: working.parts.controller.queue.is_open)
@@ -291,11 +291,11 @@ async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
             # An exchange is recorded when its reply arrives, which may be after its effect.
             await working.parts.recorder.flush()
             await until(lambda: working.sizes["podConditions"] == 0)
-        made = [entry.call for entry in proxy.exchanges()[before:] if entry.call.namespace == stage.namespace]
-        return Counter(call.kind for call in made if call.resource != "leases")
+        calls = [exchange.call for exchange in proxy.exchanges()[before:]]
+        return Counter(call.kind for call in calls if call.namespace == stage.namespace and call.resource != "leases")
 
-    without = await calls("without", {})
-    assert await calls("with", ON) == without
+    without = await counts("without", {})
+    assert await counts("with", ON) == without
     assert without["create pods/binding"] == 1
 
 

@@ -1,16 +1,19 @@
 """Work of a plugin outside its calls, on the leader only: its own queues, and its background tasks.
 
 Both begin with a term of leadership and end with it. What raises is logged with the plugin's name, counted
-(``failed``) and continues after a backoff: a plugin's own task would end unnoticed.
+(``failed``) and continues after a backoff: a plugin's own task would end unnoticed. An error of the API server, such
+as a denial by a quota, is logged with its cause in one line, every other exception as a defect with its traceback.
 """
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from bowline.shared.api.meta import ObjectKey
 from bowline.shared.framework.binding.handle import Reconcile
+from bowline.shared.kube.errors import KubeError
 from bowline.shared.runtime.backoff import Backoff
 from bowline.shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
 from bowline.shared.runtime.workers import Result, run_worker
@@ -55,7 +58,12 @@ class PluginWorker:
 
     def _on_error(self, key: ObjectKey) -> None:
         self._failed()
-        log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
+        fields = {"worker": self._name, "key": str(key)}
+        error = sys.exception()
+        if isinstance(error, KubeError):
+            log.warning("a plugin's call fails, its worker retries", extra={**fields, "error": str(error)})
+        else:
+            log.exception("plugin worker failed", extra=fields)
 
 
 class BackgroundTask:
@@ -86,12 +94,14 @@ class BackgroundTask:
         while True:
             try:
                 await raise_foreign_cancellation(self._run())
-            except (Exception, SystemExit):
+            except (Exception, SystemExit) as error:
                 self._failed()
                 pause = backoff.next_delay()
-                log.exception(
-                    "plugin task failed", extra={"task": self._name, "restart": f"in {pause.total_seconds():.1f} s"}
-                )
+                fields = {"task": self._name, "restart": f"in {pause.total_seconds():.1f} s"}
+                if isinstance(error, KubeError):
+                    log.warning("a plugin's call fails, its task restarts", extra={**fields, "error": str(error)})
+                else:
+                    log.exception("plugin task failed", extra=fields)
                 await asyncio.sleep(pause.total_seconds())
             else:
                 return

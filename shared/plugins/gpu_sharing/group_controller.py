@@ -232,9 +232,8 @@ class GroupController:
             case Held() | Pending():
                 return verdict
             case Lost():
-                if verdict.remove is not None and await self._client.remove(verdict.remove):
-                    reservations.remove(verdict.remove)
-                    self._metrics.ended_reservations.inc()
+                if verdict.remove is not None:
+                    await self._remove(verdict.remove, reservations)
                 return verdict
             case Create():
                 return await self._create(claim, verdict, reservations)
@@ -247,9 +246,7 @@ class GroupController:
         scaling = await self._client.scaling_up()
         if scaling is not None:
             return scaling
-        for dead in verdict.instead_of:
-            if await self._client.remove(dead):
-                reservations.remove(dead)
+        await self._remove_all(verdict.instead_of, reservations)
         reservation = await self._client.create(claim)
         if isinstance(reservation, str):
             return Lost(reservation)
@@ -356,15 +353,22 @@ class GroupController:
 
     async def _remove_all(self, targets: Sequence[Reservation], reservations: list[Reservation]) -> None:
         for reservation in targets:
-            if await self._client.remove(reservation):
-                reservations.remove(reservation)
+            await self._remove(reservation, reservations)
+
+    async def _remove(self, target: Reservation, reservations: list[Reservation]) -> bool:
+        """Delete the pod as read, here and in ``reservations``. False if it has changed: a later pass deletes it."""
+        if not await self._client.remove(target):
+            return False
+        reservations.remove(target)
+        if target.has_ended and not target.device:
+            self._metrics.ended_reservations.inc()
+        return True
 
     async def _delete_overdue(self, group: str, reservations: list[Reservation]) -> None:
         """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
         reasons = overdue(reservations, self._unreported_since.get(group, {}), self._clock.monotonic(), self._timeout)
         for late in [reservation for reservation in reservations if reservation.uid in reasons]:
-            if await self._client.remove(late):
-                reservations.remove(late)
+            if await self._remove(late, reservations):
                 self._timed_out.setdefault(group, {})[late.uid] = reasons[late.uid]
                 self._metrics.silent_reservations.inc()
                 log.warning("reservation released", extra={"group": group, "why": reasons[late.uid]})
@@ -383,7 +387,7 @@ class GroupController:
         return max(self._timeout - timedelta(seconds=now - min(waiting.values())), REQUEUE_DELAY)
 
     async def _delete_unused(
-        self, group: str, reservations: Sequence[Reservation]
+        self, group: str, reservations: list[Reservation]
     ) -> tuple[timedelta | None, Unreleased | None]:
         """Delete unused reservations; returns a requeue delay, and a reservation that cannot be deleted now."""
         deleting = next(
@@ -406,7 +410,7 @@ class GroupController:
                 continue
             try:
                 async with asyncio.timeout(DELETE_TIMEOUT_S):
-                    is_removed = await self._client.remove(reservation)
+                    is_removed = await self._remove(reservation, reservations)
             except (KubeError, TimeoutError) as error:
                 why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
                 release_failure, again = Unreleased(reservation, why), again or RELEASE_RETRY

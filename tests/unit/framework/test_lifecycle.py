@@ -16,15 +16,18 @@ from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.shared.framework.config import Settings
 from bowline.shared.framework.plugin import Plugin, PluginConfig
 from bowline.shared.kube.client import KubeClient
+from bowline.shared.kube.errors import ApiStatus, Forbidden
 from bowline.shared.runtime.clock import SystemClock
 from bowline.shared.runtime.workqueue import WorkQueue
 from bowline.testing.recording import Calls, RecordingPlugin
 
+DENIED = ApiStatus(403, "Forbidden", "exceeded quota: gpus")
+ERRORS = {"fault": ValueError("a fault"), "denied": Forbidden(DENIED)}
 NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
 
 
 class TwoQueues(BindingPlugin):
-    """Has two workers; each key is requeued after a minute, the reconcile of the one named ``fault`` fails."""
+    """Has two workers; each key is requeued after a minute, the reconciles of those in ERRORS fail."""
 
     name = "two_queues"
 
@@ -35,8 +38,8 @@ class TwoQueues(BindingPlugin):
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         self.reconciled_keys.append(key.name)
-        if key.name == "fault":
-            raise ValueError("a fault")
+        if key.name in ERRORS:
+            raise ERRORS[key.name]
         return timedelta(minutes=1)
 
 
@@ -58,6 +61,27 @@ async def test_a_failed_pass_is_repeated_and_is_no_failure_of_the_worker() -> No
     assert not failure.done()
     failure.cancel()
     await lifecycle.stop()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("key", "level", "error"),
+    [
+        pytest.param("denied", "WARNING", "403 Forbidden: exceeded quota: gpus", id="the API server's answer"),
+        pytest.param("fault", "ERROR", None, id="a defect"),
+    ],
+)
+async def test_only_a_defect_of_a_worker_is_logged_with_a_traceback(
+    caplog: pytest.LogCaptureFixture, key: str, level: str, error: str | None
+) -> None:
+    lifecycle, plugin = await start_lifecycle()
+    plugin.first(ObjectKey("namespace", key))
+    await asyncio.sleep(0.1)
+    await lifecycle.stop()
+    (record,) = (record for record in caplog.records if record.__dict__.get("worker") == "two_queues/first")
+    assert (record.levelname, record.__dict__["key"]) == (level, f"namespace/{key}")
+    assert record.__dict__.get("error") == error
+    assert (record.exc_info is None) is (level == "WARNING")
 
 
 @pytest.mark.looptime
@@ -188,6 +212,7 @@ class Watcher(BindingPlugin):
     """Has a background task that fails once, then waits; counts its runs."""
 
     name = "watcher"
+    error: Exception = ValueError("a fault")
 
     async def setup(self, handle: Handle) -> None:
         self.runs = 0
@@ -197,7 +222,7 @@ class Watcher(BindingPlugin):
     async def _poll(self) -> None:
         self.runs += 1
         if self.runs == 1:
-            raise ValueError("a fault")
+            raise self.error
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -223,6 +248,22 @@ async def test_a_background_task_runs_from_start_to_stop_and_is_restarted_and_na
     (record,) = (record for record in caplog.records if record.message == "plugin task failed")
     assert record.__dict__["task"] == "watcher/poll"
     assert record.exc_text is None or "a fault" in record.exc_text
+
+
+@pytest.mark.looptime
+async def test_a_background_task_that_the_api_server_refuses_is_restarted_with_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plugin = Watcher(PluginConfig(), Settings())
+    plugin.error = Forbidden(DENIED)
+    lifecycle = lifecycle_of(plugin)
+    await begin(lifecycle)
+    await asyncio.sleep(120)
+    await lifecycle.stop()
+    assert plugin.runs == 2
+    (record,) = (record for record in caplog.records if record.__dict__.get("task") == "watcher/poll")
+    assert (record.levelname, record.__dict__["error"]) == ("WARNING", str(DENIED))
+    assert record.exc_info is None
 
 
 async def test_a_name_of_a_worker_is_not_free_for_a_task() -> None:

@@ -1,7 +1,7 @@
 """The results for callers of the group's controller when its pass fails. All else needs a real API server."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +19,14 @@ from bowline.shared.plugins.gpu_sharing.group_controller import GroupController
 from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.shared.plugins.gpu_sharing.plugin import first_failure
-from bowline.shared.plugins.gpu_sharing.reservation import Blocked, Lost, Pending, Reservation, User
+from bowline.shared.plugins.gpu_sharing.reservation import (
+    Blocked,
+    DeviceRequest,
+    Lost,
+    Pending,
+    Reservation,
+    User,
+)
 from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from bowline.shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
@@ -146,6 +153,49 @@ async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta
     assert (await passes.results())[-1] == TIMEOUT
     clock.step(TIMEOUT)
     assert isinstance((await controller.claim([waits]))[0], Lost)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangingSite(ReservationClient):
+    """Has one reservation that the kubelet rejected; another writer changes it before the first deletion."""
+
+    conflicts: list[Reservation] = field(default_factory=list)
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation(has_ended=True)]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        return []
+
+    async def scaling_up(self) -> Blocked | None:
+        return None
+
+    async def remove(self, reservation: Reservation) -> bool:
+        self.conflicts.append(reservation)
+        return len(self.conflicts) > 1
+
+    async def create(
+        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
+    ) -> Reservation | str:
+        return reservation(uid=ObjectUID("r2"))
+
+
+async def test_an_ended_reservation_is_counted_by_the_deletion_that_succeeds() -> None:
+    passes, registry = Passes(), CollectorRegistry()
+    site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
+    handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=SystemClock()), worker=passes.worker)
+    controller = GroupController(handle, site, TIMEOUT, metrics, IdleGroups())
+
+    def count() -> float | None:
+        return registry.get_sample_value("bowline_gpu_sharing_reservations_failed_total", {"cause": "ended"})
+
+    assert isinstance((await controller.claim([claim(awaited_uid=reservation().uid)]))[0], Lost)
+    assert count() == 0
+    # The next attempt awaits no reservation: it deletes the ended one and creates another.
+    assert isinstance((await controller.claim([claim()]))[0], Pending)
+    assert count() == 1
+    await passes.results()
 
 
 class NoPasses(Passes):

@@ -1,0 +1,82 @@
+"""The workflows of `.github`: which targets of the Makefile they call, and at which commit their actions are."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+# What every change must pass; a workflow runs it.
+SCRIPT = ".ci/run"
+# Targets that no workflow calls, and why.
+EXCEPTIONS = {
+    "test-unit": "make test has all of its tests",
+    "test-scheduler-conformance": "make test has the example scheduler in every case; other schedulers are users'",
+    "test-binder-conformance": "make test has the reconciler in every case; other binders are users'",
+    "test-upgrade": "make test has all of its tests",
+    "test-availability": "it prints a table; make test has a short run of it that asserts",
+}
+
+
+def steps_of(workflow: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the steps of all jobs with their commands, once for each value of a matrix that these name."""
+    for job in workflow["jobs"].values():
+        matrix = (job.get("strategy") or {}).get("matrix") or {}
+        for step in job["steps"]:
+            texts = [step.get("run", "")]
+            for name, values in matrix.items():
+                texts = [text.replace(f"${{{{ matrix.{name} }}}}", value) for text in texts for value in values]
+            for text in dict.fromkeys(texts):
+                yield step, text
+
+
+def targets_of(text: str) -> set[str]:
+    """Return the targets of the calls of make in a script."""
+    return set(re.findall(r"(?:^|[ \t])make ([a-z][a-z-]*)", text, re.MULTILINE))
+
+
+def called() -> dict[str, set[str]]:
+    """The targets that each workflow calls, by its file."""
+    script = targets_of((ROOT / SCRIPT).read_text(encoding="utf-8"))
+    return {
+        file.name: {
+            target
+            for _, text in steps_of(yaml.safe_load(file.read_text(encoding="utf-8")))
+            for target in (targets_of(text) | (script if SCRIPT in text else set()))
+        }
+        for file in WORKFLOWS
+    }
+
+
+def test_a_workflow_calls_only_targets_that_exist() -> None:
+    assert {file: targets - TARGETS for file, targets in called().items()} == {
+        "ci.yaml": set(),
+        "release.yaml": set(),
+    }
+
+
+def test_every_target_of_tests_is_called_by_a_workflow_or_has_a_reason_why_not() -> None:
+    tests = {target for target in TARGETS if target == "test" or target.startswith("test-")}
+    assert tests - set().union(*called().values()) == set(EXCEPTIONS)
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_every_action_is_at_a_commit_whose_version_is_stated(file: Path) -> None:
+    actions = re.findall(r"^ *(?:- )?uses: (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(actions) == len(re.findall(r"\buses:", file.read_text(encoding="utf-8")))
+    assert [action for action in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[0-9.]+", action)] == []
+
+
+def test_the_targets_of_a_matrix_and_of_another_users_call_count() -> None:
+    job = {
+        "strategy": {"matrix": {"command": ["make test-a", "make test-b X=1"]}},
+        "steps": [{"run": "${{ matrix.command }}"}],
+    }
+    other = {"steps": [{"run": 'sudo env "PATH=$PATH" make test-c'}, {"run": "cmake test-d"}]}
+    workflow = {"jobs": {"a": job, "b": other}}
+    assert set().union(*(targets_of(text) for _, text in steps_of(workflow))) == {"test-a", "test-b", "test-c"}
