@@ -65,18 +65,32 @@ def crd(kind: str) -> Json:
 
 
 def install(cluster: Cluster, *kinds: str) -> None:
-    """Create the CRDs and wait until the API server serves them."""
+    """Create the CRDs and wait until the API server serves them, and kubectl finds them."""
     for kind in kinds:
-        cluster.api.post(_CRDS, crd(kind))
+        wait_until(lambda kind=kind: _is_created(cluster, kind), f"the creation of {kind}")  # type: ignore[misc]
     for kind in kinds:
         path = objects_path(kind, "default")
         wait_until(lambda path=path: _is_served(cluster, path), f"serving {kind}")  # type: ignore[misc]
+    names = {f"{workload_of(kind).resource}.{workload_of(kind).group}" for kind in kinds}
+    resources = ("api-resources", "--output=name")
+    wait_until(lambda: names <= set(cluster.kubectl(*resources, check=False).stdout.split()), "discovery")
 
 
 def remove(cluster: Cluster, *kinds: str) -> None:
     """Delete them, with all their objects."""
     for kind in kinds:
         cluster.api.delete(f"{_CRDS}/{workload_of(kind).resource}.{workload_of(kind).group}")
+
+
+def _is_created(cluster: Cluster, kind: str) -> bool:
+    """Create the CRD; False while one of that name is being deleted."""
+    try:
+        cluster.api.post(_CRDS, crd(kind))
+    except ApiError as error:
+        if error.status != 409:
+            raise
+        return False
+    return True
 
 
 def _is_served(cluster: Cluster, path: str) -> bool:

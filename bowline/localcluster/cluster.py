@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Tool
@@ -165,13 +166,16 @@ class Cluster:
         """Create a namespace unless it exists."""
         self._create("/api/v1/namespaces", {"metadata": {"name": name}})
 
-    def wait_established(self, crd: str, timeout: float = 60.0) -> None:
+    def wait_established(self, crd: str, timeout: float = 120.0) -> None:
         """Return when the API server serves a CRD; `kubectl wait` fails while it has no conditions yet."""
         deadline = time.monotonic() + timeout
         while True:
             definition = self.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
             conditions = (definition.get("status") or {}).get("conditions") or ()
-            if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
+            is_established = any(
+                condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+            )
+            if is_established and self._serves(definition["spec"]):
                 return
             if time.monotonic() > deadline:
                 raise StartError(f"CRD {crd} is not served after {timeout:.0f} s: {conditions}")
@@ -241,6 +245,18 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _serves(self, crd: Mapping[str, Any]) -> bool:
+        """Whether the objects of every served version can be listed: shortly after the CRD's condition."""
+        versions = [version["name"] for version in crd["versions"] if version["served"]]
+        try:
+            for version in versions:
+                self.api.get(f"/apis/{crd['group']}/{version}/{crd['names']['plural']}?limit=1")
+        except ApiError as error:
+            if error.status not in (404, 429):  # not served yet, or its storage is being created
+                raise
+            return False
+        return True
 
     def _create(self, path: str, body: dict[str, object]) -> None:
         try:

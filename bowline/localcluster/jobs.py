@@ -16,7 +16,7 @@ from bowline.localcluster.workload import WorkloadOptions, start_pod
 
 _LABEL, _HOOK = "batch.kubernetes.io/job-name", "helm.sh/hook"
 _POLL_S = 0.1
-_END_S = 60.0
+_END_S = 120.0
 
 
 @contextmanager

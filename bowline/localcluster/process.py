@@ -17,7 +17,8 @@ from pathlib import Path
 
 from bowline.localcluster.errors import StartError
 
-STOP_TIMEOUT_S = 10.0
+# As long as a kubelet waits by default.
+STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.02
 
 

@@ -36,8 +36,9 @@ from bowline.localcluster.render import (
 )
 
 LISTEN, METRICS_LISTEN, DEBUG_LISTEN = "--listen", "--metrics-listen", "--debug-listen"
-_READY_TIMEOUT_S = 60.0
-_ANSWER_TIMEOUT_S = 15.0
+# Only a failing start takes so long: a busy machine is slow.
+_READY_TIMEOUT_S = 120.0
+_ANSWER_TIMEOUT_S = 60.0
 _POLL_S = 0.03
 # What a process needs of this machine to run at all. Everything else must be in its object, so that a variable of the
 # developer's shell has no effect.

@@ -23,7 +23,7 @@ from tests.availability.balancer import Backend, Balancer
 LIFETIMES, DRAIN = "20,60,2", "--drain=2s"
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRET = "bowline-ca"
-_READY_S = 60.0
+_READY_S = 120.0
 # The API server's log line of a call without a response, whether the object is allowed or denied.
 LOST_CALL = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
 # The machine was too slow, or a process hung: the one reason that a loaded machine cannot exclude.
@@ -74,7 +74,7 @@ class Rig:
     async def stop(self, replica: LocalProcess) -> None:
         """Stop a replica as a kubelet would."""
         self._remember(replica)
-        assert await asyncio.to_thread(replica.stop, 60.0), "it did not exit by itself"
+        assert await asyncio.to_thread(replica.stop, 120.0), "it did not exit by itself"
         self._remove_replica(replica)
 
     async def kill(self, replica: LocalProcess) -> None:

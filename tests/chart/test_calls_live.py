@@ -80,7 +80,8 @@ def stocked(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
         chart_cluster.api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}})
         if f"{path}/{name}" not in LEAVING:
             chart_cluster.api.delete(f"{path}/{name}?gracePeriodSeconds=0")
-    chart_cluster.api.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}")
+    # Waits for its end: another file of this worker may install it.
+    chart_cluster.kubectl("delete", "crd", crd["metadata"]["name"])
 
 
 @pytest.fixture(scope="module", params=["mutating", "validating"])

@@ -95,8 +95,23 @@ class Installed:
         for pod in pods:
             self.cluster.api.patch(f"{PATHS['pods']}/{pod}/status", {"status": status})
 
+    def await_no_jobs(self) -> None:
+        """Wait until no Job is left, and no pod: the garbage collector deletes it after its Job."""
+        wait_until(lambda: not self.objects("jobs", "pods"), "no Job and no pod is left")
+
+    def await_settled(self) -> None:
+        """Wait until the Deployment controller has written the last status of the Deployments."""
+
+        def is_settled(deployment: Any) -> bool:
+            conditions = deployment.get("status", {}).get("conditions") or ()
+            return "NewReplicaSetAvailable" in {condition["reason"] for condition in conditions}
+
+        wait_until(lambda: all(map(is_settled, self.objects("deployments").values())), "the Deployments are settled")
+
     def errors(self) -> str:
         """Return what the containers of the failed check reported."""
+        # The garbage collector deletes the pod of the former check.
+        wait_until(lambda: len(self.objects("pods")) == 1, "the pod of the last check is the only one")
         (pod,) = self.objects("pods").values()
         return "\n".join(one["state"]["terminated"]["message"] for one in pod["status"]["containerStatuses"])
 
@@ -142,7 +157,7 @@ def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(
             release.upgrade()
             names = {name for _, name in release.objects("deployments")}
             assert names == {"bowline-webhook", "bowline-reconciler"}
-            assert not release.objects("jobs", "pods")
+            release.await_no_jobs()
             refused_upgrades_change_nothing_and_list_every_error(release)
             helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
     finally:
@@ -151,6 +166,7 @@ def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(
 
 def refused_upgrades_change_nothing_and_list_every_error(installed: Installed) -> None:
     kinds = ("configmaps", "deployments", "services", "clusterroles", "validatingwebhookconfigurations")
+    installed.await_settled()
     before = installed.objects(*kinds)
     refused: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
@@ -174,7 +190,7 @@ def refused_upgrades_change_nothing_and_list_every_error(installed: Installed) -
     # What is left of a refused upgrade ends with the next one.
     first = installed.mounted()
     installed.upgrade({"config": {"binding": {"workers": 8}}})
-    assert not installed.objects("jobs", "pods")
+    installed.await_no_jobs()
     assert installed.configurations() == [installed.mounted()]
     assert installed.mounted() != first
 

@@ -62,8 +62,8 @@ def restart(live: Live, *, webhook: bool = True) -> None:
     live.pair.stop()
     reconciler = live.pair.launch_reconciler()
     if webhook:
-        live.pair.launch_webhook().wait_ready(60)
-    reconciler.wait_ready(60)
+        live.pair.launch_webhook().wait_ready()
+    reconciler.wait_ready()
 
 
 def present(live: Live) -> list[str]:
@@ -186,7 +186,7 @@ def test_a_stopped_reconciler_leaves_requests_as_they_are_until_it_is_started(li
     live.request_bind("waits")
     request: dict[str, Any] = live.request("waits")
     assert "status" not in request or not request["status"].get("phase")
-    live.pair.launch_reconciler().wait_ready(60)
+    live.pair.launch_reconciler().wait_ready()
     live.phase("waits", "Succeeded")
 
 

@@ -57,7 +57,8 @@ def release(cluster: Cluster, helm: HelmCli, *files: Path, name: str = "bowline"
         finally:
             pair.uninstall()
             pair.stop()
-    assert objects(cluster, name, namespace) == []
+    # The garbage collector deletes the pod of a hook after its Job.
+    wait_until(lambda: objects(cluster, name, namespace) == [], "nothing is left of the release")
 
 
 def objects(cluster: Cluster, name: str, namespace: str) -> list[str]:

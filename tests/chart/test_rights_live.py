@@ -1,6 +1,7 @@
 """The rights of the two ServiceAccounts and of users, evaluated by the API server."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -8,6 +9,7 @@ import yaml
 from bowline.localcluster.cluster import Cluster
 from bowline.shared.api import names
 from tests.chart.rendering import NAMESPACE, Chart
+from tests.waiting import wait_until
 
 WEBHOOK, RECONCILER = "bowline-webhook", "bowline-reconciler"
 ADMISSION = "admissionregistration.k8s.io:validatingwebhookconfigurations"
@@ -142,8 +144,16 @@ def installed(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
     roles = chart.render().of_kind("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     text = yaml.safe_dump_all(roles)
     chart_cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
+    # The authorizer watches roles and bindings.
+    wait_until(lambda: all(is_in_force(chart_cluster, case.values) for case in MAY), "the rights are in force")
     yield chart_cluster
     chart_cluster.kubectl("delete", "-f", "-", input=text)
+
+
+def is_in_force(cluster: Cluster, case: Any) -> bool:
+    """Return whether the account has the right; True for one that it must not have."""
+    account, verb, resource, where, allowed = case
+    return not allowed or may(cluster, f"system:serviceaccount:{NAMESPACE}:{account}", verb, resource, **where)
 
 
 @pytest.mark.parametrize(("account", "verb", "resource", "where", "allowed"), MAY)

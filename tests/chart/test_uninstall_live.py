@@ -100,7 +100,7 @@ def test_an_uninstall_leaves_no_finalizer_and_only_reservations_of_running_pods(
             status = live.request(name)["status"]
             assert status["phase"] == "Pending"
             assert status["reason"].startswith("Released: Bowline is being uninstalled")
-        cluster.kubectl("delete", "namespace", "team", "--timeout=60s")
+        cluster.kubectl("delete", "namespace", "team", "--timeout=110s")
 
 
 def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_can_be_repeated(

@@ -58,7 +58,7 @@ def check(cluster: Cluster, *arguments: str, kubeconfig: object = "") -> "subpro
         capture_output=True,
         text=True,
         check=False,
-        timeout=LIMIT_S,
+        timeout=2 * LIMIT_S,
     )
 
 
@@ -71,7 +71,7 @@ def report(cluster: Cluster) -> str:
 
 
 def assert_well(cluster: Cluster) -> None:
-    done = check(cluster, "--wait=1m")
+    done = check(cluster, f"--wait={LIMIT_S}s")
     assert (done.returncode, done.stdout, done.stderr) == (0, WELL, "")
 
 
@@ -161,7 +161,7 @@ def test_a_reconciler_that_is_stopped_and_wait_until_another_one_leads(release: 
         )
         waiting = subprocess.Popen(command(cluster, "--wait=2m"), stdout=subprocess.PIPE, text=True)
         pair.launch_reconciler().wait_ready()
-        output, _ = waiting.communicate(timeout=LIMIT_S)
+        output, _ = waiting.communicate(timeout=2 * LIMIT_S)
         assert (waiting.returncode, output) == (0, WELL)
 
 

@@ -19,7 +19,8 @@ from bowline.localcluster.commands import main
 from bowline.localcluster.errors import ApiError, CommandError, StartError
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.spec import ClusterSpec
-from tests.waiting import wait_until
+from tests.audit import complete_lines
+from tests.waiting import LIMIT_S, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 POD_SPEC = {"containers": [{"name": "main", "image": "example.invalid/image"}]}
@@ -138,7 +139,7 @@ def test_a_paused_api_server_keeps_connections_and_answers_nothing(own_cluster: 
 
 def test_the_audit_log_names_who_did_what(own_cluster: Cluster) -> None:
     own_cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "audited"}})
-    events = [json.loads(line) for line in own_cluster.audit_log.read_text().splitlines()]
+    events = [json.loads(line) for line in complete_lines(own_cluster.audit_log)]
     [event] = [
         event
         for event in events
@@ -231,7 +232,7 @@ def test_up_status_env_and_down(tmp_path: Path) -> None:
     def command(*args: str) -> subprocess.CompletedProcess[str]:
         # A separate command: what `up` starts has to outlive it.
         words = [sys.executable, "-m", "bowline.localcluster", *args, f"--data-dir={folder}"]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
     assert command("status").returncode == 3
     up = command("up", "--no-chart", "--nodes=1")

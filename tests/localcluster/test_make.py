@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.localcluster.conftest import MakeScript
+from tests.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def down(venv: Path) -> "subprocess.CompletedProcess[str]":
     words = ["make", "down", f"VENV={venv}"]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
 @pytest.mark.parametrize("status", [0, 1])

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,10 +168,39 @@ def test_no_outgoing_connection_uses_a_port_that_was_found_free() -> None:
     assert set(free_ports(20)) <= set(ports_of_listeners())
 
 
-def test_a_taken_port_is_not_found_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    [busy_port, free] = free_ports(2)
-    draws = iter([busy_port, free])
+def draw(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Let these ports be drawn, in this order."""
+    draws = iter(ports)
     monkeypatch.setattr("bowline.localcluster.ports.random.choice", lambda _: next(draws))
+
+
+@pytest.fixture
+def other_notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of the ports drawn lately, of which there are none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "bowline"
+
+
+def test_a_port_that_was_drawn_lately_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch, other_notes: Path) -> None:
+    """Its listener has not started yet; another program may have drawn it."""
+    [first, second] = free_ports(2)
+    (other_notes / "ports").unlink()
+    draw(monkeypatch, first, first, second)
+    assert (free_port(), free_port()) == (first, second)
+
+
+def test_a_port_that_was_drawn_long_ago_is_drawn_again(monkeypatch: pytest.MonkeyPatch, other_notes: Path) -> None:
+    port = free_port()
+    notes = other_notes / "ports"
+    notes.write_text(f"{port} {time.time() - 7200}\n")
+    draw(monkeypatch, port)
+    assert free_port() == port
+
+
+def test_a_taken_port_is_not_found_free(monkeypatch: pytest.MonkeyPatch, other_notes: Path) -> None:
+    [busy_port, free] = free_ports(2)
+    (other_notes / "ports").unlink()
+    draw(monkeypatch, busy_port, free)
     with socket.socket() as listener:
         listener.bind((LOOPBACK, busy_port))
         assert free_port() == free

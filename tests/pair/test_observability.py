@@ -30,6 +30,7 @@ from charts.generate import crd
 from tests.live import LiveCluster
 from tests.otlp import Receiver, receiving
 from tests.unit.reconciler.test_metrics import LABELS, documented
+from tests.waiting import LIMIT_S
 
 PLUGINS = Path(__file__).parent / "plugins"
 PREPARE, AFTERWARDS = "slow.example/pre-bind", "slow.example/post-bind-s"
@@ -37,6 +38,8 @@ CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
 kind: BowlineConfiguration
 binding: {backoff: {base: 100ms, max: 100ms}, backoffLimit: 1}
+# A leader that gets no CPU for seconds keeps its Lease: tests count terms and what they cause.
+leaderElection: {leaseDuration: 60s, renewDeadline: 50s}
 plugins: [{name: pair_slow}]
 """
 
@@ -50,7 +53,7 @@ class Watched(LiveCluster):
     def page(self, path: str) -> tuple[int, Any]:
         """Status and content of a debug page."""
         host, _, port = self.process.debug.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -138,7 +141,8 @@ def test_a_bind_is_visible_in_the_metrics(live: Watched) -> None:
     assert (live.value("bowline_lease_renewed_timestamp_seconds") or 0) > 0
     assert live.value("bowline_reflector_relists_total", resource="bindrequests") == 1
     assert live.value("bowline_reflector_objects", resource="nodes") == 1
-    assert live.value("bowline_queue_depth") == 0
+    # The watch may report the request's completion before its own reply does.
+    live.until("nothing is queued", lambda: live.value("bowline_queue_depth") == 0)
 
 
 def test_metrics_are_documented_and_name_no_object(live: Watched) -> None:
@@ -181,9 +185,13 @@ def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) ->
     assert page["waitingFor"] == "pair_slow"
     assert page["reconciles"][-1]["outcome"] == "WAIT"
     assert page["remembered"]["done"] is False
-    _, queue = live.page("/debug/queue")
-    assert queue["leading"] is True
-    assert "default/patient" in queue["delayed"]["nextDue_s"]
+
+    def is_delayed() -> bool:
+        _, queue = live.page("/debug/queue")
+        assert queue["leading"] is True
+        return "default/patient" in queue["delayed"]["nextDue_s"]
+
+    live.until("it is delayed, not just being reconciled", is_delayed)
     _, caches = live.page("/debug/caches")
     assert caches["watches"]["bindrequests"]["synced"] is True
     assert caches["remembered"]["waiting"] == 1

@@ -48,6 +48,7 @@ def node(pair: Live) -> str:
 
 def test_a_repeated_failure_is_denied_with_its_reason_until_its_node_changes(pair: Live, node: str) -> None:
     fail(pair, node)
+    postpone(pair, timedelta(seconds=30))
     for _ in range(2):
         denial = repeat(pair, node)
         assert "spec.selectedNode" in denial
@@ -96,8 +97,8 @@ def test_a_restarted_webhook_denies_what_has_failed_before(pair: Live, node: str
     assert pair.pair.webhook is not None
     assert pair.pair.webhook.stop()
     pair.pair.launch_webhook().wait_ready()
-    # As if it had just failed: the start may have taken longer than the backoff.
-    postpone(pair, timedelta())
+    # The start may have taken longer than the backoff.
+    postpone(pair, timedelta(seconds=30))
     assert "bindrequest/repeated" in repeat(pair, node)
 
 

@@ -20,6 +20,7 @@ from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.testing.builders import pod
 from charts.generate import crd
 from tests.live import Live, LiveCluster
+from tests.waiting import LIMIT_S
 
 BAD_CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
@@ -103,7 +104,7 @@ def run(process: str, *args: str, **environment: str) -> "subprocess.CompletedPr
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
 

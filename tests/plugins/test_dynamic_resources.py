@@ -52,6 +52,11 @@ def free(live: Live, name: str) -> Any:
     return live.until(f"claim {name} is free", free_claim)
 
 
+def until_written(live: Live, write: tuple[str, str]) -> None:
+    """Wait until the audit log has such a write of the reconciler."""
+    live.until(f"{' '.join(write)} is logged", lambda: write in writes_about(live, RECONCILER))
+
+
 def test_a_pod_with_a_claim_gets_its_device_and_is_bound(dra: Live) -> None:
     dra.create(claim("one"))
     uid = dra.create_pod(**NAMED)
@@ -309,7 +314,7 @@ def test_a_rollback_releases_the_claims(dra: Live) -> None:
     conditions = {c["type"]: c["status"] for c in dra.request()["status"]["conditions"]}
     assert conditions["RolledBack"] == "True"
     # It had been allocated: the attempt reached the plugin that fails, which runs after this one.
-    assert ("update", "resourceclaims/status") in writes_about(dra, RECONCILER)
+    until_written(dra, ("update", "resourceclaims/status"))
     assert is_free(get_claim(dra, "one"))
     assert reserved_by(get_claim(dra, "shared")) == {uid}
     assert get_claim(dra, "shared")["status"]["allocation"]
@@ -408,7 +413,7 @@ def test_a_rollback_deletes_the_claim_of_extended_resources(dra: Live) -> None:
     dra.request_bind(backoffLimit=0, **extended_decision(EXTENDED))
     dra.phase("pod", "Failed")
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
-    assert ("create", "resourceclaims") in writes_about(dra, RECONCILER)
+    until_written(dra, ("create", "resourceclaims"))
     assert claims(dra) == []
     assert is_cleared(dra.pod(), [])
 

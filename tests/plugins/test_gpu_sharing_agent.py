@@ -8,7 +8,7 @@ import pytest
 
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from bowline.shared.api import names
-from tests.audit import audit_events
+from tests.audit import audit_events, once_logged
 from tests.live import Live
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.waiting import LIMIT_S
@@ -66,7 +66,8 @@ def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> No
     (reservation,) = shares.reservations("agent")
     assert shares.device("agent") == f"GPU-{reservation['metadata']['uid']}"
     shares.live.until("the agent is ready", lambda: ready(agent))
-    before = len(agents_writes(shares))
+    # The report may be visible before it is logged.
+    before = len(once_logged(shares.live, 1, lambda: agents_writes(shares)))
     agent.process.stop()
     # Restarted, as by a kubelet: the annotation is right, so there is nothing to write.
     again = run_agent(shares, "second")

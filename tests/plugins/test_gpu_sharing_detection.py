@@ -33,7 +33,7 @@ POLICY = {
     "spec": {"cdi": {"enabled": True}},
 }
 # The watch is tried again within a minute.
-DETECTED_S = 120.0
+DETECTED_S = 300.0
 
 
 @pytest.fixture

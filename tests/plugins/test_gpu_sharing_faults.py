@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,13 @@ def shares(pair: Live) -> Shares:
 
 def fail_reservation(shares: Shares, group: str) -> str:
     """Let the kubelet reject or evict the group's reservation pod; returns its UID."""
-    (reservation,) = shares.reservations(group)
+
+    def running() -> dict[str, Any] | None:
+        (reservation,) = shares.reservations(group)
+        return reservation if reservation["status"]["phase"] == "Running" else None
+
+    # kwok would overwrite an earlier failure.
+    reservation = shares.live.until("kwok has started the reservation", running)
     status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices left"}
     shares.api.patch(f"{RESERVATIONS}/{reservation['metadata']['name']}/status", {"status": status})
     return str(reservation["metadata"]["uid"])
@@ -96,7 +103,8 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares
     shares.live.until("the other device is released", lambda: len(shares.reservations("lost")) == 1)
     assert shares.device("lost") == "GPU-1"
     assert series.increase("gpu_sharing_devices_lost_total", change="lost") == 1
-    assert series.increase("gpu_sharing_devices_lost_total", change="recovered") == 1
+    # Counted after the release's response.
+    series.until_increase(1, "gpu_sharing_devices_lost_total", change="recovered")
 
 
 def test_the_mode_of_a_group_survives_the_loss_of_its_reservation(shares: Shares) -> None:
@@ -217,6 +225,9 @@ def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> No
     shares.await_release()
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     shares.api.patch(f"{path}/wants-gpu/status", {"status": {"conditions": [condition]}})
+    # A wait lasts a minute after a start, instead of ten seconds, of which five are over when it is reported.
+    assert shares.live.pair.reconcilers[0].stop()
+    shares.live.pair.launch_reconciler().wait_ready()
     try:
         shares.share("patient", "scaled")
         why = shares.live.event("patient", "BindingWaiting")

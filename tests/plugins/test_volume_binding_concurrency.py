@@ -269,6 +269,11 @@ async def test_a_volume_ends_a_wait_if_it_is_withdrawn(storage: Storage, client:
         await asyncio.gather(watching, return_exceptions=True)
 
 
+def is_cached(volumes: Reflector, key: ObjectKey, phase: str) -> bool:
+    """Return whether the cache has the volume in this phase."""
+    return key in volumes.store and volumes.store[key]["volume"].phase == phase
+
+
 async def test_the_caches_contain_only_usable_objects(storage: Storage, client: KubeClient) -> None:
     plugin = await process(client)
     (claims, events), (volumes, _), (classes, _) = await mirror(plugin, client)
@@ -279,10 +284,12 @@ async def test_the_caches_contain_only_usable_objects(storage: Storage, client: 
         storage.make_volume("used", size="2Gi")
         storage.make_volume("free", size="3Gi")
         free, used = ObjectKey("", storage.name("free")), ObjectKey("", storage.name("used"))
-        await until(lambda: free in volumes.store and used in volumes.store)
+        # A volume that is not Available yet is used only if there is no other.
+        await until(lambda: is_cached(volumes, free, "Available") and is_cached(volumes, used, "Available"))
         assert (await result_of(plugin, context(storage, "pod", "used"))).code is Code.OK
         await until(lambda: (EventType.DELETED, "used") in events)
-        assert (await bound_volume(storage, "used"), volumes.store[used]["volume"].phase) == ("used", "Bound")
+        assert await bound_volume(storage, "used") == "used"
+        await until(lambda: is_cached(volumes, used, "Bound"))
         await plugin.forget(context(storage, "pod", "used").request.key)
         assert used not in volumes.store
         namespace = storage.live.namespace

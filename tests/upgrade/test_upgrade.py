@@ -83,7 +83,7 @@ class Stage:
     async def stop(self, version: Version) -> None:
         """Stop the version's processes, as a kubelet would."""
         for process in self.running.pop(version.tag):
-            assert await asyncio.to_thread(process.stop, 60.0), "it did not exit by itself"
+            assert await asyncio.to_thread(process.stop, 120.0), "it did not exit by itself"
             self.balancer.forget(process.listen)
 
     # --- load ---

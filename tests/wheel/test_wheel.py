@@ -17,6 +17,7 @@ from typing import IO
 import pytest
 
 from bowline.cli import main
+from tests.waiting import LIMIT_S
 from tests.wheel.conftest import Installed
 
 PLUGIN = """
@@ -189,7 +190,7 @@ def test_run_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Aut
         finally:
             # Ctrl-C has the same handler.
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=60) == 0
+            assert process.wait(timeout=LIMIT_S) == 0
 
 
 def usage(output: IO[str]) -> tuple[dict[str, str], Path]:
