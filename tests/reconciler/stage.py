@@ -47,6 +47,8 @@ from tests.waiting import until, until_awaited
 NO_FLIGHT = timedelta(milliseconds=1)
 # Long: no renewal or retry is due within a test.
 SLOW_LEASE = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
+# For the events to be written at the end; longer only if the API server does not answer.
+FLUSH_S = 10
 # Errors of the wall clock, or steps of it while the process runs.
 CLOCK_ERRORS = (timedelta(), timedelta(minutes=11), timedelta(minutes=-11))
 
@@ -144,6 +146,10 @@ class Working:
         """The decisions of its passes over the request."""
         return [entry.decision for entry in self.parts.observation.history.of(ObjectKey(namespace, name))]
 
+    async def pod_cached(self, namespace: str, name: str = "pod") -> None:
+        """Wait until the pod is cached: a request that is processed before that reads its pod live."""
+        await until(lambda: self.parts.informers.pod(ObjectKey(namespace, name)) is not None)
+
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of the reconciler's state."""
@@ -161,9 +167,13 @@ class Working:
         await _end([*self.tasks, *self.watching.values()])
 
     async def leave(self) -> None:
-        """Stop as a process does: drain, release the Lease."""
+        """Stop as a process does: drain, release the Lease, write the events of what was just completed."""
         self.stop.set()
         await asyncio.wait(self.tasks[:1])
+        if not self.tasks[1].done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_S):
+                    await self.parts.recorder.flush()
         await _end([*self.tasks, *self.watching.values()])
 
 
@@ -290,10 +300,10 @@ class Stage:
             await until(partial(self._is_reported_and_idle, working, name))
 
     def _is_reported_and_idle(self, working: Working, name: str) -> bool:
-        memory = working.parts.reconciler.store.states.get(ObjectKey(self.namespace, name))
+        state = working.parts.controller.queue.describe(ObjectKey(self.namespace, name)) or ""
         seen = working.seen(self.namespace, name)
         reported = seen is not None and "Waiting" in seen.status.get("reason", "")
-        return reported and memory is not None and memory.attempt.running is None
+        return reported and state.startswith("due in ")
 
     # --- reads ---
 

@@ -12,7 +12,6 @@ import pytest
 
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import ObjectKey
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.config import Binding
 from bowline.shared.framework.gates import GANG_BINDING
@@ -283,14 +282,12 @@ async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
         async with stage.working(access=access, gates=gates) as working:
             await until(lambda: working.parts.controller.queue.is_open)
             await stage.create_pod(name)
-            # A pod that is not in the cache yet would be read live.
-            await until(lambda: working.parts.informers.pod(ObjectKey(stage.namespace, name)))
+            await working.pod_cached(stage.namespace, name)
             await stage.request_bind(name)
             await stage.phase(name, "Succeeded")
             await stage.event(name, "Bound")
-            # An exchange is recorded when its reply arrives, which may be after its effect.
-            await working.parts.recorder.flush()
             await until(lambda: working.sizes["podConditions"] == 0)
+        # An exchange is recorded when its reply arrives, which may be after its effect.
         calls = [exchange.call for exchange in proxy.exchanges()[before:]]
         return Counter(call.kind for call in calls if call.namespace == stage.namespace and call.resource != "leases")
 

@@ -21,7 +21,7 @@ from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.kube.wire import Wire
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
-from tests.waiting import until, until_awaited
+from tests.waiting import LIMIT_S, until, until_awaited
 
 # Long enough that a busy machine does not lose the Lease by itself; another may lead 4 s after it is lost.
 QUICK = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
@@ -150,7 +150,7 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
     async with stage.proxied(bare_cluster) as (proxy, access):
         proxy.add(Rule(OnTheWire(gate), Match(("list",), "configmaps")))
         async with stage.working(plugin, access=access) as working:
-            assert await asyncio.to_thread(gate.wait_reached, 30)
+            assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
             await until(lambda: all(r.synced.is_set() for r in working.parts.informers.reflectors.values()))
             missing = working.parts.unsynced()
             assert missing is not None

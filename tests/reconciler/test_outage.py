@@ -28,6 +28,7 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
         await until(
             lambda: working.sizes["transientFailures"] == 1 and not working.parts.client.availability.available
         )
+        await until(lambda: working.parts.controller.queue.processing == 0)
         stage.clock.passed += timedelta(minutes=20)
         await wire.restore()
         status = await stage.phase("pod", "Succeeded", "Failed")

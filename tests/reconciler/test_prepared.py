@@ -45,9 +45,8 @@ async def test_a_share_bound_by_another_component_is_not_reported_prepared(stage
     await stage.request_bind(**SHARE)
     await bind(stage)
     plugin = Scripted(effects=True)
-    async with stage.working(plugin) as working:
+    async with stage.working(plugin):
         status = await stage.phase("pod", "Succeeded")
-        await working.parts.recorder.flush()
     assert "pre_bind" not in plugin.points("pod")
     state, message = prepared(status)
     assert state == "Unknown"
@@ -59,9 +58,8 @@ async def test_a_plain_pod_bound_by_another_component_is_bound_without_a_warning
     await stage.create_pod()
     await stage.request_bind()
     await bind(stage)
-    async with stage.working(Scripted()) as working:
+    async with stage.working(Scripted()):
         status = await stage.phase("pod", "Succeeded")
-        await working.parts.recorder.flush()
     assert prepared(status)[0] == "Unknown"
     assert await stage.events() == ["Bound"]
 

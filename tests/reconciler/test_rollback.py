@@ -25,9 +25,10 @@ OURS: Mapping[str, Any] = {"finalizers": [names.FINALIZER]}
 
 
 async def process_again(stage: Stage) -> None:
-    """Change the request, so that it is reconciled."""
+    """Change the request, so that it is reconciled; an earlier change may have caused its end already."""
     body = {"metadata": {"labels": {"process-again": uuid.uuid4().hex}}}
-    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
+    with suppress(NotFound):
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
 
 
 async def rolls_back(stage: Stage, working: Working, decided: int = 0) -> int:
@@ -129,8 +130,8 @@ async def incomplete(stage: Stage) -> Mapping[str, Any]:
 
 async def test_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken"))
-    plugin.refuses = 3
-    async with stage.working(plugin) as working:
+    plugin.refuses = 1_000
+    async with stage.working(plugin):
         await stage.create_pod()
         await stage.request_bind()
         status = await incomplete(stage)
@@ -138,13 +139,14 @@ async def test_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) 
         assert "Rejected: " in status["reason"]
         assert conditions(status)["RolledBack"] == "False"
         assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
+        await until(lambda: plugin.refuses <= 1_000 - 3)
+        refused, plugin.refuses = 1_000 - plugin.refuses, 0
         failed = await stage.phase("pod", "Failed")
         assert "finalizers" not in (await stage.request())["metadata"]
         assert await effects(stage) == []
-        await working.parts.recorder.flush()
     assert conditions(failed) == {"Bound": "False", "RolledBack": "True"}
     assert failed["reason"].startswith("Rejected: ")
-    assert plugin.points("pod") == ["pre_bind", *["rollback"] * 4]
+    assert plugin.points("pod") == ["pre_bind", *["rollback"] * (refused + 1)]
     assert (await stage.events()).count("RollbackFailed") == 1
 
 
@@ -176,9 +178,8 @@ async def test_a_rollback_continues_after_a_crash_from_the_visible_state(stage: 
         await working.crash()
     heir = Leaving(Status.ok())
     heir.refuses = 1
-    async with stage.working(heir, lease="heir") as working:
+    async with stage.working(heir, lease="heir"):
         status = await stage.phase("pod", "Failed", "Succeeded")
-        await working.parts.recorder.flush()
     assert await effects(stage) == []
     assert heir.points("pod") == ["rollback", "rollback"], "a failed request is rolled back and not attempted again"
     assert heir.reasons[0].reason is Reason.DEVICE_CONFLICT
@@ -219,11 +220,10 @@ async def test_a_failed_request_of_an_earlier_release_is_rolled_back_and_release
 async def test_a_lost_reply_in_a_rollback_changes_nothing(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken"))
     plugin.lost = QUIET_FAILURES
-    async with stage.working(plugin) as working:
+    async with stage.working(plugin):
         await stage.create_pod()
         await stage.request_bind()
         status = await stage.phase("pod", "Failed")
-        await working.parts.recorder.flush()
     assert conditions(status)["RolledBack"] == "True", "written once, when it was true"
     assert plugin.points("pod") == ["pre_bind", *["rollback"] * (QUIET_FAILURES + 1)]
     assert "RollbackFailed" not in await stage.events()
@@ -356,7 +356,7 @@ async def test_no_rollback_while_an_unacknowledged_binding_may_take_effect(stage
         plugin.on_bind = get_no_reply
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts >= 1)
         plugin.on_bind = None
         plugin.on_pre_bind = Hold()
         await stage.withdraw()

@@ -1,6 +1,7 @@
 """Requests and pods that are deleted or recreated during an attempt."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -9,15 +10,16 @@ from bowline.shared.api import names
 from bowline.shared.api.meta import ObjectKey
 from bowline.shared.framework.binding.context import BindContext
 from bowline.shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
+from bowline.shared.framework.config import Backoff, Binding
 from bowline.shared.framework.status import Reason, Status
 from bowline.shared.kube.errors import NotFound
-from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES
+from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.shared.runtime.tasks import shield_write
 from bowline.testing.fault_proxy.faults import Gate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import Match, Rule
-from tests.reconciler.stage import Hold, Scripted, Stage, Working
-from tests.waiting import until, until_awaited
+from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage, Working
+from tests.waiting import LIMIT_S, until, until_awaited
 
 
 def deletion_is_seen(working: Working, stage: Stage) -> bool:
@@ -139,8 +141,11 @@ async def test_a_node_replaced_during_an_attempt_gets_no_pod_of_that_attempt(sta
         await stage.request_bind(node=node)
         await hold.reached.wait()
         await working.hang("bindrequests")
+        # The cancelled attempt is followed by another one, which must not find the node missing.
+        await working.hang("nodes")
         await stage.client.delete(NODES, "", node)
         made = await stage.client.create(NODES, "", {"metadata": {"name": node}})
+        working.go_on("nodes")
         await until(lambda: working.parts.informers.node_uid(node) == made["metadata"]["uid"])
         hold.go.set()
         await stage.phase("pod", "Succeeded")
@@ -175,7 +180,9 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
         return Status.ok()
 
     plugin = Scripted(pre_bind=fails_once)
-    async with stage.working(plugin) as working:
+    # The retry is due when the clock is set forward.
+    slow = Binding(backoff=Backoff(base=timedelta(hours=1), max=timedelta(hours=1)), in_flight_timeout=NO_FLIGHT)
+    async with stage.working(plugin, binding=slow) as working:
         await stage.create_pod()
         old = await stage.request_bind(node="gpu-node-0")
         await failed.wait()
@@ -183,6 +190,8 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
         await working.hang("bindrequests")
         await stage.withdraw()
         new = await stage.request_bind(node="gpu-node-1")
+        stage.clock.passed += timedelta(hours=2)
+        await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "yes"}}})
         # The retry finds the new request by a live read, and does not process it until the watch agrees.
         await until(lambda: new in plugin.uids("pre_bind"))
         assert "nodeName" not in (await stage.pod())["spec"]
@@ -325,7 +334,7 @@ async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluste
             await stage.create_pod()
             await stage.request_bind()
             await sibling.reached.wait()
-            assert await asyncio.to_thread(gate.wait_reached, 30)
+            assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
             sibling.go.set()
             await until(lambda: calls_under_way(working) == ["writes"])
             await stage.withdraw()
