@@ -423,7 +423,8 @@ class GroupController:
                     extra={"group": group, "node": reservation.node, "reservation": str(reservation.key)},
                 )
             else:
-                again = REQUEUE_DELAY
+                # It exists still: a pod that needs its device waits for its deletion.
+                release_failure, again = Unreleased(reservation, "it has changed meanwhile"), REQUEUE_DELAY
         return again, release_failure
 
     def _claimed_nodes(self, group: str) -> Collection[str]:

@@ -167,6 +167,9 @@ class ChangingSite(ReservationClient):
     async def users(self, group: str, node: str = "") -> list[User]:
         return []
 
+    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
+        return set()
+
     async def scaling_up(self) -> Blocked | None:
         return None
 
@@ -195,6 +198,17 @@ async def test_an_ended_reservation_is_counted_by_the_deletion_that_succeeds() -
     # The next attempt awaits no reservation: it deletes the ended one and creates another.
     assert isinstance((await controller.claim([claim()]))[0], Pending)
     assert count() == 1
+    await passes.results()
+
+
+async def test_a_device_whose_reservation_has_changed_is_not_released_yet() -> None:
+    passes = Passes()
+    site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    controller = owner_of(passes, site, SystemClock())
+    (unreleased,) = await controller.release_unused(["g1"], "n1")
+    assert unreleased.reservation.uid == reservation().uid
+    assert await controller.release_unused(["g1"], "n1") == []
+    assert len(site.conflicts) == 2
     await passes.results()
 
 
