@@ -24,7 +24,7 @@ MANIFESTS = Path("examples") / "demo"
 MANY = 500
 NODES = 4
 # Timeout for what a scene shows; long, for a busy machine.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 _BOLD, _DIM, _RESET = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 

@@ -66,9 +66,14 @@ def reports_port_taken(log: str) -> bool:
 def _noted_ports() -> Iterator[set[int]]:
     """The ports that were drawn lately, for this program alone until the block ends; added ones are noted."""
     path = cache_root(os.environ) / _NOTES
-    path.parent.mkdir(parents=True, exist_ok=True)
     now = time.time()
-    with path.open("a+", encoding="ascii") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        notes = path.open("a+", encoding="ascii")
+    except OSError:
+        yield set()  # without a cache that can be written, nothing is noted
+        return
+    with notes as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         entries = [line.split() for line in file.read().splitlines()]

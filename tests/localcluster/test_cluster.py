@@ -54,6 +54,30 @@ def test_a_pod_that_is_bound_to_a_fake_node_runs(own_cluster: Cluster) -> None:
     wait_until(lambda: "bound" not in own_cluster.kubectl("get", "pods", "-o=name").stdout, "the pod's end")
 
 
+def test_a_pod_deleted_without_grace_does_not_end_the_next_pod_of_its_name(own_cluster: Cluster) -> None:
+    """kwok observes the deletion late, and deletes by name."""
+    run_on_node(own_cluster, "again")
+    kwok = own_cluster.process("kwok")
+    kwok.pause()
+    try:
+        own_cluster.api.request("DELETE", f"{PODS}/again", {"gracePeriodSeconds": 0})
+        body = {"metadata": {"name": "again"}, "spec": {**POD_SPEC, "nodeName": "gpu-node-0"}}
+        uid = own_cluster.api.post(PODS, body)["metadata"]["uid"]
+    finally:
+        kwok.resume()
+    # kwok has processed the deletion when it has started and ended a later pod.
+    run_on_node(own_cluster, "later")
+    own_cluster.api.delete(f"{PODS}/later")
+    wait_until(lambda: "later" not in own_cluster.kubectl("get", "pods", "-o=name").stdout, "the later pod's end")
+    assert own_cluster.api.get(f"{PODS}/again")["metadata"]["uid"] == uid
+
+
+def run_on_node(cluster: Cluster, name: str) -> None:
+    """Create a pod on a node, and wait until it runs."""
+    cluster.api.post(PODS, {"metadata": {"name": name}, "spec": {**POD_SPEC, "nodeName": "gpu-node-0"}})
+    wait_until(lambda: phase(cluster, name) == "Running", f"the start of pod {name}")
+
+
 def test_the_pod_of_a_job_completes_and_so_does_the_job(own_cluster: Cluster) -> None:
     own_cluster.kubectl("create", "job", "train", "--image=example.invalid/image")
     selector = f"{PODS}?labelSelector=job-name=train"

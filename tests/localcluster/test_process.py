@@ -197,6 +197,12 @@ def test_a_port_that_was_drawn_long_ago_is_drawn_again(monkeypatch: pytest.Monke
     assert free_port() == port
 
 
+def test_without_a_folder_for_notes_ports_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert len(set(free_ports(2))) == 2
+
+
 def test_a_taken_port_is_not_found_free(monkeypatch: pytest.MonkeyPatch, other_notes: Path) -> None:
     [busy_port, free] = free_ports(2)
     (other_notes / "ports").unlink()
