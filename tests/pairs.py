@@ -3,13 +3,16 @@
 Starting one takes seconds, so fixtures keep it for a session, and tests are separated by namespaces.
 """
 
+import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
-from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.pair import CHART, Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions
 from charts.generate import crd
@@ -17,6 +20,20 @@ from tests.live import Live
 
 # A leader that gets no CPU keeps its Lease: a new term would repeat calls that tests count.
 _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}
+
+
+_TIMEOUT = re.compile(r"timeoutSeconds: \d+")
+
+
+def patient_chart(source: Path, target: Path) -> Path:
+    """Copy a chart, with the longest timeout of webhooks instead of its own; return the copy.
+
+    On a busy machine a reply may take seconds. The mutation would be skipped, and a pod with a share denied.
+    """
+    shutil.copytree(source, target)
+    for template in (path for path in (target / "templates").rglob("*") if path.is_file()):
+        template.write_text(_TIMEOUT.sub("timeoutSeconds: 30", template.read_text()))
+    return target
 
 
 BARE = ClusterSpec(kwok=False, controllers=())
@@ -46,7 +63,10 @@ def running_pair(
 
 def installed_pair(cluster: Cluster, values: Mapping[str, object], process: WorkloadOptions | None = None) -> Pair:
     """Install the chart with these values and start both processes."""
-    pair = Pair.install(cluster, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
+    chart = cluster.data_dir / "chart"
+    if not chart.exists():
+        patient_chart(CHART, chart)
+    pair = Pair.install(cluster, find_helm(), PairOptions(chart=chart, set_values={**_LONG_LEASE, **values}))
     pair.start(process)
     return pair
 

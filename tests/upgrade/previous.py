@@ -4,8 +4,6 @@ Until a release is tagged it is a commit, named here only. The charts are instal
 webhooks instead of their own: on a busy machine a reply may take seconds, and only a call without a reply is lost.
 """
 
-import re
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Mapping
@@ -19,9 +17,9 @@ import pytest
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
 from bowline.shared.framework.gates import GANG_BINDING
+from tests.pairs import patient_chart
 
 COMMIT = "c114129"
-_TIMEOUT = re.compile(r"timeoutSeconds: \d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,5 @@ def previous_version(folder: Path) -> Version:
 
 
 def _with_patient_chart(code: Path, folder: Path, tag: str, values: Path) -> Version:
-    chart = folder / "chart"
-    shutil.copytree(code / CHART.relative_to(CHECKOUT), chart)
-    for template in (path for path in (chart / "templates").rglob("*") if path.is_file()):
-        template.write_text(_TIMEOUT.sub("timeoutSeconds: 30", template.read_text()))
+    chart = patient_chart(code / CHART.relative_to(CHECKOUT), folder / "chart")
     return Version(code, chart, tag, values)
