@@ -223,7 +223,8 @@ class Stage:
         return items
 
     def _creations(self) -> Iterator[tuple[str, int]]:
-        for line in self.cluster.audit_log.read_text().splitlines():
+        # The last line may be incomplete: the API server is writing.
+        for line in self.cluster.audit_log.read_bytes().rpartition(b"\n")[0].splitlines():
             entry = json.loads(line)
             reference = entry.get("objectRef") or {}
             is_creation = entry["verb"] == "create" and reference.get("resource") == names.PLURAL

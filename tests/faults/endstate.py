@@ -142,9 +142,9 @@ def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
 
 
 def _lines_about(log: Path, word: str) -> Iterator[str]:
-    """Yield the lines with the word; a storm logs hundreds of megabytes, most of them not about the reconcilers."""
+    """Yield the complete lines with the word; a storm logs hundreds of megabytes, most not about the reconcilers."""
     with log.open() as lines:
-        yield from filter(lambda line: word in line, lines)
+        yield from (line for line in lines if word in line and line.endswith("\n"))
 
 
 def made_by_us(objects: Iterable[Any]) -> int:

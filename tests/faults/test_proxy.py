@@ -39,6 +39,7 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
+from tests.waiting import LIMIT_S
 
 CREATES = Match(("create",), "configmaps")
 WATCHES = Match(("watch",), "configmaps")
@@ -60,9 +61,15 @@ def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-async def client(proxy: FaultProxy, account: Path, tmp_path: Path) -> AsyncIterator[KubeClient]:
+def silence_s() -> float:
+    """For how long a watch may be silent."""
+    return LIMIT_S
+
+
+@pytest.fixture
+async def client(proxy: FaultProxy, account: Path, tmp_path: Path, silence_s: float) -> AsyncIterator[KubeClient]:
     access = await load_access(proxy.kubeconfig(account, tmp_path / "kubeconfig"))
-    async with KubeClient(access, ClientOptions(name="proxied", watch_silence_s=3)) as client:
+    async with KubeClient(access, ClientOptions(name="proxied", watch_silence_s=silence_s)) as client:
         yield client
 
 
@@ -186,7 +193,7 @@ async def test_a_held_request_arrives_when_the_gate_opens(
     proxy.add(Rule(Hold(gate), CREATES))
     async with asyncio.TaskGroup() as group:
         group.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
-        assert await asyncio.to_thread(gate.wait_reached, 30)
+        assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
         assert "x" not in stored(cluster, namespace)
         gate.open()
     assert "x" in stored(cluster, namespace)
@@ -198,7 +205,7 @@ async def test_a_held_request_is_dropped_if_its_sender_dies(
     gate = Gate()
     proxy.add(Rule(Hold(gate), CREATES))
     sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
-    assert await asyncio.to_thread(gate.wait_reached, 30)
+    assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
     sending.cancel()
     await asyncio.wait({sending})
     while not any(e.fault == "Hold" for e in proxy.exchanges()):  # noqa: ASYNC110 - noticed on another thread
@@ -214,13 +221,13 @@ async def test_a_sent_request_arrives_though_its_sender_has_ended(
     gate = Gate()
     proxy.add(Rule(Hold(gate, outlives=True), CREATES))
     sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
-    assert await asyncio.to_thread(gate.wait_reached, 30)
+    assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
     sending.cancel()
     await asyncio.wait({sending})
     await client.list(CONFIGMAPS, namespace)
     assert "x" not in stored(cluster, namespace)
     gate.open()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while not any(e.fault == "Hold" for e in proxy.exchanges()):  # noqa: ASYNC110 - on another thread
             await asyncio.sleep(0.01)
     assert "x" in stored(cluster, namespace)
@@ -269,27 +276,37 @@ async def test_a_callback_runs_at_its_point(
 
 
 @pytest.mark.parametrize(
-    ("fault", "expected"),
+    ("fault", "expected", "swap_s"),
     [
-        pytest.param(RepeatEvents(2), ["a", "b", "b", "c"], id="duplicated"),
-        pytest.param(SwapEvents(2), ["a", "c", "b"], id="reordered"),
-        pytest.param(SwapEvents(3), ["a", "b", "c"], id="reordered, but none follows"),
+        pytest.param(RepeatEvents(2), ["a", "b", "b", "c"], LIMIT_S, id="duplicated"),
+        pytest.param(SwapEvents(2), ["a", "c", "b"], LIMIT_S, id="reordered"),
+        pytest.param(SwapEvents(3), ["a", "b", "c"], 0.2, id="reordered, but none follows"),
     ],
 )
 async def test_events_are_disturbed(
-    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str, fault: Fault, expected: list[str]
+    client: KubeClient,
+    proxy: FaultProxy,
+    cluster: Cluster,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    fault: Fault,
+    expected: list[str],
+    swap_s: float,
 ) -> None:
+    # How long the event that is swapped waits for the next one.
+    monkeypatch.setattr("bowline.testing.fault_proxy.exchange._SWAP_S", swap_s)
     proxy.add(Rule(fault, WATCHES))
     assert await watch_names(client, namespace, cluster, len(expected)) == expected
 
 
 @pytest.mark.parametrize(
-    ("fault", "error"),
+    ("fault", "error", "silence_s"),
     [
-        pytest.param(CutWatch(1), NoResponse, id="broken off in the middle of a line"),
-        pytest.param(StallWatch(1), NoResponse, id="silent until the client's timeout"),
-        pytest.param(ExpireWatch(1), Expired, id="expired during the watch"),
-        pytest.param(Answer(503), ServerError, id="not opened at all"),
+        pytest.param(CutWatch(1), NoResponse, LIMIT_S, id="broken off in the middle of a line"),
+        pytest.param(StallWatch(1), NoResponse, 3, id="silent until the client's timeout"),
+        pytest.param(ExpireWatch(1), Expired, LIMIT_S, id="expired during the watch"),
+        pytest.param(Answer(503), ServerError, LIMIT_S, id="not opened at all"),
     ],
 )
 async def test_watches_end_badly(

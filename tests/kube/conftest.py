@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -11,10 +12,24 @@ from prometheus_client import CollectorRegistry
 from bowline.localcluster.cluster import Cluster
 from bowline.shared.kube.client import ClientOptions, KubeClient
 from bowline.shared.kube.config import ClusterAccess, load_access
+from bowline.shared.kube.errors import InfrastructureError
 from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.resources import NAMESPACES
+from bowline.shared.kube.resources import NAMESPACES, PODS
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
+from tests.waiting import until_awaited
+
+
+async def connect(client: KubeClient) -> None:
+    """Open the client's connection: its next request has the whole timeout for itself, however short that is."""
+
+    async def is_answered() -> bool:
+        with suppress(InfrastructureError):
+            await client.list(PODS, "default")
+            return True
+        return False
+
+    await until_awaited(is_answered, bool)
 
 
 @pytest.fixture

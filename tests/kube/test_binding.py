@@ -13,6 +13,7 @@ from bowline.shared.kube.client import ClientOptions, KubeClient
 from bowline.shared.kube.config import ClusterAccess
 from bowline.shared.kube.errors import ConnectionFailed
 from bowline.shared.kube.resources import PODS
+from tests.kube.conftest import connect
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
 
@@ -146,7 +147,7 @@ async def impatient(access: ClusterAccess) -> AsyncIterator[KubeClient]:
 async def test_the_outcome_of_posts_without_a_reply_is_unknown(
     bare_cluster: Cluster, client: KubeClient, impatient: KubeClient, namespace: str, made: Object
 ) -> None:
-    await impatient.get(PODS, namespace, "a")
+    await connect(impatient)
     bare_cluster.pause_apiserver()
     try:
         result = await bind(impatient, namespace, uid_of(made))

@@ -35,6 +35,7 @@ from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
+from tests.kube.conftest import connect
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until_awaited
@@ -150,6 +151,7 @@ async def test_a_page_of_large_objects_is_followed_by_shorter_ones(client: KubeC
 async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     proxy: FaultProxy, proxied: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("bowline.shared.kube.client._PAGE_TURN_S", LIMIT_S)
     gate = Gate()
     proxy.add(Rule(Hold(gate), Match(("list",), "secrets")))
     hanging = asyncio.create_task(proxied.list_all(SECRETS, namespace))
@@ -263,14 +265,14 @@ async def test_a_reply_after_the_deadline_is_a_timeout(
     bare_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
     async with KubeClient(access, ClientOptions(timeout_s=0.3)) as client:
-        await client.list(PODS, namespace)
+        await connect(client)
         bare_cluster.pause_apiserver()
         try:
             with pytest.raises(NoResponse, match="did not answer in time"):
                 await client.create(CONFIGMAPS, namespace, configmap("a"))
         finally:
             bare_cluster.resume_apiserver()
-        await until_awaited(lambda: client.list(PODS, namespace), lambda _: True)
+        await connect(client)
 
 
 async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(

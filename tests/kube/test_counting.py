@@ -42,7 +42,7 @@ class Counted:
 
 
 def options(registry: CollectorRegistry) -> ClientOptions:
-    return ClientOptions(name="bowline-test", metrics=KubeMetrics(registry), timeout_s=5.0)
+    return ClientOptions(name="bowline-test", metrics=KubeMetrics(registry), timeout_s=30.0)
 
 
 @pytest.fixture
@@ -64,7 +64,8 @@ async def test_requests_are_counted_by_verb_resource_and_code(counted: Counted, 
 
 
 async def test_leadership_is_counted_as_acquired_and_released(counted: Counted, namespace: str) -> None:
-    elector, stop = LeaderElector(counted.client, ObjectKey(namespace, "lease"), "me", QUICK), asyncio.Event()
+    timings = LeaseTimings(timedelta(seconds=120), timedelta(seconds=100), timedelta(seconds=0.2))
+    elector, stop = LeaderElector(counted.client, ObjectKey(namespace, "lease"), "me", timings), asyncio.Event()
     async with asyncio.timeout(LIMIT_S):
         running = asyncio.create_task(elector.run(stop))
         await elector.is_leader.wait()

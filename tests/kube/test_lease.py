@@ -21,6 +21,9 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until, until_awaited
 
+# Renewed often, and not lost while the machine is busy.
+LASTING = LeaseTimings(timedelta(seconds=120), timedelta(seconds=100), timedelta(seconds=0.3))
+# For tests that wait until it expires.
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.3))
 # Too long to explain a quick change: only the watch can.
 SLOW = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
@@ -36,7 +39,7 @@ async def electing(elector: LeaderElector) -> AsyncIterator[asyncio.Event]:
         stop.set()
 
 
-def elector(client: KubeClient, namespace: str, name: str, timings: LeaseTimings = QUICK) -> LeaderElector:
+def elector(client: KubeClient, namespace: str, name: str, timings: LeaseTimings = LASTING) -> LeaderElector:
     return LeaderElector(client, ObjectKey(namespace, "bowline"), name, timings)
 
 
@@ -54,7 +57,7 @@ async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient
     async with electing(one):
         await set_(one.is_leader)
         spec = (await lease(client, namespace))["spec"]
-        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 6, 0)
+        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 120, 0)
     assert not one.is_leader.is_set()
     assert not one.lost.is_set()
     # A release sets an empty holder; the API server omits the empty field.
@@ -240,7 +243,7 @@ async def test_a_release_is_noticed_through_the_watch(client: KubeClient, namesp
 
 
 async def test_a_crashed_leader_is_replaced_when_its_lease_expires(client: KubeClient, namespace: str) -> None:
-    one, two = (elector(client, namespace, name) for name in ("one", "two"))
+    one, two = (elector(client, namespace, name, QUICK) for name in ("one", "two"))
     async with asyncio.TaskGroup() as group:
         dying = group.create_task(one.run(asyncio.Event()))
         await set_(one.is_leader)
@@ -287,7 +290,7 @@ async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: st
 async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
-    one, two = elector(wired, namespace, "one"), elector(client, namespace, "two")
+    one, two = elector(wired, namespace, "one", QUICK), elector(client, namespace, "two", QUICK)
     was_leading = []
     async with electing(one):
         await set_(one.is_leader)
@@ -303,7 +306,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
 async def test_a_hanging_api_server_costs_the_leadership_too(
     bare_cluster: Cluster, client: KubeClient, namespace: str
 ) -> None:
-    one = elector(client, namespace, "one")
+    one = elector(client, namespace, "one", QUICK)
     async with electing(one):
         await set_(one.is_leader)
         bare_cluster.pause_apiserver()
@@ -317,8 +320,7 @@ async def test_a_hanging_api_server_costs_the_leadership_too(
 async def test_a_short_outage_costs_nothing(
     wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
 ) -> None:
-    timings = LeaseTimings(timedelta(seconds=60), timedelta(seconds=50), timedelta(seconds=0.1))
-    one = elector(wired, namespace, "one", timings)
+    one = elector(wired, namespace, "one")
     async with electing(one):
         await set_(one.is_leader)
         await wire.cut()
