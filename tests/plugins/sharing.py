@@ -58,7 +58,9 @@ class Shares:
         self.api.request("DELETE", f"{self.pods}/{name}", {"gracePeriodSeconds": 0})
 
     def complete(self, name: str) -> None:
-        """Complete the pod, as a kubelet reports it."""
+        """Complete the running pod, as a kubelet reports it."""
+        # kwok would overwrite an earlier end.
+        self.live.until("kwok has started the pod", lambda: self.live.pod(name)["status"]["phase"] == "Running")
         self.api.patch(f"{self.pods}/{name}/status", {"status": {"phase": "Succeeded"}})
 
     # --- reads ---

@@ -4,10 +4,12 @@ DeviceTaintRules are served in v1 from Kubernetes 1.37 on; without them that cas
 """
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -31,8 +33,7 @@ from tests.plugins.claims import (
     publish,
     reserved_by,
 )
-from tests.plugins.series import Series
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
@@ -203,6 +204,13 @@ def tainted_by_rule(pair: Live) -> Iterator[Live]:
     pair.cluster.api.delete(f"{path}/test")
 
 
+def cached_by(live: Live, resource: Resource) -> int:
+    """The number of tainted objects in the reconciler's cache: an optional watch has no metrics."""
+    with urlopen(f"http://{live.pair.reconcilers[0].debug}/debug/caches", timeout=LIMIT_S) as response:
+        watches = json.load(response)["watches"].values()
+    return sum(watch["objects"] for watch in watches if watch["selection"] == str(resource))
+
+
 @pytest.mark.parametrize(
     ("source", "resource"),
     [
@@ -215,7 +223,7 @@ def test_the_running_reconciler_refuses_a_tainted_device(
 ) -> None:
     """With the rights of the chart: to watch taints, and to read the one in the cache before it ends a request."""
     live: Live = request.getfixturevalue(source)
-    Series(live).until(1, "reflector_objects", resource=resource.plural)
+    live.until(f"the reconciler caches the {resource.kind}", lambda: cached_by(live, resource) == 1)
     live.create(claim("one"))
     live.create_pod(resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
     live.request_bind(**claim_decisions("d0"))
