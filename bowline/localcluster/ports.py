@@ -76,7 +76,8 @@ def _noted_ports() -> Iterator[set[int]]:
     with notes as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        entries = [line.split() for line in file.read().splitlines()]
+        # A program that is killed may leave an incomplete last line.
+        entries = [fields for line in file.read().splitlines() if len(fields := line.split()) == 2]
         drawn_at = {int(port): float(at) for port, at in entries if 0 <= now - float(at) < _NOTED_S}
         ports = set(drawn_at)
         yield ports

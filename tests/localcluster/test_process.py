@@ -197,6 +197,13 @@ def test_a_port_that_was_drawn_long_ago_is_drawn_again(monkeypatch: pytest.Monke
     assert free_port() == port
 
 
+def test_an_incomplete_note_of_a_killed_program_is_ignored(other_notes: Path) -> None:
+    other_notes.mkdir(parents=True)
+    (other_notes / "ports").write_text("20000 1.5\n2000")
+    assert len(set(free_ports(2))) == 2
+    assert len((other_notes / "ports").read_text().splitlines()) == 2
+
+
 def test_without_a_folder_for_notes_ports_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
