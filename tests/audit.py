@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Sized
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -28,7 +27,7 @@ def audit_events(live: LiveCluster, user: str) -> Iterator[dict[str, Any]]:
     """
     namespace = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}")
     start = namespace["metadata"]["creationTimestamp"].removesuffix("Z")
-    for line in complete_lines(live.cluster.audit_log):
+    for line in live.cluster.audit_lines():
         event = json.loads(line)
         if event["requestReceivedTimestamp"] < start or event["stage"] != "ResponseComplete":
             continue
@@ -36,11 +35,6 @@ def audit_events(live: LiveCluster, user: str) -> Iterator[dict[str, Any]]:
             if event["responseStatus"]["code"] == HTTPStatus.GATEWAY_TIMEOUT:
                 pytest.skip(f"the machine is overloaded: 504 for {event['verb']} {event['requestURI']}")
             yield event
-
-
-def complete_lines(log: Path) -> list[str]:
-    """The lines of a log so far, without one that is being written."""
-    return log.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
 def call_of(event: dict[str, Any]) -> tuple[str, str]:

@@ -223,8 +223,7 @@ class Stage:
         return items
 
     def _creations(self) -> Iterator[tuple[str, int]]:
-        # The last line may be incomplete: the API server is writing.
-        for line in self.cluster.audit_log.read_bytes().rpartition(b"\n")[0].splitlines():
+        for line in self.cluster.audit_lines():
             entry = json.loads(line)
             reference = entry.get("objectRef") or {}
             is_creation = entry["verb"] == "create" and reference.get("resource") == names.PLURAL

@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -89,10 +90,14 @@ class Cluster:
         """The CA certificate of the API server."""
         return self._plane.ca_pem
 
-    @property
-    def audit_log(self) -> Path:
-        """The audit log, one JSON event per line; only with `audit` in the spec."""
-        return self._plane.layout.audit_log
+    def audit_lines(self) -> Iterator[str]:
+        """The audit log so far, one JSON event per line; only with `audit` in the spec.
+
+        Without a last line that the API server is writing.
+        """
+        with self._plane.layout.audit_log.open(encoding="utf-8") as lines:
+            # Ends there: read on, the rest of that line would look complete.
+            yield from takewhile(lambda line: line.endswith("\n"), lines)
 
     @property
     def layout(self) -> Layout:

@@ -116,14 +116,11 @@ class LocalProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page on the metrics address."""
-        host, _, port = self.metrics.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=_ANSWER_TIMEOUT_S)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode("utf-8", "replace")
-        finally:
-            connection.close()
+        return self._get(self.metrics, path)
+
+    def get_debug(self, path: str) -> tuple[int, str]:
+        """Status and body of a debug page."""
+        return self._get(self.debug, path)
 
     def wait_ready(self, timeout: float = _READY_TIMEOUT_S) -> None:
         """Return when /readyz answers 200. Raises StartError with the end of the log if it ends or takes too long."""
@@ -142,6 +139,16 @@ class LocalProcess:
                 last = f"{status} {body.strip()}"
             time.sleep(_POLL_S)
         raise StartError(f"{self.name} is not ready after {timeout:.0f} s ({last}):\n{self.process.tail()}")
+
+    def _get(self, address: str, path: str) -> tuple[int, str]:
+        host, _, port = address.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=_ANSWER_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode("utf-8", "replace")
+        finally:
+            connection.close()
 
 
 def start_workload(

@@ -75,7 +75,7 @@ async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         ctx = await made.context(process)
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
         await _within(subject, Runner(others, process.calls).run_pre_bind(ctx))
-        since = lab.latest()
+        since = lab.proxy.latest()
         await _within(subject, Runner([process.plugin], process.calls).run_pre_bind(ctx))
         writes = lab.writes(since)
         if writes and not process.plugin.has_side_effects(ctx.request, ctx.pod):
@@ -165,7 +165,7 @@ async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIter
             made.before = made.footprint(expected.collections)
             gate = Gate()
             lab.proxy.add(Rule(Hold(gate, outlives=True), _WRITE, nth=number))
-            since = lab.latest()
+            since = lab.proxy.latest()
             try:
                 async with made.process() as former:
                     await _interrupted(former.attempt(), partial(gate.wait_reached, 0), subject.limit_s)
@@ -199,7 +199,7 @@ async def survives_a_slow_server(lab: Lab, subject: Subject) -> AsyncIterator[st
 async def _undisturbed(lab: Lab, subject: Subject) -> Expected:
     """Return what an undisturbed attempt does; the first check of the subject in this lab makes it."""
     if subject not in lab.expected:
-        since = lab.latest()
+        since = lab.proxy.latest()
         async with trial(lab, subject) as made, made.process() as process:
             await _within(subject, process.succeed())
         calls = lab.writes(since)

@@ -92,16 +92,9 @@ class Lab:
     # Of each subject, what its undisturbed attempt does.
     expected: dict[Subject, Expected] = field(default_factory=dict)
 
-    def latest(self) -> int:
-        """Return the number of the latest exchange through the proxy; 0 if there is none.
-
-        Not how many there are: an earlier one may still be under way, and is recorded before it.
-        """
-        return max((exchange.number for exchange in self.proxy.exchanges()), default=0)
-
     def writes(self, since: int = 0) -> list[Call]:
         """Return the writes through the proxy after exchange number ``since``."""
-        calls = (exchange.call for exchange in self.proxy.exchanges() if exchange.number > since)
+        calls = (exchange.call for exchange in self.proxy.exchanges(since))
         return [call for call in calls if call.writes and call.resource not in _IGNORED]
 
 

@@ -9,9 +9,8 @@ the other half: the side effects that exist for an unbound pod.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bowline.localcluster.api import ApiClient
@@ -122,7 +121,10 @@ class Deeds:
 def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
     """Return the deeds by namespace."""
     deeds_by_namespace: dict[str, Deeds] = {}
-    for line in _lines_about(cluster.audit_log, f":{RECONCILER}"):
+    for line in cluster.audit_lines():
+        # A storm logs hundreds of megabytes, most not about the reconcilers.
+        if f":{RECONCILER}" not in line:
+            continue
         event = json.loads(line)
         about = event.get("objectRef") or {}
         if event["stage"] != "ResponseComplete" or not event["user"]["username"].endswith(f":{RECONCILER}"):
@@ -139,12 +141,6 @@ def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
             case "delete", "":
                 here.removals[object_] += 1
     return deeds_by_namespace
-
-
-def _lines_about(log: Path, word: str) -> Iterator[str]:
-    """Yield the complete lines with the word; a storm logs hundreds of megabytes, most not about the reconcilers."""
-    with log.open() as lines:
-        yield from (line for line in lines if word in line and line.endswith("\n"))
 
 
 def made_by_us(objects: Iterable[Any]) -> int:

@@ -72,7 +72,7 @@ async def release(
     async with stage.working(Leaving(Status.ok()), access=access, gates=ON, binding=SHORT) as working:
         await request_members(stage, *pods, group=gang)
         await all_wait(stage, working, len(pods))
-        before = max(exchange.number for exchange in proxy.exchanges())
+        before = proxy.latest()
         if point is not None:
             proxy.add(Rule(LoseReply(die), point.within(stage.namespace), nth=point.nth))
         ending = asyncio.create_task(ends(stage, pods))
@@ -83,7 +83,7 @@ async def release(
         assert point is None or died.is_set() or point.match.verbs != ("delete",), f"never met: {point}"
         await working.crash()
         proxy.clear()
-        calls = [exchange for exchange in proxy.exchanges() if exchange.number > before]
+        calls = proxy.exchanges(before)
     async with stage.working(Leaving(Status.ok()), access=access, gates=ON, binding=SHORT):
         await ending
         for name in pods:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.audit import complete_lines
 from tests.kai.team import Team, needs_kai
 
 pytestmark = [needs_kai, pytest.mark.kai]
@@ -17,7 +16,7 @@ WHOLE_NODE: dict[str, Any] = {"gpus": 8, "nodeSelector": {"kubernetes.io/hostnam
 
 def decisions(team: Team) -> Iterator[tuple[str, int]]:
     """Pod and HTTP status of each BindRequest that the scheduler has tried to create in the namespace, in order."""
-    for line in complete_lines(team.live.cluster.audit_log):
+    for line in team.live.cluster.audit_lines():
         entry = json.loads(line)
         reference = entry.get("objectRef") or {}
         is_decision = entry["verb"] == "create" and reference.get("resource") == "bindrequests"

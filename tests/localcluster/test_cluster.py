@@ -19,7 +19,6 @@ from bowline.localcluster.commands import main
 from bowline.localcluster.errors import ApiError, CommandError, StartError
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.spec import ClusterSpec
-from tests.audit import complete_lines
 from tests.waiting import LIMIT_S, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -163,7 +162,7 @@ def test_a_paused_api_server_keeps_connections_and_answers_nothing(own_cluster: 
 
 def test_the_audit_log_names_who_did_what(own_cluster: Cluster) -> None:
     own_cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "audited"}})
-    events = [json.loads(line) for line in complete_lines(own_cluster.audit_log)]
+    events = [json.loads(line) for line in own_cluster.audit_lines()]
     [event] = [
         event
         for event in events

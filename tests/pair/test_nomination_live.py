@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from bowline.testing.builders import pod
-from tests.audit import complete_lines
+from tests.audit import call_of
 from tests.live import Live
 
 MISSING = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
@@ -15,15 +15,14 @@ def writes(pair: Live) -> Counter[str]:
     """The reconciler's executed writes in the namespace, as ``verb resource``, from the audit log."""
 
     def entries() -> Iterator[str]:
-        for line in complete_lines(pair.cluster.audit_log):
+        for line in pair.cluster.audit_lines():
             entry = json.loads(line)
             reference, verb = entry.get("objectRef") or {}, entry["verb"]
             is_ours = (
                 entry["user"]["username"].endswith("reconciler") and reference.get("namespace") == pair.namespace
             )
             if is_ours and verb not in ("get", "list", "watch"):
-                resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
-                yield f"{verb} {resource} {entry['responseStatus']['code']}"
+                yield " ".join((*call_of(entry), str(entry["responseStatus"]["code"])))
 
     return Counter(entries())
 

@@ -3,7 +3,6 @@
 The process is the real one, with a plugin that is slow, waits or raises as a pod's annotations request.
 """
 
-import http.client
 import json
 import os
 import re
@@ -30,7 +29,6 @@ from charts.generate import crd
 from tests.live import LiveCluster
 from tests.otlp import Receiver, receiving
 from tests.unit.reconciler.test_metrics import LABELS, documented
-from tests.waiting import LIMIT_S
 
 PLUGINS = Path(__file__).parent / "plugins"
 PREPARE, AFTERWARDS = "slow.example/pre-bind", "slow.example/post-bind-s"
@@ -52,14 +50,8 @@ class Watched(LiveCluster):
 
     def page(self, path: str) -> tuple[int, Any]:
         """Status and content of a debug page."""
-        host, _, port = self.process.debug.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, json.loads(response.read())
-        finally:
-            connection.close()
+        status, body = self.process.get_debug(path)
+        return status, json.loads(body)
 
     def metrics(self) -> list[Metric]:
         """The exported metrics."""

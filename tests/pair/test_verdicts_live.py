@@ -23,7 +23,6 @@ from bowline.shared.kube.errors import ApiError, ApiStatus, Invalid
 from bowline.shared.kube.resources import Resource
 from bowline.shared.plugins.catalog import BUILTINS
 from bowline.testing.builders import bind_request, pod
-from tests.audit import complete_lines
 from tests.generated_pods import random_pods
 from tests.live import Live
 
@@ -119,7 +118,7 @@ async def denial_status(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
 
 def audit_annotations(pair: Live, resource: str, name: str) -> dict[str, str] | None:
     """Return the audit annotations of our webhooks for the creation of the object; None until it is logged."""
-    for line in complete_lines(pair.cluster.audit_log):
+    for line in pair.cluster.audit_lines():
         event = json.loads(line)
         about = event.get("objectRef") or {}
         if (event["stage"], event["verb"]) == ("ResponseComplete", "create") and (

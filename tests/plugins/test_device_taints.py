@@ -9,7 +9,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -33,7 +32,7 @@ from tests.plugins.claims import (
     publish,
     reserved_by,
 )
-from tests.waiting import LIMIT_S, until
+from tests.waiting import until
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
@@ -206,8 +205,8 @@ def tainted_by_rule(pair: Live) -> Iterator[Live]:
 
 def cached_by(live: Live, resource: Resource) -> int:
     """The number of tainted objects in the reconciler's cache: an optional watch has no metrics."""
-    with urlopen(f"http://{live.pair.reconcilers[0].debug}/debug/caches", timeout=LIMIT_S) as response:
-        watches = json.load(response)["watches"].values()
+    _, caches = live.pair.reconcilers[0].get_debug("/debug/caches")
+    watches = json.loads(caches)["watches"].values()
     return sum(watch["objects"] for watch in watches if watch["selection"] == str(resource))
 
 

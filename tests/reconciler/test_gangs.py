@@ -278,7 +278,7 @@ async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
     proxy, access = proxied
 
     async def counts(name: str, gates: dict[str, bool]) -> Counter[str]:
-        before = max((exchange.number for exchange in proxy.exchanges()), default=0)
+        before = proxy.latest()
         async with stage.working(access=access, gates=gates) as working:
             await until(lambda: working.parts.controller.queue.is_open)
             await stage.create_pod(name)
@@ -288,7 +288,7 @@ async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
             await stage.event(name, "Bound")
             await until(lambda: working.sizes["podConditions"] == 0)
         # An exchange is recorded when its reply arrives, which may be after its effect.
-        calls = [exchange.call for exchange in proxy.exchanges() if exchange.number > before]
+        calls = [exchange.call for exchange in proxy.exchanges(before)]
         return Counter(call.kind for call in calls if call.namespace == stage.namespace and call.resource != "leases")
 
     without = await counts("without", {})

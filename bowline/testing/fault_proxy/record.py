@@ -57,7 +57,16 @@ class Record:
         with self._lock:
             self._exchanges.append(replace(exchange, arrived=self._arrival_times.pop(exchange.number)))
 
-    def exchanges(self) -> list[Exchange]:
-        """Return all completed exchanges, in order of arrival."""
+    def exchanges(self, since: int = 0) -> list[Exchange]:
+        """Return the completed exchanges with a number above ``since``, in order of arrival."""
         with self._lock:
-            return sorted(self._exchanges, key=lambda exchange: exchange.number)
+            later = [exchange for exchange in self._exchanges if exchange.number > since]
+        return sorted(later, key=lambda exchange: exchange.number)
+
+    def latest(self) -> int:
+        """Return the number of the latest completed exchange; 0 if there is none.
+
+        Not how many there are: an earlier one may still be under way, and is recorded before it.
+        """
+        with self._lock:
+            return max((exchange.number for exchange in self._exchanges), default=0)

@@ -105,9 +105,13 @@ class FaultProxy:
         """Remove all rules; held and stalled requests stay so."""
         self._rules.clear()
 
-    def exchanges(self) -> list[Exchange]:
-        """Return the completed exchanges, in order of arrival."""
-        return self._record.exchanges()
+    def exchanges(self, since: int = 0) -> list[Exchange]:
+        """Return the completed exchanges after the exchange number ``since``, in order of arrival."""
+        return self._record.exchanges(since)
+
+    def latest(self) -> int:
+        """Return the number of the latest completed exchange; 0 if there is none."""
+        return self._record.latest()
 
     # --- on the proxy's thread ---
 

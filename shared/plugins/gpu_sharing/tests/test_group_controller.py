@@ -111,9 +111,13 @@ def owner(passes: Passes, error: Exception) -> GroupController:
 
 
 def owner_of(
-    passes: Passes, site: ReservationClient, clock: Clock, idle: IdleGroups | None = None
+    passes: Passes,
+    site: ReservationClient,
+    clock: Clock,
+    idle: IdleGroups | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> GroupController:
-    metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
+    metrics = PluginMetrics("gpu_sharing", registry or CollectorRegistry())
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock), worker=passes.worker)
     return GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
 
@@ -186,9 +190,7 @@ class ChangingSite(ReservationClient):
 async def test_an_ended_reservation_is_counted_by_the_deletion_that_succeeds() -> None:
     passes, registry = Passes(), CollectorRegistry()
     site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
-    metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
-    handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=SystemClock()), worker=passes.worker)
-    controller = GroupController(handle, site, TIMEOUT, metrics, IdleGroups())
+    controller = owner_of(passes, site, SystemClock(), registry=registry)
 
     def count() -> float | None:
         return registry.get_sample_value("bowline_gpu_sharing_reservations_failed_total", {"cause": "ended"})
