@@ -17,6 +17,9 @@ from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.waiting import LIMIT_S, pause_s
 
+# How many attempts of a pod fail, by the example plugin `flaky`.
+FLAKY = "example.bowline.dev/fail-attempts"
+
 T = TypeVar("T")
 
 

@@ -14,8 +14,8 @@ from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline.testing.builders import pod
 from tests.faults.plugin_objects import read_objects
-from tests.faults.scenarios import FLAKY, NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove
-from tests.live import LiveCluster
+from tests.faults.scenarios import NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove
+from tests.live import FLAKY, LiveCluster
 from tests.plugins.claims import API, claim_decisions, extended_decision, publish, template
 from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, device_of
 from tests.plugins.storage import PROVISIONER, Storage, mounts

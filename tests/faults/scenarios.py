@@ -14,10 +14,9 @@ from bowline.localcluster.errors import ApiError
 from bowline.shared.kube.resources import KAI_PODGROUPS
 from bowline.testing.builders import bind_request, pod
 from tests.faults.plugins.fault_effects import EFFECT, GATE, OWNER, REFUSE, WAKES
-from tests.live import LiveCluster
+from tests.live import FLAKY, LiveCluster
 from tests.pod_groups import in_group, install_pod_groups, pod_group
 
-FLAKY = "example.bowline.dev/fail-attempts"
 NODE = "gpu-node-0"
 # The other pods of a gang.
 PEER = "peer"

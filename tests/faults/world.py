@@ -19,7 +19,7 @@ from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.faults.administrator import Administrator, administrator, create_once
 from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES
-from tests.faults.scenarios import FLAKY
+from tests.live import FLAKY
 
 NAMESPACE = "storm"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -14,12 +14,12 @@ from tests.foreign_kinds import install, remove
 from tests.kai.conftest import CONFIG
 from tests.kai.team import Team, needs_kai, running_kai
 from tests.kai.test_kai_scheduler import training_job, worker_labels
+from tests.live import FLAKY
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
 pytestmark = [needs_kai, pytest.mark.kai]
 
-UNREADY = "example.bowline.dev/fail-attempts"
 HALF = {names.GPU_FRACTION: "0.5"}
 SIZE = 8
 # A wait expires when the watches have been connected for a minute; an unprepared pod is retried for longer than that.
@@ -54,7 +54,7 @@ def submit_gang(team: Team, unready: int) -> list[str]:
     owner = training_job(team, "job", SIZE)
     pods = [f"worker-{number}" for number in range(SIZE)]
     for number, name in enumerate(pods):
-        annotations = {**HALF, UNREADY: "100000"} if number < unready else HALF
+        annotations = {**HALF, FLAKY: "100000"} if number < unready else HALF
         team.submit(name, annotations=annotations, owner=owner, labels=worker_labels(number))
     return pods
 
@@ -84,7 +84,7 @@ def test_a_gang_is_bound_when_its_last_pod_is_prepared(team: Team) -> None:
         team.request_of(name)
     team.live.event(pods[0], "BindingRetry")
     assert bindings(team) == []
-    team.live.kubectl("annotate", "pod", pods[0], f"{UNREADY}=0", "--overwrite")
+    team.live.kubectl("annotate", "pod", pods[0], f"{FLAKY}=0", "--overwrite")
     for name in pods:
         team.runs(name)
     assert len(bindings(team)) == SIZE

@@ -9,6 +9,7 @@ from bowline.shared.api import names
 from bowline.shared.api.gpu_share import gpu_groups
 from tests.foreign_kinds import api_version, install, objects_path, remove
 from tests.kai.team import QUEUE_LABEL, TEAM, Team, needs_kai
+from tests.live import FLAKY
 from tests.plugins.claims import claim, get_claim, publish, reserved_by
 from tests.plugins.sharing import Shares
 from tests.plugins.storage import Storage, mounts
@@ -110,8 +111,7 @@ def training_job(team: Team, name: str, workers: int) -> dict[str, Any]:
 
 
 def test_a_failed_decision_is_repeated(team: Team) -> None:
-    flaky = "example.bowline.dev/fail-attempts"
-    team.submit("pod", annotations={flaky: "99"})
+    team.submit("pod", annotations={FLAKY: "99"})
     first = team.request_of("pod")["metadata"]["uid"]
 
     def is_recreated() -> bool:
@@ -119,7 +119,7 @@ def test_a_failed_decision_is_repeated(team: Team) -> None:
 
     # Failed, deleted by the scheduler, and another one created.
     team.live.until("there is another request", is_recreated)
-    team.live.kubectl("annotate", "pod", "pod", f"{flaky}=0", "--overwrite")
+    team.live.kubectl("annotate", "pod", "pod", f"{FLAKY}=0", "--overwrite")
     team.runs("pod")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.kai.team import Team, needs_kai
+from tests.live import FLAKY
 
 pytestmark = [needs_kai, pytest.mark.kai]
 
-FLAKY = "example.bowline.dev/fail-attempts"
 WHOLE_NODE: dict[str, Any] = {"gpus": 8, "nodeSelector": {"kubernetes.io/hostname": "gpu-node-1"}}
 
 

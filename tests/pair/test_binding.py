@@ -5,7 +5,7 @@ from typing import Any
 from bowline.shared.api import names
 from bowline.testing.builders import bind_request
 from tests.audit import PLAIN_BIND, writes_about
-from tests.live import Live
+from tests.live import FLAKY, Live
 
 
 def conditions(obj: dict[str, Any]) -> dict[str, str]:
@@ -171,7 +171,7 @@ def test_a_gated_pod_is_awaited(pair: Live) -> None:
 
 
 def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:
-    pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "2"})
+    pair.create_pod(annotations={FLAKY: "2"})
     pair.request_bind()
     request = pair.phase("pod", "Succeeded")["status"]
     assert request["failedAttempts"] == 2
@@ -182,7 +182,7 @@ def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:
 
 
 def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
-    pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
+    pair.create_pod(annotations={FLAKY: "99"})
     pair.request_bind(backoffLimit=1)
     request = pair.phase("pod", "Failed")
     assert request["status"]["reason"].startswith("BackoffLimitExceeded: gave up after 2 attempts")
@@ -196,7 +196,7 @@ def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
 
 
 def test_two_requests_for_one_pod_take_turns(pair: Live) -> None:
-    uid = pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "1"})
+    uid = pair.create_pod(annotations={FLAKY: "1"})
     for name in ("a", "b"):
         body = bind_request("pod", "gpu-node-2", uid=uid)
         body["metadata"]["name"] = name

@@ -4,7 +4,7 @@ from collections import Counter
 
 from bowline.testing.builders import bind_request, pod
 from tests.audit import PLAIN_BIND, Calls, count_calls
-from tests.live import Live
+from tests.live import FLAKY, Live
 
 RECONCILER = "bowline-reconciler"
 
@@ -15,7 +15,7 @@ def calls_made(live: Live, expected: Calls) -> Calls:
 
 
 def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
-    pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
+    pair.create_pod(annotations={FLAKY: "99"})
     pair.request_bind(backoffLimit=2)
     request = pair.phase("pod", "Failed")
     pair.event("pod", "BindingFailed")

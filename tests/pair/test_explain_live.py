@@ -12,7 +12,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
-from tests.live import Live
+from tests.live import FLAKY, Live
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
@@ -156,7 +156,7 @@ def test_a_request_without_an_allocation_for_the_claim(pair: Live, explain: Expl
 
 
 def test_a_pod_between_two_attempts(pair: Live, explain: Explain) -> None:
-    pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "5"})
+    pair.create_pod(annotations={FLAKY: "5"})
     pair.request_bind()
     # On a busy machine the next attempt may begin before the command has read.
     out = until_explained(pair, explain, "pod", " of 7 failed: example_flaky: failing on purpose")

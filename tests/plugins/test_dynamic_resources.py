@@ -11,7 +11,7 @@ import pytest
 
 from bowline.testing.builders import bind_request
 from tests.audit import count_calls, writes_about
-from tests.live import Live
+from tests.live import FLAKY, Live
 from tests.plugins.claims import (
     API,
     NODE,
@@ -32,7 +32,6 @@ from tests.plugins.claims import (
 RECONCILER = "bowline-reconciler"
 NAMED: dict[str, Any] = {"resourceClaims": [{"name": "dev", "resourceClaimName": "one"}]}
 MADE: dict[str, Any] = {"resourceClaims": [{"name": "dev", "resourceClaimTemplateName": "tpl"}]}
-FLAKY = "example.bowline.dev/fail-attempts"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from bowline.shared.api import names
 from bowline.shared.api.meta import ObjectKey, ObjectUID
 from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
 from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from tests.live import Live
+from tests.live import FLAKY, Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, group_of
@@ -28,8 +28,6 @@ FRESH = [
 ]
 
 
-# How many attempts of the pod fail, by the plugin after this one.
-FLAKY = "example.bowline.dev/fail-attempts"
 # All orders are equally valid, but all of them together take minutes.
 SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_SHARING_SEEDS", "2")))
 
