@@ -27,7 +27,7 @@ demo: setup ## Show each step on a real control plane; KEEP=1 leaves it running
 	$(BIN)/python -m bowline.localcluster demo $(if $(KEEP),--keep)
 
 up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real node (root)
-	$(BIN)/python -m bowline.localcluster up $(if $(NODE),--node)
+	$(BIN)/python -m $(if $(NODE),tests.localnode,bowline.localcluster) up
 
 down: ## Stop it and remove what it left
 	@if test -x $(BIN)/python; then $(BIN)/python -m bowline.localcluster down; else echo "nothing was set up here"; fi
@@ -37,7 +37,7 @@ test: setup ## Run the tests, against a real control plane; of faults, kai and n
 	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
-	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit bowline/shared
+	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m bowline.localcluster assets
@@ -60,7 +60,7 @@ test-binder-conformance: setup ## The reconciler in the cases of binders; BINDER
 	$(BIN)/python -m $(if $(filter kai,$(BINDER)),tests.conformance,$(if $(BINDER),bowline.conformance --binder "$(BINDER)",pytest tests/conformance --verbose))
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
-	$(BIN)/python -m bowline.localcluster assets --node
+	$(BIN)/python -m tests.localnode assets
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node -m 'node or live' --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
@@ -99,10 +99,10 @@ docs: setup $(DOCS_STAMP) ## Write the documentation site to build/docs
 	@echo "build/docs/index.html"
 
 verify: setup ## Check that generated files match their sources
-	$(BIN)/python -m charts.generate --check
+	$(BIN)/python -m tools.generate --check
 
 generate: setup ## Write the generated files: CRD, pod policy, workload kinds, docs/reference.md
-	$(BIN)/python -m charts.generate
+	$(BIN)/python -m tools.generate
 
 bench: bench-bind bench-binders bench-costs bench-claims bench-admission ## Measure; not tests
 
@@ -149,10 +149,10 @@ lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra docs -c requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
 image: setup ## Build the image as an OCI layout in OUT (dist): PYTHON_IMAGE=NAME@sha256:..., PLATFORMS, TRACING=1
-	$(BIN)/python -m charts.release image --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(TRACING),--tracing)
+	$(BIN)/python -m tools.release image --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(TRACING),--tracing)
 
 release: setup ## Wheel, chart, image, SBOM, checksums in OUT (dist): VERSION, PYTHON_IMAGE; REGISTRY, PLATFORMS, KEY (gpg)
-	$(BIN)/python -m charts.release release --version "$(VERSION)" --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(KEY),--key $(KEY))
+	$(BIN)/python -m tools.release release --version "$(VERSION)" --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(KEY),--key $(KEY))
 
 wheel: setup ## Build the wheel that plugin authors install
 	$(BIN)/python -m hatchling build -t wheel

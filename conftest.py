@@ -17,7 +17,7 @@ settings.load_profile("house")
 
 ROOT = Path(__file__).resolve().parent
 # Folders whose tests need nothing but Python. The tests of all others are live: they need an API server or binaries.
-UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "bowline" / "shared")
+UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "shared")
 # Of a unit test, which takes well below a second on an idle machine. Live tests have the limit of pyproject.toml.
 UNIT_TIMEOUT_S = 30
 
@@ -33,7 +33,7 @@ OWN_TARGETS = {
 
 # How work is distributed. One worker has all tests of a folder below tests/, because they share clusters; of these
 # folders, workers have single files, because each has a cluster of its own or none.
-BY_FILE = ("tests/chart/", "tests/unit/", "bowline/shared/")
+BY_FILE = ("tests/chart/", "tests/unit/", "shared/")
 # What is given to workers first: what takes longest, so that at the end no worker is alone with it.
 FIRST = (
     "tests/plugins/",
@@ -49,7 +49,7 @@ FIRST = (
     "tests/chart/",
 )
 # What is given to workers last: many short files, with which all workers end at about the same time.
-LAST = ("tests/unit/", "bowline/shared/")
+LAST = ("tests/unit/", "shared/")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,7 +19,7 @@ include_patterns = [
     "*.md",
     "docs/**.md",
     "charts/bowline/README.md",
-    "shared/plugins/*/README.md",
+    "shared/bowline/plugins/*/README.md",
     "examples/*/README.md",
 ]
 exclude_patterns = [".*", "build", "dist", "docs/site"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.testing.builders import bind_request, stored
 
 _METADATA = ("finalizers", "deletionTimestamp")

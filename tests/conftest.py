@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.framework.workload_kinds import READY
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.framework.workload_kinds import READY
 from tests.live import Live
 from tests.pairs import bare_control_plane, own_namespace, running_pair
 

@@ -5,10 +5,10 @@ The API server treats objects of these CRDs as it does those of the projects' ow
 
 from typing import Any
 
+from bowline.framework.templates import TemplatePath, Workload
+from bowline.framework.workload_kinds import READY
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.framework.templates import TemplatePath, Workload
-from bowline.shared.framework.workload_kinds import READY
 from tests.waiting import wait_until
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

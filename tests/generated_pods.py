@@ -8,7 +8,7 @@ import json
 import random
 from typing import Any
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.chart.policy_pods import GPU, MIG, random_pod
 
 Json = dict[str, Any]

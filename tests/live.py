@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.pair import Pair
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.waiting import LIMIT_S, pause_s
 

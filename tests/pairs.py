@@ -15,8 +15,8 @@ from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART, Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions
-from charts.generate import crd
 from tests.live import Live
+from tools.generate import crd
 
 # A leader that gets no CPU keeps its Lease: a new term would repeat calls that tests count.
 _LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from bowline.api import names
+from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS
 from bowline.localcluster.assets.versions import Release
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import CONTROLLERS, ClusterSpec
-from bowline.shared.api import names
-from bowline.shared.kube.resources import KAI_PODGROUPS, PODGROUPS
 from bowline.testing import builders
 
 _ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

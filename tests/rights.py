@@ -18,9 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.helm import find_helm
-from bowline.shared.framework.gates import GANG_BINDING
-from bowline.shared.plugins.gpu_sharing.agent.app import PROGRAM as AGENT
+from bowline.plugins.gpu_sharing.agent.app import PROGRAM as AGENT
 from tests.chart.rendering import Chart
 
 # With every feature that adds rights.

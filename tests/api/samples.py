@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 
 ALL = f"/apis/{names.API_VERSION}/namespaces/default/{names.PLURAL}"
 STRICT = "?fieldValidation=Strict"

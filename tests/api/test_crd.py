@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.bindrequest import BindRequestSpec, decode_spec
-from charts.generate import crd
+from bowline.api.bindrequest import BindRequestSpec, decode_spec
 from tests.api.kai import DIFFERENCES, OWN_FIELDS, REQUESTS, SCHEMAS
 from tests.api.samples import GROUP, ON_THE_WIRE
+from tools.generate import crd
 
 SPEC = crd.spec_schema()
 

@@ -6,9 +6,9 @@ import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from charts.generate.crd import UNREPORTED
 from tests.api.kai import REQUESTS
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
+from tools.generate.crd import UNREPORTED
 
 
 def denial(cluster: Cluster, body: dict[str, Any]) -> str:

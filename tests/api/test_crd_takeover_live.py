@@ -11,8 +11,8 @@ from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.spec import ClusterSpec
-from charts.generate import crd
 from tests.api.samples import ALL, bind_request
+from tools.generate import crd
 
 BAD = {
     "podName": "",

@@ -9,8 +9,8 @@ import pytest
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from charts.generate import crd
 from tests.api.samples import ALL, STRICT, bind_request, spec
+from tools.generate import crd
 
 # --- status ---
 

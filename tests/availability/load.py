@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import KubeError
-from bowline.shared.kube.resources import PODS
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import KubeError
+from bowline.kube.resources import PODS
 from bowline.testing.builders import pod
 
 AT_A_TIME = 100

@@ -11,11 +11,11 @@ import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import KubeError
-from bowline.shared.kube.resources import VALIDATING_WEBHOOKS
-from bowline.webhook.tls.bundle import bundle_of, entries
-from bowline.webhook.tls.serving import client_context
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import KubeError
+from bowline.kube.resources import VALIDATING_WEBHOOKS
+from bowline_webhook.tls.bundle import bundle_of, entries
+from bowline_webhook.tls.serving import client_context
 from tests.availability.balancer import Balancer
 
 _EVERY_S = 0.02

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
 from tests.availability import webhook
 from tests.availability.balancer import Backend, Balancer
 

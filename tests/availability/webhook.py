@@ -8,9 +8,9 @@ import os
 from dataclasses import replace
 from datetime import timedelta
 
-from bowline.webhook.app import main
-from bowline.webhook.options import parse_options
-from bowline.webhook.tls.rotation import CertLifetimes
+from bowline_webhook.app import main
+from bowline_webhook.options import parse_options
+from bowline_webhook.tls.rotation import CertLifetimes
 
 LIFETIMES = "BOWLINE_TEST_LIFETIMES"
 

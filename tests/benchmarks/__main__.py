@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from bowline.shared.runtime.gc import freeze_startup_objects
+from bowline.runtime.gc import freeze_startup_objects
 from tests.benchmarks.admission import QUICK as QUICK_ADMISSION
 from tests.benchmarks.admission import AdmissionSizes, bench_admission
 from tests.benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_pending

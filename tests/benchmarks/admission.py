@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bowline.api import names
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import Invalid
+from bowline.kube.resources import PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.api import names
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import Invalid
-from bowline.shared.kube.resources import PODS
-from bowline.webhook.hooks import Hook
-from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
+from bowline_webhook.hooks import Hook
+from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.benchmarks.https_load import Measured, Target
 from tests.benchmarks.load import each
 from tests.benchmarks.report import Figure, Report, percentile

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.shared.api import names
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import BINDREQUESTS, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Selection
-from bowline.shared.plugins.volume_binding.rules import claim_ref_patch
-from bowline.shared.plugins.volume_binding.volumes import read_claim, read_volume
+from bowline.api import names
+from bowline.api.meta import Object, ObjectKey
+from bowline.kube.client import KubeClient
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import BINDREQUESTS, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Selection
+from bowline.plugins.volume_binding.rules import claim_ref_patch
+from bowline.plugins.volume_binding.volumes import read_claim, read_volume
 from tests.benchmarks.load import DECISIONS_AT_ONCE, BindTarget, bind, each, post_binding
 from tests.benchmarks.rig import NAMESPACE
 

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bowline.kube.client import KubeClient
 from bowline.localcluster.podsplace import has_pods_place
-from bowline.shared.kube.client import KubeClient
 from tests.benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, until_succeeded, warm_up
 from tests.benchmarks.latency import floor_latency, our_latency, percentiles
 from tests.benchmarks.load import clear, make, make_bound, make_nodes, make_pending

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
+from bowline.kube.client import KubeClient
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.process import Launch
-from bowline.shared.kube.client import KubeClient
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
 from tests.benchmarks.latency import completed_requests, completion_latency
 from tests.benchmarks.load import clear, make

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.shared.api import names
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
+from bowline.api import names
+from bowline.kube.client import KubeClient
+from bowline.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
 from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.load import each
 from tests.benchmarks.report import Report

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bowline.shared.kube.client import KubeClient
+from bowline.kube.client import KubeClient
 from tests.benchmarks import stacks
 from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, warm_up

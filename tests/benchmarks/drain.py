@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from bowline.kube.client import KubeClient
 from bowline.localcluster.workload import LocalProcess
-from bowline.shared.kube.client import KubeClient
 from tests.benchmarks.load import BindTarget, bind, clear, each, make
 from tests.benchmarks.rig import POLL_S, READY_S, succeeded
 

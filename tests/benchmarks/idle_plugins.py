@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.binding.runner import Runner
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.framework.status import Code, Status
-from bowline.shared.kube.client import KubeClient
+from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.framework.status import Code, Status
+from bowline.kube.client import KubeClient
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.lab import Calls
 from tests.benchmarks.report import Figure, Report

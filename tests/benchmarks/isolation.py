@@ -10,10 +10,10 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from bowline.kube.client import KubeClient
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import BINDREQUESTS, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Selection
 from bowline.localcluster.workload import LocalProcess
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.reflector import Reflector
-from bowline.shared.kube.resources import BINDREQUESTS, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Selection
 from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
 from tests.benchmarks.load import clear, each

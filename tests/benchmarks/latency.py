@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field
 from typing import Any
 
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.resources import BINDREQUESTS, PODS, Selection
+from bowline.kube.client import KubeClient
+from bowline.kube.resources import BINDREQUESTS, PODS, Selection
 from bowline.testing.builders import bind_request
 from tests.benchmarks.drain import NODES
 from tests.benchmarks.load import BindTarget, big_pod, bind, each

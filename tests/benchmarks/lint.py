@@ -53,7 +53,7 @@ def _copies(source: Path, target: Path, count: int) -> None:
 
 def _run(*arguments: str) -> tuple[float, float]:
     """Run the command; returns its CPU time and its wall time, in seconds."""
-    command: Sequence[str] = (sys.executable, "-m", "bowline.cli", *arguments)
+    command: Sequence[str] = (sys.executable, "-m", "bowline_cli", *arguments)
     before, began = os.times(), time.monotonic()
     subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     wall, after = time.monotonic() - began, os.times()

@@ -10,14 +10,14 @@ from typing import Any
 
 import orjson
 
-from bowline.reconciler.decide.status import PREPARED_BY_US, succeeded_status
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.api.meta import Object, format_micro_time
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import InfrastructureError
-from bowline.shared.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.meta import Object, format_micro_time
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import InfrastructureError
+from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
 from bowline.testing.builders import bind_request, pod
+from bowline_reconciler.decide.status import PREPARED_BY_US, succeeded_status
 from tests.benchmarks.rig import NAMESPACE
 
 # As many concurrent calls as the reconciler has workers.

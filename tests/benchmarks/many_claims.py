@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.localcluster.workload import LocalProcess
-from bowline.shared.api import names
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.resources import (
+from bowline.api import names
+from bowline.kube.client import KubeClient
+from bowline.kube.resources import (
     BINDREQUESTS,
     CSIDRIVERS,
     CSISTORAGECAPACITIES,
@@ -21,6 +20,7 @@ from bowline.shared.kube.resources import (
     RESOURCECLAIMS,
     STORAGECLASSES,
 )
+from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import bind_request, pod
 from tests.benchmarks.drain import NODES, SPOKEN
 from tests.benchmarks.load import each

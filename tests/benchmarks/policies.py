@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import yaml
 
+from bowline.api import names
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
@@ -17,7 +18,6 @@ from bowline.localcluster.errors import ApiError
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.api import names
 from tests.benchmarks.report import Figure, Report
 
 ORDINARY, EXEMPT = "ordinary", "exempt"

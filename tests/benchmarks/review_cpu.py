@@ -2,7 +2,7 @@
 
 The chain is that of all default plugins. Beside each figure is the minimum for the same body in Python: decode it and
 encode it again. Both are CPU time and alternate, so that their ratio holds on a busy machine, too; changes of the
-chain, the plugins and ``bowline.webhook.review`` are measured by it.
+chain, the plugins and ``bowline_webhook.review`` are measured by it.
 """
 
 import time
@@ -12,16 +12,16 @@ from functools import partial
 
 import orjson
 
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.framework.registry import Registry
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.plugins.catalog import BUILTINS
-from bowline.webhook.hooks import Hook
-from bowline.webhook.review import decode_review, encode_answer, review_object
+from bowline.plugins.catalog import BUILTINS
+from bowline_webhook.hooks import Hook
+from bowline_webhook.review import decode_review, encode_answer, review_object
 from tests.benchmarks.admission import HOOKS
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.reviews import NAMESPACE, check_answer, review_bodies

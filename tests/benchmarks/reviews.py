@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bowline.shared.api import names
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.resources import PODS, Resource
+from bowline.api import names
+from bowline.kube.client import KubeClient
+from bowline.kube.resources import PODS, Resource
 from bowline.testing.builders import pod
 
 NAMESPACE = "bench"

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from bowline.api.meta import Object, ObjectKey
+from bowline.kube.client import KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import PODS, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import PODS, Selection
 from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import NAMESPACE, READY_S, rig

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
-from bowline.webhook.tls.serving import ServingContext
+from bowline_webhook.tls.serving import ServingContext
 
 _ANSWER = b'{"kind":"AdmissionReview","response":{"uid":"","allowed":true}}'
 

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.shared.api import names
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import (
+from bowline.api import names
+from bowline.api.meta import Object, ObjectKey
+from bowline.kube.client import KubeClient
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import (
     BINDREQUESTS,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,

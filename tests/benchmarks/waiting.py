@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
-from bowline.shared.kube.client import KubeClient
+from bowline.kube.client import KubeClient
 from tests.benchmarks.cpu import cores_busy
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
 from tests.benchmarks.latency import floor_latency, our_latency, percentiles

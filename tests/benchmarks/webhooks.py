@@ -22,23 +22,23 @@ from pathlib import Path
 
 import orjson
 
+from bowline.framework import structure
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.framework.registry import Registry
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.framework import structure
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.plugins.catalog import BUILTINS
-from bowline.webhook.bodies import MAX_BODY, MAX_HELD
-from bowline.webhook.hooks import Hook
-from bowline.webhook.review import MAX_VALUES, decode_review, encode_answer, review_object
-from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
+from bowline.plugins.catalog import BUILTINS
+from bowline_webhook.bodies import MAX_BODY, MAX_HELD
+from bowline_webhook.hooks import Hook
+from bowline_webhook.review import MAX_VALUES, decode_review, encode_answer, review_object
+from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.benchmarks.https_load import Measured, Target
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.reviews import NAMESPACE, SHARE, check_answer, review_bodies, share_pod
@@ -261,7 +261,7 @@ def _bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iter
     argv = [
         sys.executable,
         "-m",
-        "bowline.webhook",
+        "bowline_webhook",
         f"--listen={_HOST}:{port}",
         f"--metrics-listen={_HOST}:{metrics}",
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bowline.shared.api import names
+from bowline.api import names
 
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
+from bowline.api import names
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
 from tests.chart.rendering import NAMESPACE, Rendered
 from tests.waiting import wait_until
 

@@ -6,7 +6,7 @@ Only then a denial is the policy's: validation precedes it.
 import random
 from typing import Any
 
-from bowline.shared.api import names
+from bowline.api import names
 
 GPU, MIG = names.RESOURCE_GPU, names.RESOURCE_MIG_PREFIX + "1g.10gb"
 CLASS = names.RESOURCE_DEVICE_CLASS_PREFIX + "gpu.example.com"

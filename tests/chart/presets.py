@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.framework.workload_kinds import READY
 from bowline.localcluster.pair import LOCAL_VALUES
-from bowline.shared.framework.workload_kinds import READY
 
 LOCAL = yaml.safe_load(LOCAL_VALUES.read_text(encoding="utf-8"))
 # Steps of both kinds, one within the other.

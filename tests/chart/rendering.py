@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bowline.api.meta import Object
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.helm import Helm
-from bowline.shared.api.meta import Object
 
 CHART = Path(__file__).parents[2] / "charts" / "bowline"
 RELEASE, NAMESPACE = "bowline", "bowline-system"

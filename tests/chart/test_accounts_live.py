@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
-from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
 from tests.waiting import wait_until

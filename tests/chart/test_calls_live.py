@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.objects import (
     BARE_JOB,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.pair import Pair
-from bowline.shared.api import names
 from tests.chart.policies import RECONCILER
 from tests.chart.rendering import CHART
 from tests.documents import Command, commands, run

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from bowline.api.meta import Object
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import WorkloadOptions, start_workload
-from bowline.shared.api.meta import Object
 from tests.chart.presets import LOCAL, PRESETS, UNRESTRICTED
 from tests.chart.rendering import NAMESPACE, Chart, merged
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
 

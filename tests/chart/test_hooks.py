@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.framework.admission import DEFAULT_SCHEDULER
+from bowline.framework.config import SYSTEM_NAMESPACES
+from bowline.framework.templates import Workload
+from bowline.framework.workload_kinds import BUILT_IN, READY
 from bowline.localcluster.errors import CommandError
-from bowline.shared.api import names
-from bowline.shared.framework.admission import DEFAULT_SCHEDULER
-from bowline.shared.framework.config import SYSTEM_NAMESPACES
-from bowline.shared.framework.templates import Workload
-from bowline.shared.framework.workload_kinds import BUILT_IN, READY
-from bowline.webhook.hooks import Hook
+from bowline_webhook.hooks import Hook
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 

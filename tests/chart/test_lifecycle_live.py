@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.api import names
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.helm import Helm
-from bowline.shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL, PRESETS, UNRESTRICTED
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, merged

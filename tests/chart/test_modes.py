@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.config import parse_settings
 from bowline.localcluster.errors import CommandError
-from bowline.shared.framework.config import parse_settings
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import Chart, Rendered, merged
 

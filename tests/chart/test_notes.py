@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.helm import HelmCli
-from bowline.shared.api import names
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, merged
 
 GIVEN = {"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}}

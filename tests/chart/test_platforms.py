@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bowline.localcluster.errors import CommandError
-from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from bowline import Access, AdmissionInfo, AdmissionPlugin, BindingPlugin, FieldError, Object, Rule
-from bowline.cli.plugin_access import values_of
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
+from bowline_cli.plugin_access import values_of
 from tests.chart.policies import DRY, RECONCILER
 from tests.chart.rendering import Chart
 from tests.chart.test_lifecycle_live import CRD, HOOKS, Release

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 

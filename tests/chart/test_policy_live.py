@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.api.field_error import format_value
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
-from bowline.shared.api.field_error import format_value
-from bowline.shared.plugins.gpu_request.rules import Policy, request_errors
-from charts.generate.policy import LONGEST_FRACTION, policy_rules
+from bowline.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods
 from tests.chart.rendering import NAMESPACE, Chart
 from tests.waiting import wait_until
+from tools.generate.policy import LONGEST_FRACTION, policy_rules
 
 DRY = "?dryRun=All"
 DENIED = "denied request: "

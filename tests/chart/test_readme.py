@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from bowline.localcluster.helm import HelmCli
-from charts.generate.readme import value_rows
 from tests.chart.rendering import CHART
+from tools.generate.readme import value_rows
 
 ROOT = CHART.parents[1]
 METADATA = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))

@@ -14,11 +14,11 @@ import yaml
 
 from bowline.localcluster.chart import ChartRelease, documents
 from bowline.localcluster.helm import HelmCli
-from charts.release import chart as packaging
-from charts.release import sbom
-from charts.release.__main__ import sign
-from charts.release.image import Build, BuildError, commands
 from tests.chart.rendering import CHART
+from tools.release import chart as packaging
+from tools.release import sbom
+from tools.release.__main__ import sign
+from tools.release.image import Build, BuildError, commands
 
 ROOT = CHART.parents[1]
 DIGEST = "sha256:" + "a" * 64

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.reconciler.app import MOMENT, WORK
-from bowline.shared.framework.config import parse_settings
-from bowline.webhook.bodies import MAX_TIMEOUT_S
-from bowline.webhook.options import parse_options
+from bowline.framework.config import parse_settings
+from bowline_reconciler.app import MOMENT, WORK
+from bowline_webhook.bodies import MAX_TIMEOUT_S
+from bowline_webhook.options import parse_options
 from tests.chart.presets import EVERYTHING, LOCAL, PRESETS
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
 
@@ -257,8 +257,8 @@ def test_image_reference(chart: Chart, image: dict[str, Any], reference: str) ->
 
 
 def test_both_processes_ship_in_one_image_and_differ_in_their_command(rendered: Rendered) -> None:
-    assert container(rendered, "bowline-webhook")["command"] == ["python", "-m", "bowline.webhook"]
-    assert container(rendered, "bowline-reconciler")["command"] == ["python", "-m", "bowline.reconciler"]
+    assert container(rendered, "bowline-webhook")["command"] == ["python", "-m", "bowline_webhook"]
+    assert container(rendered, "bowline-reconciler")["command"] == ["python", "-m", "bowline_reconciler"]
 
 
 def test_a_self_signed_webhook_has_the_flags_for_its_ca(rendered: Rendered) -> None:

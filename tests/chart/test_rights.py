@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.framework.gates import GANG_BINDING
+from bowline.framework.gates import GANG_BINDING
 from tests.chart.presets import PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 

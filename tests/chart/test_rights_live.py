@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
 from tests.chart.rendering import NAMESPACE, Chart
 from tests.waiting import wait_until
 

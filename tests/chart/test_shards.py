@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bowline.reconciler.options import parse_options
+from bowline_reconciler.options import parse_options
 from tests.chart.rendering import Chart, Rendered
 
 

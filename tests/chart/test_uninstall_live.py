@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.api import names
 from tests.live import Live
 from tests.pairs import installed_pair, own_namespace
 from tests.plugins.sharing import RESERVATIONS, Shares, group_of

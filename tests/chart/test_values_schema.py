@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.cli.main import main
+from bowline.api.label_selector import parse_label_selector
+from bowline.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
+from bowline.framework.workloads import TEMPLATE_PATH
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import HelmCli
-from bowline.shared.api.label_selector import parse_label_selector
-from bowline.shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
-from bowline.shared.framework.workloads import TEMPLATE_PATH
+from bowline_cli.main import main
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.api import names
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.api import names
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL
 from tests.chart.rendering import CHART, merged

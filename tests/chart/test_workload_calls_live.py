@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
 from tests.chart.objects import FRACTION, JOBS, job, owned_by, template
 from tests.chart.rendering import Chart
 from tests.chart.test_calls_live import NO_LISTENER, called

@@ -3,14 +3,14 @@
 import subprocess
 import sys
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.live import Live
 from tests.waiting import LIMIT_S
 
 
 def bind(pair: Live, pod: str, *arguments: str, node: str = "gpu-node-0") -> "subprocess.CompletedProcess[str]":
     cluster = [f"--kubeconfig={pair.cluster.kubeconfig}", f"--namespace={pair.namespace}"]
-    command = [sys.executable, "-m", "bowline.cli", "bind", pod, f"--node={node}", *cluster, *arguments]
+    command = [sys.executable, "-m", "bowline_cli", "bind", pod, f"--node={node}", *cluster, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.api import ClusterError
-from bowline.cli.check import check as check_release
-from bowline.cli.cluster import connect
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
-from charts.generate import crd
+from bowline_cli.api import ClusterError
+from bowline_cli.check import check as check_release
+from bowline_cli.cluster import connect
 from tests.pairs import running_pair
 from tests.reconciler.test_foreign_crd import THEIRS
 from tests.waiting import LIMIT_S, wait_until
+from tools.generate import crd
 
 NAMESPACE = "bowline-system"
 WELL = (
@@ -45,7 +45,7 @@ def command(cluster: Cluster, *arguments: str, kubeconfig: object = "") -> list[
     return [
         sys.executable,
         "-m",
-        "bowline.cli",
+        "bowline_cli",
         "check",
         f"--kubeconfig={kubeconfig or cluster.kubeconfig}",
         *arguments,

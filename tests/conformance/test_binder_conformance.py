@@ -45,7 +45,7 @@ def reconciler(folder: Path) -> Sequence[str]:
     (folder / "config.yaml").write_text(CONFIG)
     listen = "--metrics-listen=127.0.0.1:0 --debug-listen=127.0.0.1:0 --namespace=default"
     command = (
-        f"{sys.executable} -m bowline.reconciler --config={folder}/config.yaml --kubeconfig=$KUBECONFIG {listen}"
+        f"{sys.executable} -m bowline_reconciler --config={folder}/config.yaml --kubeconfig=$KUBECONFIG {listen}"
     )
     return ("/bin/sh", "-c", f"exec {command}")
 

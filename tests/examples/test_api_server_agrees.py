@@ -10,8 +10,8 @@ import pytest
 
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.plugins.gpu_request.tests.builders import Found
-from bowline.shared.plugins.gpu_request.tests.test_devices import RESOURCES
+from bowline.plugins.gpu_request.tests.builders import Found
+from bowline.plugins.gpu_request.tests.test_devices import RESOURCES
 from tests.unit.api.test_quantity import ACCEPTED, REFUSED
 
 QUOTAS = "/api/v1/namespaces/default/resourcequotas?dryRun=All"

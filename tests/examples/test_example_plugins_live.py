@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.cli.main import main
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError, CommandError
 from bowline.localcluster.pair import Pair
 from bowline.testing.builders import pod
+from bowline_cli.main import main
 from tests.audit import PLAIN_BIND, writes_about
 from tests.live import Live
 from tests.pairs import own_namespace, running_pair
@@ -194,4 +194,4 @@ def test_a_pod_with_a_licence_costs_the_finalizer(live: Live) -> None:
 def test_each_example_has_at_most_sixty_lines_and_imports_only_the_public_interface(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 60
-    assert "bowline.shared" not in text
+    assert "bowline" not in text

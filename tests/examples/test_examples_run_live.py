@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.checkout import EXAMPLES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.scheduler import SCHEDULER, start_scheduler
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from bowline.cli.manifests import read_manifests
-from bowline.cli.verdicts import LintResult, review_manifest, with_ready_kinds
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.framework.registry import Registry
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.plugins.catalog import BUILTINS
+from bowline_cli.manifests import read_manifests
+from bowline_cli.verdicts import LintResult, review_manifest, with_ready_kinds
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
 from tests.plugins.claims import require_api

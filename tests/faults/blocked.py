@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.faults.administrator import Administrator, create_once, list_pages
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.shared.api import names
+from bowline.api import names
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bowline.api import names
+from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
@@ -19,8 +21,6 @@ from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
-from bowline.shared.api import names
-from bowline.shared.framework.gates import GANG_BINDING
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import LiveCluster

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
+from bowline.api import names
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
 from bowline.testing.fault_proxy.calls import Call
 from bowline.testing.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
 from bowline.testing.fault_proxy.record import Exchange

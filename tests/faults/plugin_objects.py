@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bowline.shared.api import names
-from bowline.shared.api.gpu_share import gpu_groups
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
 from tests.plugins.claims import is_free, reserved_by

@@ -6,12 +6,12 @@ provisioner. A group and a volume are named after the run's namespace, so that r
 
 from typing import Any
 
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.framework.mutable import MutablePod
-from bowline.shared.plugins.gpu_sharing.admission import prepare
-from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
-from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.framework.mutable import MutablePod
+from bowline.plugins.gpu_sharing.admission import prepare
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline.testing.builders import pod
 from tests.faults.plugin_objects import read_objects
 from tests.faults.scenarios import NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove

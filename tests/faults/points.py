@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from http import HTTPStatus
 
-from bowline.shared.api import names
-from bowline.shared.kube.resources import SELF_SUBJECT_REVIEWS
+from bowline.api import names
+from bowline.kube.resources import SELF_SUBJECT_REVIEWS
 from bowline.testing.fault_proxy.calls import Call
 from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.rules import Match

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bowline.shared.api import names
-from bowline.shared.plugins.gpu_sharing.reservation import reservation_name
+from bowline.api import names
+from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline.testing.fault_proxy.faults import Gate
 from tests.faults.endstate import Deeds, State, made_by_us
 from tests.faults.lab import Reconciler

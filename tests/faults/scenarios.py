@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bowline.kube.resources import KAI_PODGROUPS
 from bowline.localcluster.errors import ApiError
-from bowline.shared.kube.resources import KAI_PODGROUPS
 from bowline.testing.builders import bind_request, pod
 from tests.faults.plugins.fault_effects import EFFECT, GATE, OWNER, REFUSE, WAKES
 from tests.live import FLAKY, LiveCluster

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.workload import LocalProcess
-from bowline.shared.api import names
 from tests.faults.endstate import leftovers
 from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
 from tests.faults.matrix import Matrix

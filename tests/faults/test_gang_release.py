@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from bowline.framework.status import Reason, Status
+from bowline.kube.config import ClusterAccess
+from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.framework.status import Reason, Status
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.resources import CONFIGMAPS
 from bowline.testing.fault_proxy.faults import LoseReply
 from bowline.testing.fault_proxy.rules import Rule
 from bowline.testing.fault_proxy.server import FaultProxy

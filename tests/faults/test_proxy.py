@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from bowline.localcluster.cluster import Cluster
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import (
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import (
     Conflict,
     Expired,
     InfrastructureError,
@@ -20,7 +19,8 @@ from bowline.shared.kube.errors import (
     ServerError,
     TooManyRequests,
 )
-from bowline.shared.kube.resources import CONFIGMAPS, Selection
+from bowline.kube.resources import CONFIGMAPS, Selection
+from bowline.localcluster.cluster import Cluster
 from bowline.testing.fault_proxy.faults import (
     AfterReply,
     Answer,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.faults.endstate import leftovers
 from tests.faults.lab import Lab

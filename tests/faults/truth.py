@@ -24,11 +24,11 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from bowline.api import names
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.controlplane import ADMIN
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
 from tests.faults.administrator import administrator, list_pages
 from tests.faults.claims import (
     AnyClaim,

@@ -13,9 +13,9 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.faults.administrator import Administrator, administrator, create_once
 from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES

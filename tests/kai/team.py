@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool
 from bowline.localcluster.assets.supply import at_hand, ensure_assets
 from bowline.localcluster.assets.versions import release_for
@@ -24,7 +25,6 @@ from bowline.localcluster.errors import AssetsError
 from bowline.localcluster.flags import LOOPBACK
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.process import Launch
-from bowline.shared.api import names
 from bowline.testing.builders import pod
 from tests.live import Live
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
-from bowline.shared.api.gpu_share import gpu_groups
 from tests.kai.team import Team, needs_kai
 from tests.plugins.sharing import Shares, device_of, group_of
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from bowline.shared.api import names
-from bowline.shared.framework.gates import GANG_BINDING
 from tests.audit import calls_about
 from tests.foreign_kinds import install, remove
 from tests.kai.conftest import CONFIG

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.api.gpu_share import gpu_groups
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
 from tests.foreign_kinds import api_version, install, objects_path, remove
 from tests.kai.team import QUEUE_LABEL, TEAM, Team, needs_kai
 from tests.live import FLAKY

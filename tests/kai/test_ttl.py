@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.kai.conftest import CONFIG
 from tests.kai.team import Team, needs_kai, running_kai
 from tests.kai.test_churn import Snapshot, faults

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.errors import InfrastructureError
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.resources import NAMESPACES, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.errors import InfrastructureError
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.resources import NAMESPACES, PODS
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 from tests.waiting import until_awaited

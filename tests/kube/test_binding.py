@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from bowline.api.meta import Object, ObjectKey, ObjectUID, uid_of
+from bowline.kube.binding import BindingResult, BindOutcome, post_binding
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import ConnectionFailed
+from bowline.kube.resources import PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
-from bowline.shared.kube.binding import BindingResult, BindOutcome, post_binding
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.errors import ConnectionFailed
-from bowline.shared.kube.resources import PODS
 from tests.kube.conftest import connect
 from tests.kube.objects import pod
 from tests.kube.wire import Wire

@@ -8,12 +8,10 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.localcluster.certs import Authority
-from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.kube.client import ClientOptions, KubeClient, PatchType
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.errors import (
+from bowline.api.meta import ObjectKey
+from bowline.kube.client import ClientOptions, KubeClient, PatchType
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
@@ -28,9 +26,11 @@ from bowline.shared.kube.errors import (
     Unauthorized,
     UnrecognizedReply,
 )
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
-from bowline.shared.kube.trust import Authorities, Trust
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
+from bowline.kube.trust import Authorities, Trust
+from bowline.localcluster.certs import Authority
+from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
@@ -151,7 +151,7 @@ async def test_a_page_of_large_objects_is_followed_by_shorter_ones(client: KubeC
 async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     proxy: FaultProxy, proxied: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bowline.shared.kube.client._PAGE_TURN_S", LIMIT_S)
+    monkeypatch.setattr("bowline.kube.client._PAGE_TURN_S", LIMIT_S)
     gate = Gate()
     proxy.add(Rule(Hold(gate), Match(("list",), "secrets")))
     hanging = asyncio.create_task(proxied.list_all(SECRETS, namespace))
@@ -159,7 +159,7 @@ async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     next_list = asyncio.create_task(proxied.list_all(CONFIGMAPS, namespace))
     await asyncio.wait({next_list}, timeout=0.3)
     assert [exchange.call.resource for exchange in proxy.exchanges() if exchange.call.verb == "list"] == []
-    monkeypatch.setattr("bowline.shared.kube.client._PAGE_TURN_S", 0.0)
+    monkeypatch.setattr("bowline.kube.client._PAGE_TURN_S", 0.0)
     assert await proxied.list_all(CONFIGMAPS, namespace) == []
     assert not hanging.done()
     gate.open()

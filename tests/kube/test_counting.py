@@ -9,16 +9,16 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import InfrastructureError, NotFound
+from bowline.kube.events import EventNote, EventRecorder
+from bowline.kube.lease import LeaderElector, LeaseTimings
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import ObjectKey, ObjectRef
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.errors import InfrastructureError, NotFound
-from bowline.shared.kube.events import EventNote, EventRecorder
-from bowline.shared.kube.lease import LeaderElector, LeaseTimings
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.reflector import Reflector
-from bowline.shared.kube.resources import CONFIGMAPS, Selection
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S
 

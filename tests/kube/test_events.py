@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api.meta import ObjectKey, ObjectRef, ObjectUID
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.events import EventNote, EventRecorder
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.resources import CONFIGMAPS, EVENTS, NAMESPACES
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess
+from bowline.kube.events import EventNote, EventRecorder
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.resources import CONFIGMAPS, EVENTS, NAMESPACES
 from bowline.testing.builders import configmap
 from tests.kube.wire import Wire
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from bowline.api.meta import Object, ObjectKey
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.lease import LeaderElector, LeaseTimings
+from bowline.kube.resources import CONFIGMAPS, LEASES, Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.lease import LeaderElector, LeaseTimings
-from bowline.shared.kube.resources import CONFIGMAPS, LEASES, Resource
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from bowline.kube.accounting import TimeAccount, accounting
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import ConnectionFailed
+from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.kube.accounting import TimeAccount, accounting
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import ConnectionFailed
-from bowline.shared.kube.resources import CONFIGMAPS
 from bowline.testing.fault_proxy.faults import Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy

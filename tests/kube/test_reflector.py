@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bowline.api.meta import Object, ObjectKey, ObjectUID, uid_of
+from bowline.kube.binding import post_binding
+from bowline.kube.callbacks import Callback
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
-from bowline.shared.kube.binding import post_binding
-from bowline.shared.kube.callbacks import Callback
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Answer, ExpireWatch, FailWatch, Fault
 from bowline.testing.fault_proxy.rules import Match, Rule

@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from bowline.api.meta import ObjectKey
+from bowline.kube.client import KubeClient
+from bowline.kube.config import load_access, load_in_cluster
+from bowline.kube.errors import CredentialsError, NoResponse
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.certs import Authority
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.config import load_access, load_in_cluster
-from bowline.shared.kube.errors import CredentialsError, NoResponse
-from bowline.shared.kube.reflector import Reflector
-from bowline.shared.kube.resources import CONFIGMAPS, Selection
-from bowline.shared.runtime.clock import SystemClock
+from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import DropBefore
 from bowline.testing.fault_proxy.rules import Rule

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bowline.localcluster.node.images import archives_to_delete
+from tests.localnode.images import archives_to_delete
 
 NOW = 100_000.0
 HOUR = 3600.0

@@ -123,7 +123,7 @@ def test_a_sub_path_is_mounted_as_the_file_it_names() -> None:
 @pytest.mark.parametrize(
     ("command", "first"),
     [
-        pytest.param(["python", "-m", "bowline.webhook"], "/venv/python", id="the image's python"),
+        pytest.param(["python", "-m", "bowline_webhook"], "/venv/python", id="the image's python"),
         pytest.param(["/usr/bin/python3.12", "x.py"], "/venv/python", id="by its full path"),
         pytest.param(["pythonic"], "pythonic", id="another program"),
     ],

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bowline.localcluster.assets.supply import at_hand
-from bowline.localcluster.node.cluster import NAMESPACE, TOOLS, NodeCluster, install_chart, start_node_cluster
-from bowline.localcluster.node.host import missing_part
-from bowline.localcluster.node.images import has_image
-from bowline.localcluster.node.settings import NODE_NAME
+from tests.localnode.cluster import NAMESPACE, TOOLS, NodeCluster, install_chart, start_node_cluster
+from tests.localnode.host import missing_part
+from tests.localnode.images import has_image
+from tests.localnode.settings import NODE_NAME
 from tests.node.steps import NodeLive
 
 HERE = Path(__file__).parent

@@ -4,11 +4,11 @@ import ast
 import json
 from typing import Any
 
-from bowline.localcluster.node.images import BOWLINE_IMAGE
-from bowline.localcluster.node.settings import NODE_NAME
-from bowline.shared.api import names
+from bowline.api import names
 from bowline.testing.builders import pod
 from tests.live import LiveCluster
+from tests.localnode.images import BOWLINE_IMAGE
+from tests.localnode.settings import NODE_NAME
 
 _SLEEP = "import os, time; print(dict(os.environ), flush=True); time.sleep(3600)"
 

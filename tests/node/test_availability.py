@@ -14,8 +14,8 @@ import pytest
 
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.errors import ApiError
-from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
 from bowline.testing.builders import pod
+from tests.localnode.cluster import NAMESPACE, NodeCluster, install_chart
 from tests.node.steps import NodeLive
 
 pytestmark = pytest.mark.node

@@ -12,10 +12,10 @@ import pytest
 
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.errors import CommandError
-from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
-from bowline.localcluster.node.settings import PAUSE_IMAGE
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
+from tests.localnode.cluster import NAMESPACE, NodeCluster, install_chart
+from tests.localnode.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 from tests.waiting import wait_until
 
@@ -175,7 +175,7 @@ def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: No
 
 
 @pytest.mark.parametrize(
-    "module", ["bowline.webhook.app", "bowline.reconciler.app", "bowline.shared.plugins.gpu_sharing.agent.app"]
+    "module", ["bowline_webhook.app", "bowline_reconciler.app", "bowline.plugins.gpu_sharing.agent.app"]
 )
 @pytest.mark.node
 def test_imports_of_a_process_cost_at_most_ten_times_those_of_asyncio_and_ssl(node: NodeCluster, module: str) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bowline.localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
-from bowline.shared.api import names
+from bowline.api import names
+from tests.localnode.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
 from tests.node.steps import NodeLive
 from tests.node.test_pods import UUID_PREFIX
 from tests.plugins.test_gpu_sharing_detection import CRD, CRDS, POLICIES, POLICY

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowline.localcluster.node.settings import PAUSE_IMAGE
+from tests.localnode.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
 pytestmark = pytest.mark.node

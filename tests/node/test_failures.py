@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bowline.localcluster.node.cluster import NAMESPACE, NodeCluster
-from bowline.localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
-from bowline.shared.api import names
+from bowline.api import names
+from tests.localnode.cluster import NAMESPACE, NodeCluster
+from tests.localnode.settings import NODE_NAME, PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from bowline.localcluster.node.settings import SYSCTLS
+from tests.localnode.settings import SYSCTLS
 
 pytestmark = pytest.mark.node
 
 _LIMIT_S = 180.0
 _PROGRAM = """
 import time
-from bowline.localcluster.node.cluster import start_node_cluster
+from tests.localnode.cluster import start_node_cluster
 with start_node_cluster():
     print("ready", flush=True)
     time.sleep(3600)

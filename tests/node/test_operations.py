@@ -9,8 +9,8 @@ import pytest
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import HelmCli, find_helm
-from bowline.localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster
 from tests.documents import NOT_EXECUTED, ROOT, blocks, run
+from tests.localnode.cluster import NAMESPACE, RELEASE, NodeCluster
 from tests.node.steps import NodeLive
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

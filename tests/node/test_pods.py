@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bowline.localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
+from tests.localnode.settings import NODE_NAME, PAUSE_IMAGE
 from tests.node.steps import NodeLive
 from tests.plugins.storage import Storage
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from bowline.localcluster.helm import find_helm
-from bowline.localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
-from bowline.localcluster.node.settings import PAUSE_IMAGE
+from tests.localnode.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
+from tests.localnode.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
 pytestmark = pytest.mark.node

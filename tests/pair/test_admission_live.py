@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.kube.client import KubeClient, PatchType
+from bowline.kube.config import load_access
+from bowline.kube.errors import ApiStatus, Invalid
+from bowline.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
@@ -21,11 +26,6 @@ from bowline.localcluster.pair import Pair
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
-from bowline.shared.api import names
-from bowline.shared.kube.client import KubeClient, PatchType
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import ApiStatus, Invalid
-from bowline.shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from bowline.testing.builders import bind_request, pod
 from tests.live import Live
 

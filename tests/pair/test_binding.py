@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bowline.shared.api import names
+from bowline.api import names
 from bowline.testing.builders import bind_request
 from tests.audit import PLAIN_BIND, writes_about
 from tests.live import FLAKY, Live

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bowline.cli.main import main
+from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
+from bowline_cli.main import main
 from tests.live import FLAKY, Live
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.main import main
-from bowline.cli.manifests import read_manifests
-from bowline.cli.verdicts import LintResult, LintVerdict, review_manifest
+from bowline.api import names
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import parse_settings
+from bowline.framework.registry import Registry
+from bowline.framework.templates import Workload
+from bowline.framework.workload_kinds import BUILT_IN, READY
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from bowline.shared.api import names
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import parse_settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.framework.templates import Workload
-from bowline.shared.framework.workload_kinds import BUILT_IN, READY
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
+from bowline_cli.main import main
+from bowline_cli.manifests import read_manifests
+from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.examples.manifests import examples
 from tests.foreign_kinds import OWN, api_version, filled, install, remove
 from tests.live import Live

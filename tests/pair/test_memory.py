@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
+from bowline.api import names
+from bowline.api.quantity import parse_quantity
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess
-from bowline.shared.api import names
-from bowline.shared.api.quantity import parse_quantity
 from bowline.testing.builders import bind_request, pod
-from charts.generate import crd
 from tests.live import LiveCluster
 from tests.plugins.claims import API, has_api
+from tools.generate import crd
 
 # Nearly as large as the API server accepts the annotations of an object to be.
 LARGE = {"tenant.example/notes": "x" * 250_000}
@@ -79,7 +79,7 @@ def cluster() -> Iterator[Cluster]:
 def test_the_peak_does_not_depend_on_the_objects_of_tenants(cluster: Cluster) -> None:
     metrics = f"127.0.0.1:{free_port()}"
     argv = (
-        *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+        *(sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={cluster.kubeconfig}"),
         *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
     )
     launch = Launch("large", argv, cluster.layout.logs / "large.log", CHECKOUT, dict(os.environ))

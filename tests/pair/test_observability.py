@@ -16,19 +16,19 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from bowline.api import names
+from bowline.framework.binding.plugin import Budgets
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess
-from bowline.shared.api import names
-from bowline.shared.framework.binding.plugin import Budgets
 from bowline.testing.builders import bind_request
-from charts.generate import crd
 from tests.live import LiveCluster
 from tests.otlp import Receiver, receiving
 from tests.unit.reconciler.test_metrics import LABELS, documented
+from tools.generate import crd
 
 PLUGINS = Path(__file__).parent / "plugins"
 PREPARE, AFTERWARDS = "slow.example/pre-bind", "slow.example/post-bind-s"
@@ -102,7 +102,7 @@ def start(name: str, cluster: Cluster, config: Path, receiver: Receiver) -> Watc
     """Start a reconciler, and wait until it is ready."""
     metrics, debug = (f"127.0.0.1:{free_port()}" for _ in range(2))
     argv = (
-        *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+        *(sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={cluster.kubeconfig}"),
         *(f"--metrics-listen={metrics}", f"--debug-listen={debug}", f"--config={config}", "--log-level=debug"),
     )
     environment = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.workload import WorkloadOptions
-from bowline.shared.api import names
 from tests.live import Live
 from tests.otlp import Receiver, receiving
 

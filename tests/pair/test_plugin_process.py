@@ -15,8 +15,8 @@ from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import pod
-from charts.generate import crd
 from tests.live import LiveCluster
+from tools.generate import crd
 
 PLUGINS = Path(__file__).parent / "plugins"
 CONFIG = """
@@ -42,7 +42,7 @@ def reconciler(cluster: Cluster, folder: Path, name: str) -> LocalProcess:
     config.write_text(CONFIG)
     metrics = f"127.0.0.1:{free_port()}"
     argv = (
-        *(sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={cluster.kubeconfig}", f"--config={config}"),
+        *(sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={cluster.kubeconfig}", f"--config={config}"),
         *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
     )
     environment = {**os.environ, "PYTHONPATH": str(PLUGINS)}

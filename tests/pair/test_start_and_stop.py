@@ -18,9 +18,9 @@ from bowline.localcluster.process import Launch, Process
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
 from bowline.testing.builders import pod
-from charts.generate import crd
 from tests.live import Live, LiveCluster
 from tests.waiting import LIMIT_S
+from tools.generate import crd
 
 BAD_CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
@@ -124,7 +124,7 @@ def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
     """The bare process, started from the checkout as in development; ``args`` may name a configuration."""
     metrics = f"127.0.0.1:{free_port()}"
     listen = (f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0")
-    argv = (sys.executable, "-m", "bowline.reconciler", f"--kubeconfig={kubeconfig}", *listen, *args)
+    argv = (sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={kubeconfig}", *listen, *args)
     launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
     process: Process = cluster.run_process(launch)
     return LocalProcess(process, "", metrics, kubeconfig)

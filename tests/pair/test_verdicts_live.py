@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.manifests import Manifest
-from bowline.cli.verdicts import review_manifest, with_ready_kinds
-from bowline.shared.api import names
-from bowline.shared.framework.admission import AdmissionChain, Verdict
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import ApiError, ApiStatus, Invalid
-from bowline.shared.kube.resources import Resource
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.api import names
+from bowline.framework.admission import AdmissionChain, Verdict
+from bowline.framework.config import Settings
+from bowline.framework.registry import Registry
+from bowline.kube.client import KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import ApiError, ApiStatus, Invalid
+from bowline.kube.resources import Resource
+from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import bind_request, pod
+from bowline_cli.manifests import Manifest
+from bowline_cli.verdicts import review_manifest, with_ready_kinds
 from tests.generated_pods import random_pods
 from tests.live import Live
 

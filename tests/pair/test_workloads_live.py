@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.manifests import read_manifests
-from bowline.cli.verdicts import review_manifest, with_ready_kinds
+from bowline.api import names
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.framework.registry import Registry
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
-from bowline.shared.api import names
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
+from bowline_cli.manifests import read_manifests
+from bowline_cli.verdicts import review_manifest, with_ready_kinds
 from tests.examples.manifests import examples
 from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
 from tests.live import Live

@@ -9,13 +9,13 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.waiting import BindTimeoutConfig
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.resources import NODES, PODS, RESOURCECLAIMS
-from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Settings
+from bowline.framework.waiting import BindTimeoutConfig
+from bowline.kube.client import KubeClient
+from bowline.kube.resources import NODES, PODS, RESOURCECLAIMS
+from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.handles import handle_for
 from tests.plugins.claims import NODE

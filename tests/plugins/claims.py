@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
 from bowline.testing import builders
 from tests.live import LiveCluster
 

@@ -6,8 +6,8 @@ Volumes are excluded: a bound PVC keeps its PV for the next decision.
 from collections.abc import Iterator
 from typing import Any
 
-from bowline.shared.api import names
-from bowline.shared.api.gpu_share import gpu_groups
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
 from tests.live import Live
 from tests.plugins.claims import claims, is_free
 from tests.plugins.sharing import RESERVATIONS, group_of

@@ -1,13 +1,13 @@
 """Sharing pods on a live cluster: create them, request their binding, count their leftovers.
 
-kwok acts as the kubelets, and as the agents in reservation pods (``bowline/localcluster/kwok_stages.yaml``); a pod
+kwok acts as the kubelets, and as the agents in reservation pods (``shared/bowline/localcluster/kwok_stages.yaml``); a pod
 that tolerates ``SILENT`` gets a reservation whose agent reports nothing.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bowline.shared.api import names
+from bowline.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.audit import WRITES, audit_events, call_of, once_logged
 from tests.live import Live

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bowline.api import names
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
 from tests.live import LiveCluster
 
 PROVISIONER = "csi.example.com"

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.kube.config import load_access
+from bowline.kube.errors import NotFound
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Resource, Selection
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.framework.status import Code, Reason, Status, Suggestion
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import NotFound
-from bowline.shared.kube.reflector import Reflector
-from bowline.shared.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Resource, Selection
-from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from tests.live import Live
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import (

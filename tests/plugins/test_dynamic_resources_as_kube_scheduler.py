@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.status import Code, Status
+from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from bowline.shared.framework.status import Code, Status
-from bowline.shared.kube.config import load_access
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import API, CLASS, NODE, claim, get_claim, publish

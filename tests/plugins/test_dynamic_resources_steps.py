@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bowline.api import names
+from bowline.api.meta import ObjectUID
+from bowline.framework.status import Code, Reason, Status
+from bowline.kube.client import KubeClient
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.errors import UnrecognizedReply
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectUID
-from bowline.shared.framework.status import Code, Reason, Status
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.errors import UnrecognizedReply
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
-from bowline.shared.runtime.clock import SystemClock
+from bowline.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from bowline.testing.builders import pod
 from tests.live import Live
 

@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
-from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.live import FLAKY, Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_pod
-from bowline.shared.api import names
 from tests.audit import audit_events, once_logged
 from tests.live import Live
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.live import Live
 from tests.plugins.sharing import Shares
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of

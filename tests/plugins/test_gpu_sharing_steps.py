@@ -11,26 +11,26 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.framework.binding.handle import Reconcile
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.config import GpuSharing as Sharing
+from bowline.framework.config import Settings
+from bowline.framework.status import Code, Status
+from bowline.kube.client import KubeClient
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.resources import CONFIGMAPS, PODS, Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.framework.binding.handle import Reconcile
-from bowline.shared.framework.binding.metrics import PluginMetrics
-from bowline.shared.framework.config import GpuSharing as Sharing
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.status import Code, Status
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.resources import CONFIGMAPS, PODS, Resource
-from bowline.shared.plugins.gpu_sharing.config import GpuSharingConfig
-from bowline.shared.plugins.gpu_sharing.group_controller import GroupController
-from bowline.shared.plugins.gpu_sharing.idle_groups import IdleGroups
-from bowline.shared.plugins.gpu_sharing.metrics import SharingMetrics
-from bowline.shared.plugins.gpu_sharing.orphan_scan import OrphanScan
-from bowline.shared.plugins.gpu_sharing.plugin import GpuSharing
-from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
-from bowline.shared.plugins.gpu_sharing.reservation_client import ReservationClient
-from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.group_controller import GroupController
+from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.plugins.gpu_sharing.orphan_scan import OrphanScan
+from bowline.plugins.gpu_sharing.plugin import GpuSharing
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from bowline.testing.builders import pod
 from bowline.testing.handles import handle_for
 from tests.plugins.claim_case import Case, CrashingClient

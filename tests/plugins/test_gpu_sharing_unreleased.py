@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.localcluster.errors import ApiError
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.plugins.gpu_sharing.reservation import DeviceRequest
-from bowline.shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.sharing import RESERVATIONS, Shares

@@ -1,7 +1,7 @@
 """The memory limit of a share, written into a real ConfigMap by the pair."""
 
+from bowline.api import names
 from bowline.localcluster.nodes import GPU_MEMORY_MIB
-from bowline.shared.api import names
 from tests.live import Live
 from tests.plugins.sharing import Shares
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.api.kai import REQUESTS
 from tests.live import Live
 from tests.plugins import claims

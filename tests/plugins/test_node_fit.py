@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.nodes import node_object
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.audit import audit_events, once_logged
 from tests.live import Live

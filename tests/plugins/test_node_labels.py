@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.binding.node_labels import NodeLabels
+from bowline.kube.client import KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.resources import NODES, Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.framework.binding.node_labels import NodeLabels
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.resources import NODES, Resource
 
 
 class Counting(KubeClient):

@@ -1,6 +1,6 @@
 """The predicted zones on a bound pod, and the calls for it."""
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.audit import PLAIN_BIND, writes_about
 from tests.live import Live
 

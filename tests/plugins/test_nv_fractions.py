@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.localcluster.errors import ApiError
 from bowline.localcluster.nodes import GPU_MEMORY_MIB
-from bowline.shared.api import names
-from bowline.shared.plugins.gpu_sharing.reservation import reservation_name
+from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline.testing.builders import pod
 from tests.live import Live
 from tests.plugins.sharing import Shares

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.status import Code, Reason, Status
+from bowline.kube.config import load_access
+from bowline.kube.resources import PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.framework.status import Code, Reason, Status
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.resources import PODGROUPS, PODS
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import claim, claim_decisions, get_claim, is_free, publish, template

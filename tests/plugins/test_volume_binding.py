@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
+from bowline.api import names
 from tests.audit import PLAIN_BIND, WRITES, Calls, call_of, calls_about, count_calls, once_logged, writes_about
 from tests.live import Live
 from tests.plugins.series import Series

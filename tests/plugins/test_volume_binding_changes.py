@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Settings
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import BindTimeoutConfig
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.status import Code, Reason, Status, Suggestion
-from bowline.shared.framework.waiting import BindTimeoutConfig
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
-from bowline.shared.plugins.volume_binding import VolumeBinding
-from bowline.shared.runtime.clock import SystemClock
+from bowline.plugins.volume_binding import VolumeBinding
+from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline.testing.handles import handle_for

@@ -13,22 +13,22 @@ from typing import Any, cast
 
 import pytest
 
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL
+from bowline.framework.config import Settings
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import BindTimeoutConfig
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import NoResponse
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.status import Code, Reason, Status, Suggestion
-from bowline.shared.framework.waiting import BindTimeoutConfig
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import NoResponse
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
-from bowline.shared.plugins.volume_binding import VolumeBinding
-from bowline.shared.runtime.clock import SystemClock
+from bowline.plugins.volume_binding import VolumeBinding
+from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.handles import handle_for
 from tests.live import LiveCluster

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.resources import NAMESPACES, Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.reconciler import leader
-from bowline.reconciler.controller import Term
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.resources import NAMESPACES, Resource
 from bowline.testing.fault_proxy.server import FaultProxy
+from bowline_reconciler import leader
+from bowline_reconciler.controller import Term
 from tests.pairs import bare_control_plane
 from tests.reconciler.stage import Stage
 

@@ -17,29 +17,29 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
+from bowline.api import names
+from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.meta import Object, ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Binding, Settings
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.status import Status
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.errors import NotFound
+from bowline.kube.lease import LeaseTimings
+from bowline.kube.resources import BINDREQUESTS, EVENTS, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.reconciler.leader import Leadership, run_while_leader
-from bowline.reconciler.observe.metrics import ReconcilerMetrics
-from bowline.reconciler.observe.tracker import Observation
-from bowline.reconciler.wiring import Components, build
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import AllocationKind, BindRequest
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.handle import EventSource
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.config import Binding, Settings
-from bowline.shared.framework.plugin import Plugin, PluginConfig
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.errors import NotFound
-from bowline.shared.kube.lease import LeaseTimings
-from bowline.shared.kube.resources import BINDREQUESTS, EVENTS, PODS
-from bowline.shared.plugins.default_binder import DefaultBinder
-from bowline.shared.runtime.clock import SystemClock
+from bowline.plugins.default_binder import DefaultBinder
+from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import bind_request, pod
 from bowline.testing.fault_proxy.server import FaultProxy
+from bowline_reconciler.leader import Leadership, run_while_leader
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.wiring import Components, build
 from tests.kube.wire import Wire
 from tests.waiting import until, until_awaited
 

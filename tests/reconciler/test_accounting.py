@@ -4,15 +4,15 @@ from contextlib import suppress
 
 import pytest
 
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import Budgets
+from bowline.framework.config import Binding
+from bowline.framework.status import Status
+from bowline.kube.client import ClientOptions
+from bowline.kube.errors import AlreadyExists, NotFound
+from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import Budgets
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.client import ClientOptions
-from bowline.shared.kube.errors import AlreadyExists, NotFound
-from bowline.shared.kube.resources import CONFIGMAPS
 from bowline.testing.fault_proxy.faults import Delay, Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage

@@ -1,7 +1,7 @@
 """The call path of one bind: how often a reconcile changes modules between its start and its result."""
 
-from bowline.reconciler.reconciler import Reconciler
-from bowline.shared.framework.config import Binding
+from bowline.framework.config import Binding
+from bowline_reconciler.reconciler import Reconciler
 from tests.call_path import recorded_stops, returns_of
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.status import Status
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until
 

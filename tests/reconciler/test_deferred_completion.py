@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import Budgets
-from bowline.shared.framework.config import Binding
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import Budgets
+from bowline.framework.config import Binding
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.errors import AlreadyExists
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import BINDREQUESTS, Selection
+from bowline.api import names
+from bowline.api.meta import Object, ObjectKey
+from bowline.framework.status import Status
+from bowline.kube.client import KubeClient
+from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import AlreadyExists
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import BINDREQUESTS, Selection
 from bowline.testing.builders import bind_request
 from bowline.testing.fault_proxy.faults import DropBefore, LoseReply
 from bowline.testing.fault_proxy.rules import Match, Rule

@@ -7,16 +7,16 @@ from functools import partial
 
 import pytest
 
+from bowline.api import names
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import RUN_PARALLEL, Preflight
+from bowline.framework.config import Backoff, Binding
+from bowline.framework.status import Reason, Status, Suggestion
+from bowline.kube.config import load_access
+from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.reconciler.informers import Informers
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import RUN_PARALLEL, Preflight
-from bowline.shared.framework.config import Backoff, Binding
-from bowline.shared.framework.status import Reason, Status, Suggestion
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.resources import BINDREQUESTS, PODS
+from bowline_reconciler.informers import Informers
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
 

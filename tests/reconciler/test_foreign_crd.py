@@ -7,16 +7,16 @@ from functools import partial
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Backoff, Binding
+from bowline.framework.status import Status
+from bowline.kube.client import ClientOptions
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.resources import BINDREQUESTS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec
-from bowline.reconciler.ttl import TTLController
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Backoff, Binding
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.client import ClientOptions
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.resources import BINDREQUESTS
+from bowline_reconciler.ttl import TTLController
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.gates import GANG_BINDING
+from bowline.framework.status import Reason, Status
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.gates import GANG_BINDING
-from bowline.shared.framework.status import Reason, Status
-from bowline.shared.kube.config import ClusterAccess, load_access
-from bowline.shared.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.pairs import BARE, bare_control_plane
 from tests.pod_groups import (

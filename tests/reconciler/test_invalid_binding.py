@@ -6,9 +6,9 @@ node's name, but answers 500 then; no Node has such a name, so no Binding is sen
 
 from typing import Any
 
-from bowline.shared.framework.status import Reason, Suggestion
-from bowline.shared.kube.errors import ApiError
-from bowline.shared.kube.resources import PODS, Resource
+from bowline.framework.status import Reason, Suggestion
+from bowline.kube.errors import ApiError
+from bowline.kube.resources import PODS, Resource
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until_awaited
 

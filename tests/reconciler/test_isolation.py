@@ -13,23 +13,23 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.reconciler.app import connections
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.plugin import Budgets
-from bowline.shared.kube import binding
-from bowline.shared.kube.client import ClientOptions
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.errors import NotFound, ServerError
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
-from bowline.shared.plugins.default_binder import DefaultBinder
-from bowline.shared.runtime.workqueue import SLOW_S
+from bowline.api import names
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.plugin import Budgets
+from bowline.kube import binding
+from bowline.kube.client import ClientOptions
+from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import NotFound, ServerError
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
+from bowline.plugins.default_binder import DefaultBinder
+from bowline.runtime.workqueue import SLOW_S
 from bowline.testing.builders import pod
 from bowline.testing.fault_proxy.calls import Call
 from bowline.testing.fault_proxy.faults import Answer, Gate, Hold, Page
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
+from bowline_reconciler.app import connections
 from tests.reconciler.stage import Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource, Handle
+from bowline.framework.status import Status
+from bowline.kube.errors import ConnectionFailed
+from bowline.kube.lease import LeaseTimings
+from bowline.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.handle import EventSource, Handle
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.errors import ConnectionFailed
-from bowline.shared.kube.lease import LeaseTimings
-from bowline.shared.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import Gate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire

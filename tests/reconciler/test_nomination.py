@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.binding.pod_conditions import PodConditions
-from bowline.reconciler.decide.actions import Nomination, PodBound
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Reason, Status
-from bowline.shared.kube.resources import CONFIGMAPS, PODS
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.status import Reason, Status
+from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.testing.builders import configmap
+from bowline_reconciler.binding.pod_conditions import PodConditions
+from bowline_reconciler.decide.actions import Nomination, PodBound
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.reconciler.test_waits import needs
 from tests.waiting import until_awaited

@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource
+from bowline.framework.config import Binding
+from bowline.framework.status import Status
+from bowline.kube.errors import ConnectionFailed
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.handle import EventSource
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.errors import ConnectionFailed
-from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.testing.builders import configmap
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.reconciler.test_waits import needs

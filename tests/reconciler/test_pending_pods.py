@@ -1,9 +1,9 @@
 """Pods that wait for their scheduler: trimmed in the cache, complete when a request names them."""
 
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.resources import PODS
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.status import Status
+from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until
 

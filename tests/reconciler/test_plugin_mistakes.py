@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.bindrequest import BindRequest
-from bowline.shared.api.meta import Object
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import Budgets
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import Budgets
+from bowline.framework.config import Binding
+from bowline.framework.status import Status
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
 NO_RETRY = Binding(backoff_limit=0, in_flight_timeout=NO_FLIGHT)

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.binding.pod_conditions import PodConditions
-from bowline.reconciler.decide.actions import PodBound
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.client import PatchType
-from bowline.shared.kube.config import ClusterAccess
-from bowline.shared.kube.resources import PODS
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.status import Status
+from bowline.kube.client import PatchType
+from bowline.kube.config import ClusterAccess
+from bowline.kube.resources import PODS
 from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
 from bowline.testing.fault_proxy.rules import Match, Rule
 from bowline.testing.fault_proxy.server import FaultProxy
+from bowline_reconciler.binding.pod_conditions import PodConditions
+from bowline_reconciler.decide.actions import PodBound
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until, until_awaited
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.resources import PODS
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.status import Status
+from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 
 SHARE: Mapping[str, Any] = {

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.decide.transient import QUIET_FAILURES
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Reason, Status
-from bowline.shared.kube.binding import post_binding
-from bowline.shared.kube.errors import AlreadyExists, NoResponse, NotFound
-from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS
+from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.status import Reason, Status
+from bowline.kube.binding import post_binding
+from bowline.kube.errors import AlreadyExists, NoResponse, NotFound
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS
 from bowline.testing.builders import configmap
+from bowline_reconciler.decide.transient import QUIET_FAILURES
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage, Working
 from tests.waiting import until, until_awaited
 

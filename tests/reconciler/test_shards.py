@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from bowline.reconciler.options import parse_options
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.lease import LeaseTimings
-from bowline.shared.kube.resources import BINDREQUESTS, LEASES
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.status import Status
+from bowline.kube.lease import LeaseTimings
+from bowline.kube.resources import BINDREQUESTS, LEASES
+from bowline_reconciler.options import parse_options
 from tests.reconciler.stage import Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
 

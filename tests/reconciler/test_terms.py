@@ -5,19 +5,19 @@ from datetime import timedelta
 
 import pytest
 
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.status import Status
+from bowline.kube.errors import Conflict
+from bowline.kube.lease import LeaseTimings
+from bowline.kube.resources import BINDREQUESTS, LEASES, NODES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.nodes import node_object
-from bowline.reconciler.options import parse_options, shard_lease
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.errors import Conflict
-from bowline.shared.kube.lease import LeaseTimings
-from bowline.shared.kube.resources import BINDREQUESTS, LEASES, NODES
 from bowline.testing.fault_proxy.faults import Gate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline_reconciler.options import parse_options, shard_lease
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
 

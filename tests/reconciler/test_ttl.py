@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.ttl import KEPT_FAILED, Superseded, TTLController, completed_at, is_due
-from bowline.shared.api import names
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import InfrastructureError
-from bowline.shared.kube.resources import BINDREQUESTS
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.status import Status
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import InfrastructureError
+from bowline.kube.resources import BINDREQUESTS
 from bowline.testing.builders import bind_request, stored
+from bowline_reconciler.ttl import KEPT_FAILED, Superseded, TTLController, completed_at, is_due
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from prometheus_client import Gauge
 
-from bowline.shared.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.handle import EventSource
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Status, Suggestion
-from bowline.shared.kube.client import PatchType
-from bowline.shared.kube.errors import NotFound
-from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from bowline.shared.runtime import workqueue
+from bowline.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource
+from bowline.framework.config import Binding
+from bowline.framework.status import Status, Suggestion
+from bowline.kube.client import PatchType
+from bowline.kube.errors import NotFound
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
+from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import LIMIT_S, until

@@ -5,14 +5,14 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api import names
-from bowline.shared.api.meta import Object, ObjectKey, ObjectRef, key_of, version_of
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.handle import EventSource
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.client import ClientOptions
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.kube.resources import CONFIGMAPS
+from bowline.api import names
+from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, version_of
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource
+from bowline.framework.status import Status
+from bowline.kube.client import ClientOptions
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.resources import CONFIGMAPS
 from bowline.testing.builders import configmap
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until

@@ -5,16 +5,16 @@ from datetime import timedelta
 
 import pytest
 
+from bowline.api import names
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
+from bowline.framework.config import Backoff, Binding
+from bowline.framework.status import Reason, Status
+from bowline.kube.errors import NotFound
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
-from bowline.shared.framework.config import Backoff, Binding
-from bowline.shared.framework.status import Reason, Status
-from bowline.shared.kube.errors import NotFound
-from bowline.shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from bowline.shared.runtime.tasks import shield_write
+from bowline.runtime.tasks import shield_write
 from bowline.testing.fault_proxy.faults import Gate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
 from bowline.testing.fault_proxy.rules import Match, Rule

@@ -3,9 +3,9 @@
 With the plugin node_fit it binds one (`tests/plugins/test_node_fit.py`). docs/protocol.md states both.
 """
 
+from bowline.api import names
 from bowline.conformance.case import OTHER_NODE
 from bowline.conformance.scheduler import OTHER, SchedulerCluster
-from bowline.shared.api import names
 from bowline.testing.builders import bind_request, pod
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up

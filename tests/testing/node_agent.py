@@ -5,14 +5,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from bowline.api import names
+from bowline.api.meta import Object, ObjectKey
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import NotFound
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import PODS, Selection
 from bowline.localcluster.cluster import Cluster
-from bowline.shared.api import names
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import NotFound
-from bowline.shared.kube.reflector import EventType, Reflector
-from bowline.shared.kube.resources import PODS, Selection
 
 
 @contextmanager

@@ -2,17 +2,17 @@
 
 import pytest
 
+from bowline.api import names
+from bowline.framework.plugin import Plugin
+from bowline.framework.registry import Builtin
 from bowline.localcluster.cluster import Cluster
+from bowline.plugins.catalog import BUILTINS
+from bowline.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.plugins.gpu_sharing.plugin import GpuSharing
+from bowline.plugins.hami_core import HamiCore
+from bowline.plugins.nv_fractions import NvFractions
+from bowline.plugins.volume_binding import VolumeBinding
 from bowline.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, RESOURCECLAIMS, STORAGECLASSES
-from bowline.shared.api import names
-from bowline.shared.framework.plugin import Plugin
-from bowline.shared.framework.registry import Builtin
-from bowline.shared.plugins.catalog import BUILTINS
-from bowline.shared.plugins.dynamic_resources.plugin import DynamicResources
-from bowline.shared.plugins.gpu_sharing.plugin import GpuSharing
-from bowline.shared.plugins.hami_core import HamiCore
-from bowline.shared.plugins.nv_fractions import NvFractions
-from bowline.shared.plugins.volume_binding import VolumeBinding
 from bowline.testing import builders, conformance
 from bowline.testing.servers import bare_api_server
 from tests.plugins.claims import claim_decisions

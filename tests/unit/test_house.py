@@ -106,8 +106,8 @@ def test_paths_in_backticks_exist() -> None:
 
 def test_the_state_of_requests_is_changed_by_its_owners_only(trees: dict[str, ast.Module]) -> None:
     """No module of the binding cycle assigns to an attribute of another object."""
-    cycle = {path: tree for path, tree in trees.items() if path.startswith("reconciler/binding/")}
-    cycle["reconciler/reconciler.py"] = trees["reconciler/reconciler.py"]
+    cycle = {path: tree for path, tree in trees.items() if path.startswith("reconciler/bowline_reconciler/binding/")}
+    cycle["reconciler/bowline_reconciler/reconciler.py"] = trees["reconciler/bowline_reconciler/reconciler.py"]
     attributes = [
         f"{path}:{node.lineno}: {ast.unparse(node)}"
         for path, tree in cycle.items()
@@ -148,7 +148,7 @@ def is_only_a_docstring(path: str, tree: ast.Module) -> bool:
 
 
 def test_no_class_name_is_used_twice_in_the_binding_path(trees: dict[str, ast.Module]) -> None:
-    path = ("reconciler/", "shared/framework/", "shared/kube/")
+    path = ("reconciler/", "shared/bowline/framework/", "shared/bowline/kube/")
     names = [
         node.name
         for file, tree in trees.items()

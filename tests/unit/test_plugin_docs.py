@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.shared.framework.plugin import AdmissionPlugin, Plugin
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.plugin import AdmissionPlugin, Plugin
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
 

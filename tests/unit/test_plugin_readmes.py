@@ -13,15 +13,15 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.gates import GATES
-from bowline.shared.framework.plugin import Plugin
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Settings
+from bowline.framework.gates import GATES
+from bowline.framework.plugin import Plugin
+from bowline.kube.client import KubeClient
+from bowline.plugins.catalog import BUILTINS
 from bowline.testing.handles import handle_for
 
-PLUGINS = Path(__file__).resolve().parents[2] / "shared" / "plugins"
+PLUGINS = Path(__file__).resolve().parents[2] / "shared" / "bowline" / "plugins"
 EVERY = [pytest.param(builtin.plugin, id=builtin.plugin.name) for builtin in BUILTINS]
 _ROW = re.compile(r"^\| `(?P<path>[\w.]+)` \| (?P<default>[^|]+) \| (?P<unit>[^|]+) \| (?P<meaning>[^|]+) \|$")
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from bowline.shared.plugins.gpu_sharing.agent.app import PROGRAM as AGENT
+from bowline.plugins.gpu_sharing.agent.app import PROGRAM as AGENT
 from tests.rights import Right, calls_of, is_denied, rights_of, used_right
 
 ROLE = {

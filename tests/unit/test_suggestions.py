@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from bowline.reconciler.decide.actions import Fail
-from bowline.reconciler.decide.decide import decide
-from bowline.reconciler.decide.observed import NodeView, Observed, Outcome, Target, Times, pod_view
-from bowline.reconciler.decide.outcome import classify_outcome
-from bowline.reconciler.decide.status import failure_report
-from bowline.shared.api.bindrequest import AllocationKind, decode_bind_request
-from bowline.shared.framework.binding.post import binding_status
-from bowline.shared.framework.config import Binding, Settings
-from bowline.shared.framework.status import Code, Reason, Status, Suggestion
-from bowline.shared.kube.binding import BindingResult, BindOutcome
+from bowline.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.framework.binding.post import binding_status
+from bowline.framework.config import Binding, Settings
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored
+from bowline_reconciler.decide.actions import Fail
+from bowline_reconciler.decide.decide import decide
+from bowline_reconciler.decide.observed import NodeView, Observed, Outcome, Target, Times, pod_view
+from bowline_reconciler.decide.outcome import classify_outcome
+from bowline_reconciler.decide.status import failure_report
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "suggestions.md"

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
-from bowline.shared.framework.gates import GANG_BINDING
 from tests.pairs import patient_chart
 
 COMMIT = "c114129"

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import KubeError
+from bowline.kube.resources import BINDREQUESTS, KAI_PODGROUPS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
-from bowline.shared.api import names
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.kube.errors import KubeError
-from bowline.shared.kube.resources import BINDREQUESTS, KAI_PODGROUPS, PODS
 from bowline.testing.builders import bind_request, pod
 from tests.availability.balancer import Backend, Balancer
 from tests.availability.load import Load

@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.runtime.address import ListenAddress
-from bowline.webhook.metrics import WebhookMetrics
-from bowline.webhook.server import AdmissionServer
-from bowline.webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
-from bowline.webhook.tls.serving import ServingContext
+from bowline.runtime.address import ListenAddress
+from bowline_webhook.metrics import WebhookMetrics
+from bowline_webhook.server import AdmissionServer
+from bowline_webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
+from bowline_webhook.tls.serving import ServingContext
 from tests.unit.webhook.chains import marking
 from tests.webhook.served import Served
 

@@ -1,4 +1,4 @@
-"""``python -m bowline.webhook`` as a separate process, for tests."""
+"""``python -m bowline_webhook`` as a separate process, for tests."""
 
 import http.client
 import json
@@ -60,7 +60,7 @@ class Running:
 def command(*arguments: str) -> list[str]:
     """Return the command line, on free ports of the loopback address."""
     listen = ("--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
-    return [sys.executable, "-m", "bowline.webhook", *listen, *arguments]
+    return [sys.executable, "-m", "bowline_webhook", *listen, *arguments]
 
 
 def run_failing(*arguments: str) -> "subprocess.CompletedProcess[str]":

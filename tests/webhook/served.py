@@ -11,9 +11,9 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
-from bowline.webhook.metrics import WebhookMetrics
-from bowline.webhook.server import AdmissionServer
-from bowline.webhook.tls.serving import ServingContext
+from bowline_webhook.metrics import WebhookMetrics
+from bowline_webhook.server import AdmissionServer
+from bowline_webhook.tls.serving import ServingContext
 from tests.unit.webhook.reviews import encode
 
 JSON = {"Content-Type": "application/json"}

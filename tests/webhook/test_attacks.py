@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bowline.api.quantity import parse_quantity
 from bowline.localcluster.certs import Authority, Identity, write_pair
-from bowline.shared.api.quantity import parse_quantity
-from bowline.webhook.bodies import MAX_BODY, MAX_HELD
-from bowline.webhook.tls.ca import Leaf, to_pem
+from bowline_webhook.bodies import MAX_BODY, MAX_HELD
+from bowline_webhook.tls.ca import Leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, running

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.webhook.hooks import Hook
-from bowline.webhook.server import AdmissionServer
+from bowline.api import names
+from bowline_webhook.hooks import Hook
+from bowline_webhook.server import AdmissionServer
 from tests.call_path import recorded_stops, returns_of
 from tests.unit.webhook.reviews import bind_request, pod, review
 from tests.webhook.served import Served

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import orjson
 import pytest
 
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.webhook.bodies import MAX_BODY
-from bowline.webhook.hooks import Hook
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline_webhook.bodies import MAX_BODY
+from bowline_webhook.hooks import Hook
 from tests.unit.webhook.reviews import bind_request, deployment, encode, pod, review
 from tests.webhook.served import JSON, Served, head
 
@@ -144,7 +144,7 @@ async def test_a_bug_denies_with_the_uid_and_is_counted(listener: Served) -> Non
 async def test_a_failure_outside_of_a_review_is_a_500_counted_and_logged_once(
     listener: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bowline.webhook.server.decode_review", Broken([], Settings()).validate_pod)
+    monkeypatch.setattr("bowline_webhook.server.decode_review", Broken([], Settings()).validate_pod)
     async with listener.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
         assert answer.status == 500
         assert "ZeroDivisionError" not in await answer.text()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bowline.api import names
+from bowline.framework.plugin import Inventory
+from bowline.kube.metrics import KubeMetrics
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.nodes import node_object
-from bowline.shared.api import names
-from bowline.shared.framework.plugin import Inventory
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.runtime.tasks import ShutdownSignal
-from bowline.webhook.inventory import InventoryWatcher
+from bowline.runtime.tasks import ShutdownSignal
+from bowline_webhook.inventory import InventoryWatcher
 from tests.waiting import until
 
 NAMESPACE, ACCOUNT = "default", "fact-finder"

@@ -8,18 +8,18 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api.field_error import FieldError
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import AdmissionMode, Settings
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.runtime.address import ListenAddress
-from bowline.shared.runtime.tasks import ShutdownSignal
-from bowline.webhook.hooks import Hook, Review
-from bowline.webhook.metrics import WebhookMetrics
-from bowline.webhook.repeats import RepeatGuard
-from bowline.webhook.server import AdmissionServer, ClusterReads
-from bowline.webhook.tls.ca import Leaf, to_pem
-from bowline.webhook.tls.serving import ServingContext
+from bowline.api.field_error import FieldError
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import AdmissionMode, Settings
+from bowline.kube.metrics import KubeMetrics
+from bowline.runtime.address import ListenAddress
+from bowline.runtime.tasks import ShutdownSignal
+from bowline_webhook.hooks import Hook, Review
+from bowline_webhook.metrics import WebhookMetrics
+from bowline_webhook.repeats import RepeatGuard
+from bowline_webhook.server import AdmissionServer, ClusterReads
+from bowline_webhook.tls.ca import Leaf, to_pem
+from bowline_webhook.tls.serving import ServingContext
 from tests.unit.webhook.reviews import bind_request, review
 
 STORED = FieldError("bindrequest/repeated", "spec.selectedNode", "n", "this decision failed 1 s ago")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bowline.webhook.hooks import Hook
-from bowline.webhook.tls.ca import Leaf, to_pem
+from bowline_webhook.hooks import Hook
+from bowline_webhook.tls.ca import Leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, run_failing, running

@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 
 from bowline.localcluster.certs import Authority, Identity, write_pair
-from bowline.webhook.hooks import Hook
-from bowline.webhook.server import AdmissionServer
-from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
-from bowline.webhook.tls.serving import CertificateError, ServingContext
+from bowline_webhook.hooks import Hook
+from bowline_webhook.server import AdmissionServer
+from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
+from bowline_webhook.tls.serving import CertificateError, ServingContext
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import JSON, Served

@@ -8,13 +8,13 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api import names
-from bowline.shared.runtime.address import ListenAddress
-from bowline.webhook.hooks import Hook
-from bowline.webhook.metrics import WebhookMetrics
-from bowline.webhook.server import AdmissionServer
-from bowline.webhook.tls.ca import Leaf, to_pem
-from bowline.webhook.tls.serving import ServingContext
+from bowline.api import names
+from bowline.runtime.address import ListenAddress
+from bowline_webhook.hooks import Hook
+from bowline_webhook.metrics import WebhookMetrics
+from bowline_webhook.server import AdmissionServer
+from bowline_webhook.tls.ca import Leaf, to_pem
+from bowline_webhook.tls.serving import ServingContext
 from tests.spans import SENT, Spans, parent_of, traceparent_of
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import bind_request, encode, review

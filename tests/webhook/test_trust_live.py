@@ -17,6 +17,10 @@ import pytest
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
+from bowline.api import names
+from bowline.api.meta import ObjectKey
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
 from bowline.localcluster.certs import Authority
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
@@ -27,20 +31,16 @@ from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.kube.client import ClientOptions, KubeClient
-from bowline.shared.kube.config import load_access
-from bowline.shared.runtime.tasks import cancel_and_wait
+from bowline.runtime.tasks import cancel_and_wait
 from bowline.testing.builders import pod
 from bowline.testing.clock import SteppedClock
-from bowline.webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
-from bowline.webhook.tls.ca_bundle import Configurations
-from bowline.webhook.tls.ca_controller import CAController, SelfSignedConfig
-from bowline.webhook.tls.metrics import CertificateMetrics
-from bowline.webhook.tls.rotation import CertLifetimes
-from bowline.webhook.tls.secret import read_secret
-from bowline.webhook.tls.serving import ServingContext
+from bowline_webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
+from bowline_webhook.tls.ca_bundle import Configurations
+from bowline_webhook.tls.ca_controller import CAController, SelfSignedConfig
+from bowline_webhook.tls.metrics import CertificateMetrics
+from bowline_webhook.tls.rotation import CertLifetimes
+from bowline_webhook.tls.secret import read_secret
+from bowline_webhook.tls.serving import ServingContext
 from tests.live import LiveCluster
 from tests.webhook.process import command, environment
 

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from bowline.webhook.hooks import Hook
+from bowline_webhook.hooks import Hook
 from tests.unit.webhook.reviews import encode, pod, review
 from tests.webhook.served import Served, answers, head, with_head
 

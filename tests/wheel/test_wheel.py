@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from bowline.cli import main
+from bowline_cli import main
 from tests.waiting import LIMIT_S
 from tests.wheel.conftest import Installed
 
@@ -54,14 +54,14 @@ POD = {
     "spec": {"schedulerName": "mine", "containers": [{"name": "main", "image": "registry.example/app:1"}]},
 }
 MYPY = ("-m", "mypy", "--strict")
-PROGRAMS = ["bowline.webhook", "bowline.reconciler", "bowline.cli", "bowline.localcluster", "bowline.conformance"]
+PROGRAMS = ["bowline_webhook", "bowline_reconciler", "bowline_cli", "bowline.localcluster", "bowline.conformance"]
 
 
 def test_it_has_one_top_level_package(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"bowline"}
-    assert {"bowline/py.typed", "bowline/shared/plugin.py", "bowline/webhook/__main__.py"} <= set(names)
+    assert {"shared/bowline/py.typed", "bowline/shared/plugin.py", "bowline/webhook/__main__.py"} <= set(names)
     assert not [name for name in names if "/tests/" in name]
 
 
@@ -69,7 +69,7 @@ def test_it_has_one_top_level_package(installed: Installed) -> None:
 def test_a_package_of_the_author_may_have_any_name(installed: Installed, tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("WHOSE = 'the author'")
-    program = f"import {name}, bowline.webhook.app, bowline.reconciler.app, bowline.cli.main; print({name}.WHOSE)"
+    program = f"import {name}, bowline_webhook.app, bowline_reconciler.app, bowline_cli.main; print({name}.WHOSE)"
     result = installed.run("-c", program, cwd=tmp_path)
     assert (result.stdout.strip(), result.stderr) == ("the author", "")
 
@@ -94,7 +94,7 @@ def test_its_programs_start(installed: Installed, tmp_path: Path, module: str) -
 
 @pytest.mark.parametrize("command", [*main.COMMANDS][:-1])
 def test_its_commands_are_modules_of_the_package(installed: Installed, tmp_path: Path, command: str) -> None:
-    result = installed.run("-m", "bowline.cli", command, "--help", cwd=tmp_path)
+    result = installed.run("-m", "bowline_cli", command, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
 
 
@@ -139,7 +139,7 @@ def author(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Au
     folder = tmp_path_factory.mktemp("author")
     environ = {key: value for key, value in os.environ.items() if key.startswith(("BOWLINE_", "HOME", "XDG_"))}
     environ |= {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-    result = installed.run("-m", "bowline.cli", "plugin", "new", "quota", cwd=folder)
+    result = installed.run("-m", "bowline_cli", "plugin", "new", "quota", cwd=folder)
     assert (result.returncode, result.stderr) == (0, "")
     made = Author(installed, folder / "quota", environ)
     # No registry is needed: everything that it depends on is installed.
@@ -162,18 +162,18 @@ def test_a_new_distribution_passes_its_own_tests_without_a_warning(author: Autho
 
 
 def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
-    passed = author.run("-m", "bowline.cli", "plugin", "check", "quota", "--no-cluster")
+    passed = author.run("-m", "bowline_cli", "plugin", "check", "quota", "--no-cluster")
     assert (passed.returncode, passed.stdout) == (0, "quota: no findings\n")
     (author.folder / "mistaken.py").write_text(
         "from bowline_quota import Quota\n\n\nclass Mistaken(Quota):\n    async def prebind(self, ctx): ...\n"
     )
-    failed = author.run("-m", "bowline.cli", "plugin", "check", "mistaken:Mistaken", "--no-cluster")
+    failed = author.run("-m", "bowline_cli", "plugin", "check", "mistaken:Mistaken", "--no-cluster")
     assert failed.returncode == 1
     assert "class: quota.prebind: is never called" in failed.stdout
 
 
 def test_run_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
-    command = [str(author.installed.python), "-m", "bowline.cli", "plugin", "run", "quota", "--scheduler-name=mine"]
+    command = [str(author.installed.python), "-m", "bowline_cli", "plugin", "run", "quota", "--scheduler-name=mine"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=author.folder, env=author.environ, stdout=pipe, text=True) as process:
         try:

@@ -165,7 +165,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 - expression: >-
     {{ $isCreate }}(size(object.spec.containers) == 1 && object.spec.containers[0].name == 'resource-reservation'
     && object.spec.containers[0].all(k, k in {{ toJson $container }})
-    && has(object.spec.containers[0].command) && object.spec.containers[0].command in [['python', '-m', 'shared.plugins.gpu_sharing.agent'], ['python', '-m', 'bowline.shared.plugins.gpu_sharing.agent']]
+    && has(object.spec.containers[0].command) && object.spec.containers[0].command in [['python', '-m', 'bowline.plugins.gpu_sharing.agent'], ['python', '-m', 'bowline.shared.plugins.gpu_sharing.agent']]
     && has(object.spec.containers[0].args) && object.spec.containers[0].args.all(a, a in ['--fake', '--listen=:8080'])
     && (!has(object.spec.containers[0].env) || object.spec.containers[0].env.all(e, e.name in ['POD_NAME', 'POD_NAMESPACE', 'NODE_NAME']
     && has(e.valueFrom) && has(e.valueFrom.fieldRef)))

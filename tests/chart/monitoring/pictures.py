@@ -25,13 +25,13 @@ from bowline.localcluster.errors import ApiError
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.workload import WorkloadOptions
 from bowline.testing.builders import bind_request, pod
-from charts.generate.dashboard import PANELS, Panel
 from tests.chart.monitoring.binaries import find_binary
 from tests.chart.monitoring.prometheus import SCRAPE_S, Prometheus, start_prometheus, targets_of
 from tests.chart.rendering import NAMESPACE
 from tests.live import Live
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.sharing import Shares
+from tools.generate.dashboard import PANELS, Panel
 
 NODES = 4
 VALUES: Mapping[str, object] = {"config.gpuSharing": {"fakeGPUs": True}}

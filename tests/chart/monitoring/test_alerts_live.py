@@ -19,8 +19,8 @@ from bowline.localcluster.errors import ApiError, CommandError
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.workload import WorkloadOptions
 from bowline.testing.builders import bind_request
-from bowline.webhook.bodies import MAX_BODY, MAX_HELD
-from bowline.webhook.tls.ca import make_authority, sign_leaf, to_pem
+from bowline_webhook.bodies import MAX_BODY, MAX_HELD
+from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.chart.monitoring.binaries import find_binary
 from tests.chart.monitoring.plugins.alert_faults import FAULT, RAISE, RAISE_REVIEW, SLOW, SLOW_REVIEW, WAIT
 from tests.chart.monitoring.prometheus import DELAY_S, SCRAPE_S, Prometheus, shortened, start_prometheus, targets_of

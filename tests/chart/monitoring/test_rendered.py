@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.shared.framework.status import Reason
-from charts.generate.dashboard import PANELS
+from bowline.framework.status import Reason
 from tests.chart.monitoring.binaries import find_binary
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented
+from tools.generate.dashboard import PANELS
 
 EVERY: Mapping[str, Any] = {
     "service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}},

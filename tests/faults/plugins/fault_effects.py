@@ -12,17 +12,17 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bowline.shared.api.bindrequest import BindRequest
-from bowline.shared.api.meta import Object, ObjectKey, ObjectRef
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.handle import EventSource
-from bowline.shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.framework.status import Reason, Status
-from bowline.shared.kube.errors import AlreadyExists, NotFound
-from bowline.shared.kube.resources import CONFIGMAPS, SECRETS
-from bowline.shared.runtime.clock import SystemClock
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object, ObjectKey, ObjectRef
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource
+from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.framework.status import Reason, Status
+from bowline.kube.errors import AlreadyExists, NotFound
+from bowline.kube.resources import CONFIGMAPS, SECRETS
+from bowline.runtime.clock import SystemClock
 
 EFFECT = "faults.example/effect"
 GATE = "faults.example/gate"

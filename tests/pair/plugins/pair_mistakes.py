@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Budgets, Preflight
-from bowline.shared.framework.status import Status
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Budgets, Preflight
+from bowline.framework.status import Status
 
 MISTAKE = "mistakes.example/pre-bind"
 

@@ -7,11 +7,11 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from bowline.shared.api.meta import ObjectKey, ObjectRef
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.handle import Route
-from bowline.shared.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
-from bowline.shared.framework.status import Status
+from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import Route
+from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
+from bowline.framework.status import Status
 
 log = logging.getLogger(__name__)
 

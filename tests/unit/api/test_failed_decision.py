@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.api.failed_decision import (
+from bowline.api import names
+from bowline.api.failed_decision import (
     ABSENT,
     FailedDecision,
     claims_named,
@@ -18,7 +18,7 @@ from bowline.shared.api.failed_decision import (
     pod_print,
     without_note,
 )
-from bowline.shared.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey
 from bowline.testing.builders import bind_request, pod, stored
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

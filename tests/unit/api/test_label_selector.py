@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from bowline.shared.api.label_selector import parse_label_selector
+from bowline.api.label_selector import parse_label_selector
 
 LABELS = [
     {key: value for key, value in zip(("a", "b"), values, strict=True) if value is not None}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowline.shared.api.quantity import as_stored, parse_quantity
+from bowline.api.quantity import as_stored, parse_quantity
 
 MAX_BINARY = 2**63 - 1
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.shared.framework.config import ConfigurationError, parse_settings
+from bowline.framework.config import ConfigurationError, parse_settings
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.selectors import (
+from bowline.api.selectors import (
     Node,
     node_selector_admits,
     reads_labels,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.taints import CORDONED, describe, hard_taints, untolerated
+from bowline.api.taints import CORDONED, describe, hard_taints, untolerated
 
 DEDICATED = {"key": "dedicated", "value": "a", "effect": "NoSchedule"}
 GONE = {"key": "gone", "effect": "NoExecute"}

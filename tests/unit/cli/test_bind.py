@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.bind import bind_request, refusal
-from bowline.shared.api.bindrequest import decode_spec
+from bowline.api.bindrequest import decode_spec
 from bowline.testing.builders import pod
+from bowline_cli.bind import bind_request, refusal
 
 
 def requesting(*limits: dict[str, str], **spec: Any) -> Any:

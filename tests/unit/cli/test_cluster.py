@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.cli.cluster import EXIT_UNKNOWN, add_cluster_options, namespace_of, run_connected
+from bowline_cli.cluster import EXIT_UNKNOWN, add_cluster_options, namespace_of, run_connected
 
 FREE_ADDRESS = "https://127.0.0.1:1"
 TOKEN = {"token": "secret"}

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.diagnosis import Explanation, Facts, awaited_keys, explain, is_held
-from bowline.cli.explain import as_text, duration, scheduler_names
-from bowline.shared.api import names
-from bowline.shared.api.meta import ObjectKey, format_micro_time, format_time
+from bowline.api import names
+from bowline.api.meta import ObjectKey, format_micro_time, format_time
+from bowline_cli.diagnosis import Explanation, Facts, awaited_keys, explain, is_held
+from bowline_cli.explain import as_text, duration, scheduler_names
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = ObjectKey("team", "train")

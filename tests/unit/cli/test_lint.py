@@ -14,10 +14,10 @@ import orjson
 import pytest
 import yaml
 
-from bowline.cli.main import main
-from bowline.shared.framework.plugin import AdmissionInfo
-from bowline.webhook.hooks import Hook
-from bowline.webhook.review import decode_review, encode_answer, review_object
+from bowline.framework.plugin import AdmissionInfo
+from bowline_cli.main import main
+from bowline_webhook.hooks import Hook
+from bowline_webhook.review import decode_review, encode_answer, review_object
 from tests.unit.framework.test_strict_yaml import bomb
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encode, review
@@ -569,7 +569,7 @@ def test_lint_and_webhook_report_the_same(lint: Any) -> None:
 
 def run_module(*arguments: str, text: str = "") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "bowline.cli", *arguments], input=text.encode(), capture_output=True, check=False
+        [sys.executable, "-m", "bowline_cli", *arguments], input=text.encode(), capture_output=True, check=False
     )
 
 
@@ -608,7 +608,7 @@ def test_a_hostile_file_ends_with_an_error_within_bounds_of_cpu_and_memory(tmp_p
         resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 
-    command = [sys.executable, "-m", "bowline.cli.main", "lint", str(tmp_path / "hostile.yaml")]
+    command = [sys.executable, "-m", "bowline_cli.main", "lint", str(tmp_path / "hostile.yaml")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit_memory)
     assert result.returncode == 2, result.stderr[-300:]
     assert "hostile.yaml" in result.stderr

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import bowline.reconciler.options
-import bowline.webhook.options
-from bowline.cli.main import COMMANDS, main
+import bowline_reconciler.options
+import bowline_webhook.options
+from bowline_cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[3]
 
@@ -39,19 +39,19 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 NOT_FOR_LINT = (
     *("kubernetes", "urllib3", "aiohttp", "uvloop", "cryptography", "ssl", "http", "asyncio", "logging"),
     *("prometheus_client", "opentelemetry", "xml", "html", "importlib.metadata"),
-    *("bowline.shared.kube", "bowline.shared.runtime", "bowline.shared.framework.binding", "bowline.reconciler"),
+    *("bowline.kube", "bowline.runtime", "bowline.framework.binding", "bowline_reconciler"),
 )
 
 
 def test_lint_imports_nothing_that_only_binding_needs() -> None:
     program = (
-        "import sys, bowline.cli.main\n"
-        "assert bowline.cli.main.main(['lint', 'examples/manifests/good/fraction-pod.yaml']) == 0\n"
+        "import sys, bowline_cli.main\n"
+        "assert bowline_cli.main.main(['lint', 'examples/manifests/good/fraction-pod.yaml']) == 0\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     modules = done.stdout.splitlines()[-1].split()
-    assert "bowline.shared.plugins.gpu_sharing.admission" in modules
+    assert "bowline.plugins.gpu_sharing.admission" in modules
     assert [module for module in modules if f"{module}.".startswith(tuple(f"{name}." for name in NOT_FOR_LINT))] == []
 
 
@@ -60,8 +60,8 @@ def test_lint_imports_nothing_that_only_binding_needs() -> None:
     [
         pytest.param(lambda: main(["version"]), id="bowline version"),
         pytest.param(lambda: main(["--version"]), id="bowline --version"),
-        pytest.param(lambda: bowline.webhook.options.parse_options(["--version"], {}), id="the webhook"),
-        pytest.param(lambda: bowline.reconciler.options.parse_options(["--version"], {}), id="the reconciler"),
+        pytest.param(lambda: bowline_webhook.options.parse_options(["--version"], {}), id="the webhook"),
+        pytest.param(lambda: bowline_reconciler.options.parse_options(["--version"], {}), id="the reconciler"),
     ],
 )
 def test_each_program_prints_the_version_of_the_wheel_and_of_python(

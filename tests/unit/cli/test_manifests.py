@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.manifests import UnreadableError, parse_manifests, read_manifests
+from bowline_cli.manifests import UnreadableError, parse_manifests, read_manifests
 
 POD = "apiVersion: v1\nkind: Pod\n"
 

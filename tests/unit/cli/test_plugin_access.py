@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bowline.cli.main import main
-from bowline.cli.plugin_access import values_of
-from bowline.shared.framework.access import Access, Rule
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import AdmissionPlugin, PluginConfig
-from bowline.shared.framework.registry import Registry
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.framework.access import Access, Rule
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Settings
+from bowline.framework.plugin import AdmissionPlugin, PluginConfig
+from bowline.framework.registry import Registry
+from bowline.plugins.catalog import BUILTINS
+from bowline_cli.main import main
+from bowline_cli.plugin_access import values_of
 
 
 class SeatsConfig(PluginConfig):

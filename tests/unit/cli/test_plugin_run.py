@@ -2,11 +2,11 @@
 
 import pytest
 
-from bowline.cli.main import main
-from bowline.cli.plugin_run import chart_values
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.plugins.node_fit import NodeFit
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.plugins.node_fit import NodeFit
+from bowline_cli.main import main
+from bowline_cli.plugin_run import chart_values
 
 
 @pytest.mark.parametrize(

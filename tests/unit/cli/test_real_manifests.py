@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bowline.cli.main import main
-from bowline.cli.manifests import UnreadableError, read_manifests
-from bowline.cli.verdicts import LintVerdict, review_manifest, with_ready_kinds
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.framework.registry import Registry
+from bowline.plugins.catalog import BUILTINS
+from bowline_cli.main import main
+from bowline_cli.manifests import UnreadableError, read_manifests
+from bowline_cli.verdicts import LintVerdict, review_manifest, with_ready_kinds
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bowline.cli.release import STATUS_FIELDS, Release, Reply, Unread, findings
-from bowline.shared.api import names
-from bowline.shared.framework.config import Admission, GpuSharing, PluginEntry, Settings
-from bowline.webhook.tls.ca import make_authority, to_pem
-from charts.generate.crd import custom_resource_definition
-from charts.generate.status import BindRequestStatus
+from bowline.api import names
+from bowline.framework.config import Admission, GpuSharing, PluginEntry, Settings
+from bowline_cli.release import STATUS_FIELDS, Release, Reply, Unread, findings
+from bowline_webhook.tls.ca import make_authority, to_pem
+from tools.generate.crd import custom_resource_definition
+from tools.generate.status import BindRequestStatus
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LOGS = "kubectl -n bowline-system logs deployment/bowline-webhook"

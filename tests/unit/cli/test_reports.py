@@ -13,8 +13,8 @@ import sarif_pydantic  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field
 from sarif_pydantic import Level
 
-from bowline.cli.findings import Finding, Subject
-from bowline.cli.reports import as_github, as_junit, as_sarif
+from bowline_cli.findings import Finding, Subject
+from bowline_cli.reports import as_github, as_junit, as_sarif
 
 ERROR = Finding("gpu_request/fraction-range", "a.yaml", 3, 'gpu-fraction: "2": must be\n::error::less, 100 % <b>\x1b')
 WARNING = Finding("scope/scheduler", "a.yaml", 9, "is not read", is_warning=True)

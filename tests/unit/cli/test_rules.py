@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.cli.main import main
-from bowline.cli.manifests import Manifest
-from bowline.cli.rules import RULES, Rule
-from bowline.cli.verdicts import review_manifest
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import PluginEntry, Settings
-from bowline.shared.framework.registry import Registry
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import PluginEntry, Settings
+from bowline.framework.registry import Registry
+from bowline.plugins.catalog import BUILTINS
+from bowline_cli.main import main
+from bowline_cli.manifests import Manifest
+from bowline_cli.rules import RULES, Rule
+from bowline_cli.verdicts import review_manifest
 
 ROOT = Path(__file__).resolve().parents[3]
 # Of the configuration, of files, of malformed AdmissionReviews, of plugins that raise, of annotations by plugins.

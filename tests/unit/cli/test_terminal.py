@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from bowline.cli.terminal import RED, has_colours, shown, with_progress
+from bowline_cli.terminal import RED, has_colours, shown, with_progress
 
 
 class Terminal(io.StringIO):

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.framework.access import Access, Rule, access_errors, as_values, hooks_of
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.plugin import AdmissionPlugin, PluginConfig
-from bowline.shared.framework.plugin_class import class_errors
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.framework.access import Access, Rule, access_errors, as_values, hooks_of
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.plugin import AdmissionPlugin, PluginConfig
+from bowline.framework.plugin_class import class_errors
+from bowline.plugins.catalog import BUILTINS
 
 READ = ("get", "list", "watch")
 SEATS = Access(

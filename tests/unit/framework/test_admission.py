@@ -8,15 +8,15 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import BindRequest
-from bowline.shared.api.field_error import FieldError, annotation_path
-from bowline.shared.api.meta import Object
-from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from bowline.shared.framework.config import Namespaces, Settings
-from bowline.shared.framework.mutable import MutableObject, MutablePod
-from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
-from bowline.shared.framework.templates import Template
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest
+from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.meta import Object
+from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.framework.config import Namespaces, Settings
+from bowline.framework.mutable import MutableObject, MutablePod
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.templates import Template
 
 CREATE = AdmissionInfo(namespace="team")
 UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", is_validating_webhook=True)

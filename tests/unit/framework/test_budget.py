@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.shared.framework.binding.runner import Runner
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import Plugin, PluginConfig
-from bowline.shared.framework.status import Code, Status
-from bowline.shared.kube.accounting import GRACE_S, api_time, current_account
-from bowline.shared.kube.client import ClientOptions
-from bowline.shared.runtime.tasks import shield_write
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.status import Code, Status
+from bowline.kube.accounting import GRACE_S, api_time, current_account
+from bowline.kube.client import ClientOptions
+from bowline.runtime.tasks import shield_write
 from tests.unit.framework.test_runner import RecordingObserver, context
 
 pytestmark = pytest.mark.looptime

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import bowline.reconciler.app
-import bowline.webhook.app
-from bowline.shared.runtime.version import version_text
+import bowline_reconciler.app
+import bowline_webhook.app
+from bowline.runtime.version import version_text
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 INVALID = f"""{HEAD}
@@ -14,8 +14,8 @@ plugins: [{{name: no_such_plugin}}, {{name: node_fit, args: {{x: 1}}}}]
 pluginOrder: [node_fit]
 """
 PROGRAMS = [
-    pytest.param(bowline.webhook.app.main, id="webhook"),
-    pytest.param(bowline.reconciler.app.main, id="reconciler"),
+    pytest.param(bowline_webhook.app.main, id="webhook"),
+    pytest.param(bowline_reconciler.app.main, id="reconciler"),
 ]
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bowline.shared.framework.config import ConfigurationError, Settings, load_settings, parse_settings
-from bowline.shared.kube.lease import spec_of_holder
+from bowline.framework.config import ConfigurationError, Settings, load_settings, parse_settings
+from bowline.kube.lease import spec_of_holder
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.shared.framework.gates import Gate, Stage, parse_gates_flag, resolve_gates
+from bowline.framework.gates import Gate, Stage, parse_gates_flag, resolve_gates
 
 KNOWN = (
     Gate("Alpha", Stage.ALPHA, default=False, description=""),

@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.handle import Handle
-from bowline.shared.framework.binding.lifecycle import PluginError, PluginLifecycle
-from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import Plugin, PluginConfig
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import ApiStatus, Forbidden
-from bowline.shared.runtime.clock import SystemClock
-from bowline.shared.runtime.workqueue import WorkQueue
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.handle import Handle
+from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiStatus, Forbidden
+from bowline.runtime.clock import SystemClock
+from bowline.runtime.workqueue import WorkQueue
 from bowline.testing.recording import Calls, RecordingPlugin
 
 DENIED = ApiStatus(403, "Forbidden", "exceeded quota: gpus")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowline.shared.framework.mutable import MutableObject, MutablePod, PatchOperation, pointer
+from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation, pointer
 
 KEYS = st.sampled_from(["a", "b", "a/b", "~", "~1", "", "metadata"])
 VALUES = st.recursive(

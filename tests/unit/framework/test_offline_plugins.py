@@ -2,10 +2,10 @@
 
 import pytest
 
-from bowline.shared.framework.config import PluginEntry, Settings
-from bowline.shared.framework.plugin import AdmissionPlugin
-from bowline.shared.plugins.catalog import build_plugins
-from bowline.shared.plugins.offline import DEFAULT, offline_plugins
+from bowline.framework.config import PluginEntry, Settings
+from bowline.framework.plugin import AdmissionPlugin
+from bowline.plugins.catalog import build_plugins
+from bowline.plugins.offline import DEFAULT, offline_plugins
 
 METHODS = [name for name in vars(AdmissionPlugin) if name.startswith(("mutate_", "validate_"))]
 

@@ -7,16 +7,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-import bowline.cli.main
-import bowline.reconciler.app
-import bowline.webhook.app
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
-from bowline.shared.framework.plugin_class import POINTS, class_errors
-from bowline.shared.framework.registry import installed_plugins
-from bowline.shared.framework.status import Status
-from bowline.shared.plugins.catalog import BUILTINS
+import bowline_cli.main
+import bowline_reconciler.app
+import bowline_webhook.app
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.plugin_class import POINTS, class_errors
+from bowline.framework.registry import installed_plugins
+from bowline.framework.status import Status
+from bowline.plugins.catalog import BUILTINS
 from bowline.testing.recording import RecordingPlugin
 
 LINT = "lint"
@@ -292,7 +292,7 @@ def status_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Callable
     pod.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: pod}\nspec: {containers: [{name: main, image: x}]}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     if isinstance(program, str):
-        return bowline.cli.main.main([program, "--config", str(config), str(pod)])
+        return bowline_cli.main.main([program, "--config", str(config), str(pod)])
     monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--kubeconfig=/nonexistent", "--check"])
     with pytest.raises(SystemExit) as exit_info:
         program()
@@ -300,8 +300,8 @@ def status_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Callable
 
 
 PROGRAMS = [
-    pytest.param(bowline.webhook.app.main, id="webhook"),
-    pytest.param(bowline.reconciler.app.main, id="reconciler"),
+    pytest.param(bowline_webhook.app.main, id="webhook"),
+    pytest.param(bowline_reconciler.app.main, id="reconciler"),
     pytest.param(LINT, id="lint"),
 ]
 

@@ -7,15 +7,15 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.handle import Handle
-from bowline.shared.framework.binding.lifecycle import PluginLifecycle
-from bowline.shared.framework.binding.metrics import PluginMetrics
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.runtime.clock import SystemClock
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.handle import Handle
+from bowline.framework.binding.lifecycle import PluginLifecycle
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.kube.client import KubeClient
+from bowline.runtime.clock import SystemClock
 
 NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
 

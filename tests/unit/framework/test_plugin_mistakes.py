@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.bindrequest import AllocationKind
-from bowline.shared.framework.binding.runner import Runner
-from bowline.shared.framework.status import Code, Status, Suggestion
+from bowline.api.bindrequest import AllocationKind
+from bowline.framework.binding.runner import Runner
+from bowline.framework.status import Code, Status, Suggestion
 from bowline.testing.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 

@@ -6,12 +6,12 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.framework.binding.lifecycle import PluginError, PluginLifecycle
-from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.runtime.clock import SystemClock
+from bowline.framework.binding.lifecycle import PluginError, PluginLifecycle
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.kube.client import KubeClient
+from bowline.runtime.clock import SystemClock
 
 pytestmark = pytest.mark.looptime
 

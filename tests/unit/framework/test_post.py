@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import Budgets
-from bowline.shared.framework.binding.post import bind_by_post, denied_status
-from bowline.shared.framework.binding.runner import Runner
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import Plugin, PluginConfig
-from bowline.shared.framework.status import Code, Reason, Status
-from bowline.shared.kube.accounting import api_time
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.plugins.default_binder import DefaultBinder
+from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import Budgets
+from bowline.framework.binding.post import bind_by_post, denied_status
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.status import Code, Reason, Status
+from bowline.kube.accounting import api_time
+from bowline.kube.client import KubeClient
+from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import START, SteppedClock
 from tests.unit.framework.test_runner import RecordingObserver

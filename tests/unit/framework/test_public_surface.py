@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import bowline
-import bowline.shared.plugin
+import bowline.plugin
 from bowline import AdmissionPlugin, BindingPlugin
 from tests import public_api
 
@@ -32,14 +32,14 @@ def test_the_public_api_is_that_of_the_snapshot() -> None:
 
 def test_all_lists_exactly_the_imported_names() -> None:
     # pytest adds names that begin with @ to the modules of a distribution with fixtures.
-    names = {name for name in vars(bowline.shared.plugin) if not name.startswith(("__", "@"))}
-    assert names == set(bowline.shared.plugin.__all__)
+    names = {name for name in vars(bowline.plugin) if not name.startswith(("__", "@"))}
+    assert names == set(bowline.plugin.__all__)
 
 
 def test_the_package_has_the_names_of_the_interface_and_no_others() -> None:
-    for name in bowline.shared.plugin.__all__:
-        assert getattr(bowline, name) is getattr(bowline.shared.plugin, name)
-    assert set(bowline.shared.plugin.__all__) <= set(dir(bowline))
+    for name in bowline.plugin.__all__:
+        assert getattr(bowline, name) is getattr(bowline.plugin, name)
+    assert set(bowline.plugin.__all__) <= set(dir(bowline))
     assert not hasattr(bowline, "FrozenInstanceError")
 
 
@@ -58,7 +58,7 @@ def test_every_type_in_a_signature_of_plugin_is_exported() -> None:
             words = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
             words |= {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
             types = {word for word in words if word[0].isupper()} - builtin_names
-            assert types <= set(bowline.shared.plugin.__all__), name
+            assert types <= set(bowline.plugin.__all__), name
 
 
 def test_the_example_plugins_import_only_from_it() -> None:

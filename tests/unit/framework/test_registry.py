@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.shared.framework.gates import Gate, Stage
-from bowline.shared.framework.plugin import Plugin, PluginConfig
-from bowline.shared.framework.plugin_order import PluginClass
-from bowline.shared.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
-from bowline.shared.framework.registry import LAST_PLUGIN as LAST
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import ConfigurationError, PluginEntry, Settings
+from bowline.framework.gates import Gate, Stage
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.plugin_order import PluginClass
+from bowline.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
+from bowline.framework.registry import LAST_PLUGIN as LAST
 
 
 class Args(PluginConfig):

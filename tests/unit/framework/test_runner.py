@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from bowline.shared.api.bindrequest import AllocationKind, decode_bind_request
-from bowline.shared.api.meta import ObjectKey, ObjectRef
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.groups import Group, pre_bind_groups
-from bowline.shared.framework.binding.plugin import (
+from bowline.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.groups import Group, pre_bind_groups
+from bowline.framework.binding.plugin import (
     RUN,
     RUN_PARALLEL,
     SKIP,
@@ -22,12 +22,12 @@ from bowline.shared.framework.binding.plugin import (
     Budgets,
     Preflight,
 )
-from bowline.shared.framework.binding.runner import Runner, order_by_point
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import Plugin, PluginConfig
-from bowline.shared.framework.status import Code, Reason, Status, Suggestion
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
+from bowline.framework.binding.runner import Runner, order_by_point
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.recording import Calls, RecordingPlugin
 

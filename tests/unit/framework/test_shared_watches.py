@@ -5,16 +5,16 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.api.meta import Object, ObjectKey
-from bowline.shared.framework.binding.handle import EventSource
-from bowline.shared.framework.binding.lifecycle import PluginLifecycle, Watch
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.reflector import EventType
-from bowline.shared.kube.resources import CONFIGMAPS
-from bowline.shared.runtime.clock import SystemClock
+from bowline.api.meta import Object, ObjectKey
+from bowline.framework.binding.handle import EventSource
+from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.kube.client import KubeClient
+from bowline.kube.reflector import EventType
+from bowline.kube.resources import CONFIGMAPS
+from bowline.runtime.clock import SystemClock
 
 MAP = {"metadata": {"namespace": "seats", "name": "one", "uid": "u", "resourceVersion": "1"}}
 KEY = ObjectKey("seats", "one")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.shared.framework.strict_yaml import StrictLoader
+from bowline.framework.strict_yaml import StrictLoader
 
 
 def load(text: str) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.framework.structure import bind_request_errors, is_deleting, pod_errors, workload_errors
+from bowline.framework.structure import bind_request_errors, is_deleting, pod_errors, workload_errors
 
 
 def pod(**spec: Any) -> dict[str, Any]:

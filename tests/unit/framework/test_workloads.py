@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.api.field_error import FieldError
-from bowline.shared.framework.config import ConfigurationError, PodSpecEntry, Settings, WorkloadEntry, parse_settings
-from bowline.shared.framework.templates import Workload
-from bowline.shared.framework.workload_kinds import BUILT_IN, READY
-from bowline.shared.framework.workloads import resolve_workloads
+from bowline.api import names
+from bowline.api.field_error import FieldError
+from bowline.framework.config import ConfigurationError, PodSpecEntry, Settings, WorkloadEntry, parse_settings
+from bowline.framework.templates import Workload
+from bowline.framework.workload_kinds import BUILT_IN, READY
+from bowline.framework.workloads import resolve_workloads
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"

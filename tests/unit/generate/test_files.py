@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from charts.generate.__main__ import CHART, GENERATED, main
-from charts.generate.policy import policy_rules
+from tools.generate.__main__ import CHART, GENERATED, main
+from tools.generate.policy import policy_rules
 
 
 def test_the_charts_files_are_up_to_date() -> None:

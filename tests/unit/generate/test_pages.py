@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.cli.main import COMMANDS, main
-from bowline.reconciler.options import parse_options as parse_reconciler
-from bowline.webhook.options import parse_options as parse_webhook
-from charts.generate import commands, configuration, fields
-from charts.generate.__main__ import CHART
+from bowline_cli.main import COMMANDS, main
+from bowline_reconciler.options import parse_options as parse_reconciler
+from bowline_webhook.options import parse_options as parse_webhook
+from tools.generate import commands, configuration, fields
+from tools.generate.__main__ import CHART
 
 PROGRAMS: dict[str, Callable[[], object]] = {
     **{
@@ -23,8 +23,8 @@ PROGRAMS: dict[str, Callable[[], object]] = {
         for name in commands.parsers()
         if name.startswith("bowline ")
     },
-    "python -m bowline.webhook": partial(parse_webhook, ["--help"], {}),
-    "python -m bowline.reconciler": partial(parse_reconciler, ["--help"], {}),
+    "python -m bowline_webhook": partial(parse_webhook, ["--help"], {}),
+    "python -m bowline_reconciler": partial(parse_reconciler, ["--help"], {}),
 }
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bowline.reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK
-from bowline.shared.api import names
-from bowline.shared.framework.status import Reason, Suggestion
-from charts.generate.crd import UNREPORTED
-from charts.generate.reference import CONDITIONS, EVENTS, PROGRESS, as_markdown
+from bowline.api import names
+from bowline.framework.status import Reason, Suggestion
+from bowline_reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK
+from tools.generate.crd import UNREPORTED
+from tools.generate.reference import CONDITIONS, EVENTS, PROGRESS, as_markdown
 
 ROOT = Path(__file__).resolve().parents[3]
 STATUSES = ("True", "False", "Unknown")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bowline.shared.kube.accounting import TimeAccount, accounting, api_time, current_account
+from bowline.kube.accounting import TimeAccount, accounting, api_time, current_account
 
 # The events, second by second: "q" and "Q" enter and leave a queue, "a" and "A" enter and leave the API server.
 STEPS = {"q": "enter_queue", "Q": "leave_queue", "a": "enter_api", "A": "leave_api"}

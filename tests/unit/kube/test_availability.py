@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bowline.shared.kube.availability import Availability
-from bowline.shared.kube.errors import ApiStatus, ConnectionFailed, NoResponse, from_status
+from bowline.kube.availability import Availability
+from bowline.kube.errors import ApiStatus, ConnectionFailed, NoResponse, from_status
 
 pytestmark = pytest.mark.looptime
 

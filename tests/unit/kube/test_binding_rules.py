@@ -2,15 +2,15 @@
 
 import pytest
 
-from bowline.shared.api.field_error import FieldError
-from bowline.shared.kube.binding import (
+from bowline.api.field_error import FieldError
+from bowline.kube.binding import (
     MAX_ANNOTATION_BYTES,
     BindOutcome,
     annotation_errors,
     classify_error,
     label_errors,
 )
-from bowline.shared.kube.errors import ApiError, ApiStatus, Cause, from_status
+from bowline.kube.errors import ApiError, ApiStatus, Cause, from_status
 
 LOST = 4711.0
 OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)

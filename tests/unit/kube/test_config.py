@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from bowline.shared.kube.config import default_kubeconfig_paths, load_access, wait_for_access
-from bowline.shared.kube.errors import CredentialsError
-from bowline.shared.kube.kubeconfig import RELOAD_AFTER_S
+from bowline.kube.config import default_kubeconfig_paths, load_access, wait_for_access
+from bowline.kube.errors import CredentialsError
+from bowline.kube.kubeconfig import RELOAD_AFTER_S
 from bowline.testing.clock import START, SteppedClock
 
 STEP = timedelta(seconds=RELOAD_AFTER_S)

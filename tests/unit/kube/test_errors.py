@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bowline.shared.kube import errors
-from bowline.shared.kube.errors import ApiError, Cause, InfrastructureError, KubeError, from_response
+from bowline.kube import errors
+from bowline.kube.errors import ApiError, Cause, InfrastructureError, KubeError, from_response
 
 
 def status(code: int, reason: str = "", message: str = "text", **details: Any) -> bytes:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bowline.shared.api.meta import ObjectKey, ObjectRef, ObjectUID
-from bowline.shared.kube.events import EventNote, event_body, event_name, series_block
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.kube.events import EventNote, event_body, event_name, series_block
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 POD = ObjectRef("v1", "Pod", ObjectKey("ns", "a"), ObjectUID("u1"))

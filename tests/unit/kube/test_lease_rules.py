@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.kube.lease import (
+from bowline.kube.lease import (
     account_owners,
     holder_of,
     is_earlier_term,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.kube.client import read_pages
-from bowline.shared.kube.errors import ApiStatus, Expired, KubeError, NoResponse, TooManyRequests
+from bowline.kube.client import read_pages
+from bowline.kube.errors import ApiStatus, Expired, KubeError, NoResponse, TooManyRequests
 
 pytestmark = pytest.mark.looptime
 

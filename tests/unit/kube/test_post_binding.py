@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.kube.binding import BindingResult, BindOutcome, post_binding
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import (
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.kube.binding import BindingResult, BindOutcome, post_binding
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import (
     ApiStatus,
     ConnectionFailed,
     InfrastructureError,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.kube.calls import accept, object_path, query, warning_texts
-from bowline.shared.kube.client import LineSplitter
-from bowline.shared.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
+from bowline.kube.calls import accept, object_path, query, warning_texts
+from bowline.kube.client import LineSplitter
+from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
 
 
 @pytest.mark.parametrize(

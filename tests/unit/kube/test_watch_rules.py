@@ -3,7 +3,7 @@
 import aiohttp
 import pytest
 
-from bowline.shared.kube.errors import (
+from bowline.kube.errors import (
     ApiStatus,
     Cause,
     ConnectionFailed,
@@ -13,9 +13,9 @@ from bowline.shared.kube.errors import (
     from_response,
     from_status,
 )
-from bowline.shared.kube.reflector import describe_error, needs_list
-from bowline.shared.kube.resources import BINDREQUESTS, NODES, Selection
-from bowline.shared.kube.transport import map_error
+from bowline.kube.reflector import describe_error, needs_list
+from bowline.kube.resources import BINDREQUESTS, NODES, Selection
+from bowline.kube.transport import map_error
 
 TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
 

@@ -7,32 +7,32 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from bowline.reconciler.binding.pod_conditions import PodConditions
-from bowline.reconciler.binding.requeue import Requeue
-from bowline.reconciler.binding.state import RequestState, RequestStates
-from bowline.reconciler.binding.store import RequestStore
-from bowline.reconciler.binding.wait_index import WaitIndex
-from bowline.reconciler.binding.writer import Writer
-from bowline.reconciler.decide.actions import Event, Nomination, PodBound
-from bowline.reconciler.decide.observed import FRESH_CONTACT
-from bowline.reconciler.informers import Informers
-from bowline.reconciler.observe.metrics import ReconcilerMetrics
-from bowline.reconciler.observe.tracker import Observation
-from bowline.reconciler.reconciler import Reconciler
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
-from bowline.shared.api.meta import Object, ObjectKey, ObjectUID
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.binding.runner import Runner
-from bowline.shared.framework.config import Binding, Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.framework.status import Status
-from bowline.shared.kube.availability import Availability
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.runtime.workers import Result
+from bowline.api import names
+from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
+from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Binding, Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.framework.status import Status
+from bowline.kube.availability import Availability
+from bowline.kube.client import KubeClient
+from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
+from bowline_reconciler.binding.pod_conditions import PodConditions
+from bowline_reconciler.binding.requeue import Requeue
+from bowline_reconciler.binding.state import RequestState, RequestStates
+from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.wait_index import WaitIndex
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import Event, Nomination, PodBound
+from bowline_reconciler.decide.observed import FRESH_CONTACT
+from bowline_reconciler.informers import Informers
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.reconciler import Reconciler
 
 Act = Callable[[BindContext], Awaitable[Status]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.reconciler.app import connections
+from bowline_reconciler.app import connections
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, 128), (21, 128), (22, 132), (64, 384)])

@@ -5,13 +5,13 @@ from typing import cast
 
 import pytest
 
-from bowline.reconciler.controller import Controller, Term, new_queue
-from bowline.reconciler.informers import Informers, Listed
-from bowline.reconciler.reconciler import Reconciler
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.kube.availability import Availability
-from bowline.shared.runtime.workers import Result
-from bowline.shared.runtime.workqueue import WorkQueue
+from bowline.api.meta import ObjectKey
+from bowline.kube.availability import Availability
+from bowline.runtime.workers import Result
+from bowline.runtime.workqueue import WorkQueue
+from bowline_reconciler.controller import Controller, Term, new_queue
+from bowline_reconciler.informers import Informers, Listed
+from bowline_reconciler.reconciler import Reconciler
 from tests.unit.reconciler.watching import Watched
 
 KEY = ObjectKey("default", "train")

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.reconciler.binding.complete import ROLLBACK_PAUSE
-from bowline.reconciler.decide.actions import Fail
-from bowline.reconciler.decide.transient import REPORT_AFTER_S
-from bowline.shared.api.bindrequest import BindRequest
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.status import Reason, Status
-from bowline.shared.kube.errors import ServerError
-from bowline.shared.runtime.workers import DONE, ReconcileError
+from bowline.api.bindrequest import BindRequest
+from bowline.framework.binding.context import BindContext
+from bowline.framework.status import Reason, Status
+from bowline.kube.errors import ServerError
+from bowline.runtime.workers import DONE, ReconcileError
+from bowline_reconciler.binding.complete import ROLLBACK_PAUSE
+from bowline_reconciler.decide.actions import Fail
+from bowline_reconciler.decide.transient import REPORT_AFTER_S
 from tests.unit.reconciler.cycle import Cycle, RecordingWriter
 
 REJECTED = Fail(Reason.REJECTED, "no")

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.reconciler.debug import configuration_pages
-from bowline.reconciler.observe.metrics import ReconcilerMetrics
-from bowline.reconciler.options import parse_options
-from bowline.shared.framework.binding.handle import Route
-from bowline.shared.framework.binding.plugin import BindingPlugin
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import Plugin, PluginConfig
+from bowline.framework.binding.handle import Route
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline_reconciler.debug import configuration_pages
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.options import parse_options
 
 
 def plugin(called: str, act: Callable[..., Any]) -> Plugin:

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.decide.actions import (
+from bowline.api import names
+from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from bowline.framework.config import Binding, Settings
+from bowline.framework.status import Reason, Suggestion
+from bowline_reconciler.decide.actions import (
     Action,
     Attempt,
     Complete,
@@ -18,8 +23,8 @@ from bowline.reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from bowline.reconciler.decide.decide import ReadLive, decide
-from bowline.reconciler.decide.observed import (
+from bowline_reconciler.decide.decide import ReadLive, decide
+from bowline_reconciler.decide.observed import (
     FRESH_CONTACT,
     Absent,
     NodeView,
@@ -30,11 +35,6 @@ from bowline.reconciler.decide.observed import (
     is_withdrawn,
     node_view,
 )
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import AllocationKind, BindRequest
-from bowline.shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
-from bowline.shared.framework.config import Binding, Settings
-from bowline.shared.framework.status import Reason, Suggestion
 from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.reconciler.observe.history import History
-from bowline.reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
-from bowline.shared.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey
 from bowline.testing.clock import START
+from bowline_reconciler.observe.history import History
+from bowline_reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
 
 KEY = ObjectKey("team-a", "train")
 

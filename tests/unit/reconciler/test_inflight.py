@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.binding.in_flight import existed_before, in_flight_for
-from bowline.reconciler.decide.observed import Absent, PodView
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
-from bowline.shared.api.meta import ObjectUID, ResourceVersion
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import ObjectUID, ResourceVersion
 from bowline.testing.builders import bind_request, stored
+from bowline_reconciler.binding.in_flight import existed_before, in_flight_for
+from bowline_reconciler.decide.observed import Absent, PodView
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowline.reconciler.decide.actions import Fail, Wait
-from bowline.reconciler.decide.decide import decide
-from bowline.reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
-from bowline.reconciler.decide.status import (
+from bowline.api.bindrequest import Phase, decode_bind_request
+from bowline.framework.config import Settings
+from bowline.framework.status import Reason
+from bowline.testing.builders import bind_request
+from bowline_reconciler.decide.actions import Fail, Wait
+from bowline_reconciler.decide.decide import decide
+from bowline_reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
+from bowline_reconciler.decide.status import (
     PREPARED_BY_US,
     failure_report,
     retrying_status,
@@ -19,12 +23,8 @@ from bowline.reconciler.decide.status import (
     success_report,
     waiting_status,
 )
-from bowline.reconciler.informers import transform_request
-from bowline.reconciler.ttl import is_due
-from bowline.shared.api.bindrequest import Phase, decode_bind_request
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.status import Reason
-from bowline.testing.builders import bind_request
+from bowline_reconciler.informers import transform_request
+from bowline_reconciler.ttl import is_due
 from tests.unit.json_values import json_values
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,21 +9,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from bowline.reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
-from bowline.reconciler.observe.tracker import Observation
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.binding.lifecycle import PluginLifecycle
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.status import Reason
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.metrics import KubeMetrics
-from bowline.shared.plugins.catalog import BUILTINS
-from bowline.shared.runtime.address import parse_listen
-from bowline.shared.runtime.clock import SystemClock
-from bowline.shared.runtime.metrics import BIND_BUCKETS, new_registry
-from bowline.shared.runtime.probes import ProbeServer
-from bowline.webhook.metrics import WebhookMetrics
-from bowline.webhook.tls.metrics import CertificateMetrics
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.lifecycle import PluginLifecycle
+from bowline.framework.config import Settings
+from bowline.framework.status import Reason
+from bowline.kube.client import KubeClient
+from bowline.kube.metrics import KubeMetrics
+from bowline.plugins.catalog import BUILTINS
+from bowline.runtime.address import parse_listen
+from bowline.runtime.clock import SystemClock
+from bowline.runtime.metrics import BIND_BUCKETS, new_registry
+from bowline.runtime.probes import ProbeServer
+from bowline_reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
+from bowline_reconciler.observe.tracker import Observation
+from bowline_webhook.metrics import WebhookMetrics
+from bowline_webhook.tls.metrics import CertificateMetrics
 from tests.unit.reconciler.watching import ACTING
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"

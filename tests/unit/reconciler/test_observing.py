@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.reconciler.decide.actions import GATES, Action, Attempt, Complete, Fail, RequeueAfter, Wait
-from bowline.reconciler.observe.tracker import LOG_FAILURES_EVERY_S
-from bowline.shared.api.meta import ObjectKey, ObjectRef
-from bowline.shared.framework.status import Code, Reason, Status
+from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.status import Code, Reason, Status
+from bowline_reconciler.decide.actions import GATES, Action, Attempt, Complete, Fail, RequeueAfter, Wait
+from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S
 from tests.unit.reconciler.watching import Watched, context
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))

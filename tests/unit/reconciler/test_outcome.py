@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.binding.writer import status_patch
-from bowline.reconciler.decide.actions import (
+from bowline.api.bindrequest import BindRequest
+from bowline.api.failed_decision import decision_of
+from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.framework.config import Binding
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import UNLIMITED
+from bowline.testing.builders import pod
+from bowline_reconciler.binding.writer import status_patch
+from bowline_reconciler.decide.actions import (
     GATES,
     PRECEDING,
     Complete,
@@ -20,10 +27,10 @@ from bowline.reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
-from bowline.reconciler.decide.decide import pending_failure
-from bowline.reconciler.decide.observed import Outcome, Times
-from bowline.reconciler.decide.outcome import backoff, classify_outcome
-from bowline.reconciler.decide.status import (
+from bowline_reconciler.decide.decide import pending_failure
+from bowline_reconciler.decide.observed import Outcome, Times
+from bowline_reconciler.decide.outcome import backoff, classify_outcome
+from bowline_reconciler.decide.status import (
     PREPARED_BY_US,
     conditions,
     failed_status,
@@ -35,13 +42,6 @@ from bowline.reconciler.decide.status import (
     waiting_event,
     waiting_status,
 )
-from bowline.shared.api.bindrequest import BindRequest
-from bowline.shared.api.failed_decision import decision_of
-from bowline.shared.api.meta import ObjectKey, ObjectRef
-from bowline.shared.framework.config import Binding
-from bowline.shared.framework.status import Code, Reason, Status, Suggestion
-from bowline.shared.framework.waiting import UNLIMITED
-from bowline.testing.builders import pod
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

@@ -3,9 +3,9 @@
 import pytest
 from prometheus_client import Gauge
 
-from bowline.reconciler.observe.outside import EVENTS_PER_CHECK, OutsideShards
-from bowline.shared.api.meta import Object
-from bowline.shared.kube.events import EventNote
+from bowline.api.meta import Object
+from bowline.kube.events import EventNote
+from bowline_reconciler.observe.outside import EVENTS_PER_CHECK, OutsideShards
 
 SHARDS = {"team=a", "team in (b,c)"}
 

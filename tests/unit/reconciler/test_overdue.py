@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.framework.binding.plugin import BindingPlugin, Budgets
-from bowline.shared.framework.binding.runner import Runner
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.plugin import PluginConfig
-from bowline.shared.framework.status import Status
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.framework.status import Status
+from bowline_reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
 from tests.unit.reconciler.watching import Watched, context
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.decide.status import preparation
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import BindRequest
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest
 from bowline.testing.builders import pod
+from bowline_reconciler.decide.status import preparation
 from tests.builders import request
 
 CARRIED = {names.PREPARED_FOR: "request-uid"}

@@ -5,16 +5,16 @@ from typing import Any, cast
 
 import pytest
 
-from bowline.reconciler.binding.requeue import DEFER, MAX_DEFERRED, DeferredBind, Requeue
-from bowline.reconciler.binding.state import CacheOverlay, RequestState
-from bowline.reconciler.binding.wait_index import WaitIndex
-from bowline.reconciler.binding.writer import Writer
-from bowline.reconciler.reconciler import is_resumable
-from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
-from bowline.shared.api.meta import ObjectKey, ObjectUID
-from bowline.shared.kube.availability import Availability
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
+from bowline_reconciler.binding.requeue import DEFER, MAX_DEFERRED, DeferredBind, Requeue
+from bowline_reconciler.binding.state import CacheOverlay, RequestState
+from bowline_reconciler.binding.wait_index import WaitIndex
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.reconciler import is_resumable
 from tests.unit.reconciler.watching import context
 
 NO_WRITER = cast(Writer, None)

@@ -2,13 +2,13 @@
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from bowline.reconciler.decide.actions import Attempt
-from bowline.reconciler.observe.reconciles import ReconcileInProgress, Step
-from bowline.reconciler.observe.traces import record_attempt
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.framework.status import Status
-from bowline.shared.runtime.tracing import nanoseconds
+from bowline.api.meta import ObjectKey
+from bowline.framework.status import Status
+from bowline.runtime.tracing import nanoseconds
 from bowline.testing.clock import START
+from bowline_reconciler.decide.actions import Attempt
+from bowline_reconciler.observe.reconciles import ReconcileInProgress, Step
+from bowline_reconciler.observe.traces import record_attempt
 from tests.spans import SENT, Spans, parent_of, traceparent_of
 from tests.unit.reconciler.watching import Watched, context
 

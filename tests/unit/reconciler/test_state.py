@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-from bowline.reconciler.binding.state import CacheOverlay, RequestStates
-from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
-from bowline.shared.api.meta import ObjectKey
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import ObjectKey
 from bowline.testing.builders import bind_request, stored
+from bowline_reconciler.binding.state import CacheOverlay, RequestStates
 
 
 def version(number: int, uid: str = "request-uid") -> BindRequest:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bowline.reconciler.decide.observed import stored_pause, stored_wait
-from bowline.shared.api.meta import format_time
+from bowline.api.meta import format_time
+from bowline_reconciler.decide.observed import stored_pause, stored_wait
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bowline.reconciler.decide.transient import Streak, classify, extend
-from bowline.shared.framework.status import Code, Reason, Status
+from bowline.framework.status import Code, Reason, Status
+from bowline_reconciler.decide.transient import Streak, classify, extend
 
 NEVER = float("-inf")
 TRANSIENT = Status(Code.TRANSIENT, ("500",), "default_binder")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bowline.reconciler.binding.wait_index import Registration, WaitIndex, WaitSource
-from bowline.shared.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
-from bowline.shared.kube.resources import CONFIGMAPS, PODS
-from bowline.shared.kube.store import Store
+from bowline.api.meta import Object, ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.kube.resources import CONFIGMAPS, PODS
+from bowline.kube.store import Store
+from bowline_reconciler.binding.wait_index import Registration, WaitIndex, WaitSource
 
 REQUEST, OTHER = ObjectKey("default", "request"), ObjectKey("default", "other")
 DATA = ObjectKey("default", "data")

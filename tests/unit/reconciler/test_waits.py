@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue
-from bowline.reconciler.binding.state import RequestState
-from bowline.reconciler.binding.wait_index import WaitIndex
-from bowline.reconciler.binding.writer import Writer
-from bowline.reconciler.decide.actions import GATES, Event, Wait
-from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
-from bowline.shared.api.meta import ObjectKey, ObjectRef
-from bowline.shared.kube.availability import Availability
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.kube.availability import Availability
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
+from bowline_reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Requeue
+from bowline_reconciler.binding.state import RequestState
+from bowline_reconciler.binding.wait_index import WaitIndex
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import GATES, Event, Wait
 
 pytestmark = pytest.mark.looptime
 

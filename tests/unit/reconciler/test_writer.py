@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from bowline.reconciler.binding.writer import Writer
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import BindRequest, decode_bind_request
-from bowline.shared.api.meta import Object, ObjectUID
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.kube.errors import NotStoredError
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import Object, ObjectUID
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import NotStoredError
 from bowline.testing.builders import bind_request, stored
 from bowline.testing.clock import SteppedClock
+from bowline_reconciler.binding.writer import Writer
 
 
 class Storing(KubeClient):

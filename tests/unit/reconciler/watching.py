@@ -6,15 +6,15 @@ from typing import cast
 from opentelemetry.trace import Tracer
 from prometheus_client import CollectorRegistry
 
-from bowline.reconciler.observe.metrics import ReconcilerMetrics
-from bowline.reconciler.observe.tracker import Observation
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.framework.binding.context import BindContext
-from bowline.shared.kube.client import KubeClient
-from bowline.shared.runtime.logging import with_fields
-from bowline.shared.runtime.tracing import OFF
+from bowline.api.bindrequest import decode_bind_request
+from bowline.framework.binding.context import BindContext
+from bowline.kube.client import KubeClient
+from bowline.runtime.logging import with_fields
+from bowline.runtime.tracing import OFF
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import START, SteppedClock
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.tracker import Observation
 
 ACTING = {
     "supported_allocations": ("devices",),

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from bowline.shared.runtime.backoff import ItemBackoff, full_jitter
+from bowline.runtime.backoff import ItemBackoff, full_jitter
 
 
 def seconds(value: float) -> timedelta:

@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
-from bowline.shared.runtime.address import ListenAddress
-from bowline.shared.runtime.debugpages import MAX_BYTES, DebugPage, DebugServer, Misdirected, match
+from bowline.runtime.address import ListenAddress
+from bowline.runtime.debugpages import MAX_BYTES, DebugPage, DebugServer, Misdirected, match
 
 
 @pytest.mark.parametrize(

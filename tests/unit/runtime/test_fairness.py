@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.shared.runtime.fairness import FairPool, FairQueue, peer_of
+from bowline.runtime.fairness import FairPool, FairQueue, peer_of
 
 
 def test_the_peer_that_holds_the_most_loses_its_oldest_item() -> None:

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.http_writer import StreamWriter
 
-from bowline.shared.runtime import http_server
-from bowline.shared.runtime.address import ListenAddress
-from bowline.shared.runtime.http_server import HttpServer, PlainServer, ServerLimits
+from bowline.runtime import http_server
+from bowline.runtime.address import ListenAddress
+from bowline.runtime.http_server import HttpServer, PlainServer, ServerLimits
 
 LIMITS = ServerLimits(connections=4, linger_s=60)
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"

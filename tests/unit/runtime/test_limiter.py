@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bowline.shared.runtime.limiter import Limiter
+from bowline.runtime.limiter import Limiter
 
 pytestmark = pytest.mark.looptime
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from bowline.shared.api.meta import ObjectKey
-from bowline.shared.runtime.logging import (
+from bowline.api.meta import ObjectKey
+from bowline.runtime.logging import (
     MAX_FIELD,
     LogFormat,
     add_to_scope,
@@ -37,7 +37,7 @@ def logged(format_: LogFormat, level: str = "info") -> io.StringIO:
 
 def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     stream = logged("json")
-    log = logging.getLogger("bowline.reconciler.binding.attempt")
+    log = logging.getLogger("bowline_reconciler.binding.attempt")
     log.info("pod bound", extra={"pod": ObjectKey("ns", "a"), "attempt": 2, "note": "two\nlines"})
     log.debug("not shown")
     (line,) = stream.getvalue().splitlines()
@@ -45,7 +45,7 @@ def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     assert entry.pop("time").endswith("Z")
     assert entry == {
         "level": "info",
-        "logger": "bowline.reconciler.binding.attempt",
+        "logger": "bowline_reconciler.binding.attempt",
         "message": "pod bound",
         "pod": "ns/a",
         "attempt": 2,
@@ -92,7 +92,7 @@ async def test_a_scope_is_on_every_line_logged_in_it() -> None:
     stream = logged("json")
 
     async def client() -> None:
-        logging.getLogger("bowline.shared.kube").info("called")
+        logging.getLogger("bowline.kube").info("called")
 
     async def attempt(name: str) -> None:
         with log_scope(bindRequest=name):

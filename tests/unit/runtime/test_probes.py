@@ -10,9 +10,9 @@ from aiohttp.test_utils import TestClient
 from prometheus_client import CollectorRegistry, Counter
 from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
-from bowline.shared.runtime.address import ListenAddress, parse_listen
-from bowline.shared.runtime.metrics import BIND_BUCKETS, init_series, new_registry
-from bowline.shared.runtime.probes import Check, ProbeServer
+from bowline.runtime.address import ListenAddress, parse_listen
+from bowline.runtime.metrics import BIND_BUCKETS, init_series, new_registry
+from bowline.runtime.probes import Check, ProbeServer
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bowline.shared.runtime.shared_read import SharedReads
+from bowline.runtime.shared_read import SharedReads
 
 
 class Source:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, all_done, shield_write, shut_down
+from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, all_done, shield_write, shut_down
 
 
 async def forever() -> None:
@@ -142,7 +142,7 @@ async def test_waiting_for_tasks_neither_cancels_nor_raises_theirs() -> None:
 
 PROGRAM = """
 import asyncio
-from bowline.shared.runtime.tasks import ShutdownSignal, run_process
+from bowline.runtime.tasks import ShutdownSignal, run_process
 
 async def main(stop: ShutdownSignal) -> None:
     print(type(asyncio.get_running_loop()).__module__, flush=True)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from bowline.shared.runtime.tracing import (
+from bowline.runtime.tracing import (
     ENDPOINTS,
     OFF,
     configured_tracing,

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from bowline.shared.runtime.backoff import ItemBackoff
-from bowline.shared.runtime.workers import (
+from bowline.runtime.backoff import ItemBackoff
+from bowline.runtime.workers import (
     DONE,
     REQUEUE,
     Priority,
@@ -18,7 +18,7 @@ from bowline.shared.runtime.workers import (
     run_worker,
     wait_failed,
 )
-from bowline.shared.runtime.workqueue import WorkQueue
+from bowline.runtime.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 

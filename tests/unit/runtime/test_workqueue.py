@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 import uvloop
 
-from bowline.shared.runtime.backoff import ItemBackoff
-from bowline.shared.runtime.workqueue import QueueShutDown, WorkQueue
+from bowline.runtime.backoff import ItemBackoff
+from bowline.runtime.workqueue import QueueShutDown, WorkQueue
 
 pytestmark = pytest.mark.looptime
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from bowline.shared.api.field_error import FieldError, annotation_path
-from bowline.shared.api.meta import Object
-from bowline.shared.framework.admission import AdmissionChain, OnPluginError
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.mutable import MutablePod
-from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from bowline.shared.framework.registry import Registry
-from bowline.shared.plugins.catalog import BUILTINS
+from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.meta import Object
+from bowline.framework.admission import AdmissionChain, OnPluginError
+from bowline.framework.config import Settings
+from bowline.framework.mutable import MutablePod
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.registry import Registry
+from bowline.plugins.catalog import BUILTINS
 
 
 class Marker(AdmissionPlugin):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.webhook.bodies import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, timeout_s
+from bowline_webhook.bodies import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, timeout_s
 
 
 @pytest.mark.parametrize(

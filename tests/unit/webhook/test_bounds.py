@@ -6,14 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from bowline.shared.api.field_error import FieldError
-from bowline.shared.api.meta import Object
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings, WorkloadEntry
-from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from bowline.shared.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
-from bowline.webhook.hooks import Hook
-from bowline.webhook.review import (
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
+from bowline_webhook.hooks import Hook
+from bowline_webhook.review import (
     MAX_ANSWER,
     MAX_VALUES,
     MAX_WARNINGS,
@@ -22,7 +22,7 @@ from bowline.webhook.review import (
     encode_answer,
     review_object,
 )
-from bowline.webhook.workloads import MAX_TEMPLATES
+from bowline_webhook.workloads import MAX_TEMPLATES
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import deployment, encode, pod, review
 

@@ -7,9 +7,9 @@ import jsonpatch
 import pytest
 
 from bowline.localcluster.certs import Authority
-from bowline.webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
-from bowline.webhook.tls.ca import to_pem
-from bowline.webhook.tls.ca_bundle import KEPT, BundleOverlap
+from bowline_webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
+from bowline_webhook.tls.ca import to_pem
+from bowline_webhook.tls.ca_bundle import KEPT, BundleOverlap
 from tests.unit.webhook.tls import DAY, NOW, authority
 
 ONE, TWO = authority().certificate, authority().certificate

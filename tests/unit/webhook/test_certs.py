@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from prometheus_client import CollectorRegistry
 
 from bowline.testing.clock import SteppedClock
-from bowline.webhook.tls.ca import (
+from bowline_webhook.tls.ca import (
     Authority,
     from_pem,
     is_valid_at,
@@ -24,11 +24,11 @@ from bowline.webhook.tls.ca import (
     service_names,
     to_pem,
 )
-from bowline.webhook.tls.files import CertificateFiles, FilePaths, rejection_reason
-from bowline.webhook.tls.metrics import CertificateMetrics
-from bowline.webhook.tls.rotation import CaState
-from bowline.webhook.tls.secret import new_secret, read_secret, with_state
-from bowline.webhook.tls.serving import CertificateError, ServingContext, client_context
+from bowline_webhook.tls.files import CertificateFiles, FilePaths, rejection_reason
+from bowline_webhook.tls.metrics import CertificateMetrics
+from bowline_webhook.tls.rotation import CaState
+from bowline_webhook.tls.secret import new_secret, read_secret, with_state
+from bowline_webhook.tls.serving import CertificateError, ServingContext, client_context
 from tests.unit.webhook.tls import DAY, NOW, authority, leaf_of, shake_hands
 
 TODAY = datetime.now(UTC).replace(microsecond=0)

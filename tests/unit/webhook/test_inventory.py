@@ -6,15 +6,15 @@ from typing import Any
 import orjson
 import pytest
 
-from bowline.shared.api.field_error import FieldError
-from bowline.shared.api.meta import Object
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.shared.framework.mutable import MutablePod
-from bowline.shared.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
-from bowline.webhook.hooks import Hook
-from bowline.webhook.inventory import inventory_of, transform_node
-from bowline.webhook.review import decode_review, encode_answer, review_object
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.framework.mutable import MutablePod
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline_webhook.hooks import Hook
+from bowline_webhook.inventory import inventory_of, transform_node
+from bowline_webhook.review import decode_review, encode_answer, review_object
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encode, pod, review
 

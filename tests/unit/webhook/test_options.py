@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bowline.shared.api.meta import ObjectKey
-from bowline.webhook.options import parse_options
-from bowline.webhook.tls.files import FilePaths
-from bowline.webhook.tls.rotation import CertLifetimes
+from bowline.api.meta import ObjectKey
+from bowline_webhook.options import parse_options
+from bowline_webhook.tls.files import FilePaths
+from bowline_webhook.tls.rotation import CertLifetimes
 
 
 def test_without_arguments_everything_has_a_default() -> None:

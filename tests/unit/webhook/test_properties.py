@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowline.cli.manifests import Manifest
-from bowline.cli.verdicts import review_manifest
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import PluginEntry, Settings, WorkloadEntry
-from bowline.shared.framework.workload_kinds import READY
-from bowline.webhook.hooks import Hook
-from bowline.webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import PluginEntry, Settings, WorkloadEntry
+from bowline.framework.workload_kinds import READY
+from bowline_cli.manifests import Manifest
+from bowline_cli.verdicts import review_manifest
+from bowline_webhook.hooks import Hook
+from bowline_webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
 from tests.generated_pods import generated_pod
 from tests.unit.json_values import json_values

@@ -7,9 +7,9 @@ import jsonpatch
 import orjson
 import pytest
 
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.webhook.hooks import Hook
-from bowline.webhook.review import (
+from bowline.framework.admission import AdmissionChain
+from bowline_webhook.hooks import Hook
+from bowline_webhook.review import (
     MAX_WARNING,
     MalformedReviewError,
     decode_review,

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import pytest
 from cryptography import x509
 
-from bowline.webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
-from bowline.webhook.tls.rotation import (
+from bowline_webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
+from bowline_webhook.tls.rotation import (
     JITTER,
     MAX_BUNDLE,
     RENEW_AT,

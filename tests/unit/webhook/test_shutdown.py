@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bowline.shared.framework.admission import AdmissionChain
-from bowline.shared.framework.config import Settings
-from bowline.shared.runtime.address import parse_listen
-from bowline.webhook.app import _stop_steps
-from bowline.webhook.metrics import WebhookMetrics
-from bowline.webhook.server import AdmissionServer
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.runtime.address import parse_listen
+from bowline_webhook.app import _stop_steps
+from bowline_webhook.metrics import WebhookMetrics
+from bowline_webhook.server import AdmissionServer
 
 pytestmark = pytest.mark.looptime
 

@@ -6,15 +6,15 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from bowline.reconciler.observe.traces import traceparent
-from bowline.shared.api import names
-from bowline.shared.api.bindrequest import decode_bind_request
-from bowline.shared.api.field_error import FieldError
-from bowline.shared.framework.admission import Verdict
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.field_error import FieldError
+from bowline.framework.admission import Verdict
 from bowline.testing.builders import bind_request, stored
-from bowline.webhook.hooks import Hook, Review
-from bowline.webhook.review import review_object
-from bowline.webhook.tracing import end_span, start_span
+from bowline_reconciler.observe.traces import traceparent
+from bowline_webhook.hooks import Hook, Review
+from bowline_webhook.review import review_object
+from bowline_webhook.tracing import end_span, start_span
 from tests.spans import SENT, Spans, parent_of
 from tests.unit.webhook.chains import built_in
 

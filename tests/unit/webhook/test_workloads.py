@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from bowline.shared.api import names
-from bowline.shared.api.field_error import annotation_path
-from bowline.shared.framework.admission import ALLOWED, AdmissionChain, Verdict
-from bowline.shared.framework.config import Settings, WorkloadEntry
-from bowline.shared.framework.plugin import AdmissionInfo
-from bowline.shared.framework.templates import Workload
-from bowline.shared.framework.workload_kinds import BUILT_IN, READY
-from bowline.webhook.workloads import review_workload
+from bowline.api import names
+from bowline.api.field_error import annotation_path
+from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.templates import Workload
+from bowline.framework.workload_kinds import BUILT_IN, READY
+from bowline_webhook.workloads import review_workload
 from tests.foreign_kinds import filled
 from tests.unit.webhook.chains import built_in, marking
 from tests.unit.webhook.reviews import pod

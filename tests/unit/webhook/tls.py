@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from bowline.webhook.tls.ca import Authority, Leaf, make_authority, sign_leaf, to_pem
-from bowline.webhook.tls.serving import client_context
+from bowline_webhook.tls.ca import Authority, Leaf, make_authority, sign_leaf, to_pem
+from bowline_webhook.tls.serving import client_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

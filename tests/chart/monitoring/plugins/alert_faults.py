@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 
 from bowline import AdmissionInfo, AdmissionPlugin, BindContext, BindingPlugin, FieldError, Object, Status
-from bowline.shared.api.meta import ObjectKey, ObjectRef
+from bowline.api.meta import ObjectKey, ObjectRef
 
 FAULT = "alerts.example/fault"
 RAISE, WAIT, SLOW, RAISE_REVIEW, SLOW_REVIEW = "raise", "wait", "slow", "raise-review", "slow-review"

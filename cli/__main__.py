@@ -1,8 +1,0 @@
-"""``python -m bowline.cli``."""
-
-import sys
-
-from bowline.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,201 @@
+"""``bowline check``: whether an installed release works, and what it lacks.
+
+It changes nothing: pods and a BindRequest are created as dry runs. What the user may not read or do is reported as
+not checked.
+"""
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.duration import parse_duration
+from bowline.api.meta import Object
+from bowline.api.selectors import selector_admits
+from bowline.framework.config import ConfigurationError, Settings, parse_settings
+from bowline.framework.options import argument_type
+from bowline_cli.api import Api, ApiException, ClusterError
+from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected, server_time
+from bowline_cli.release import CRD, Finding, Release, Reply, Unread, findings
+from bowline_cli.terminal import printable
+
+EXIT_WELL, EXIT_MISSING = 0, 1
+POLL_S = 2.0
+# The BindRequests in which another writer is looked for.
+SAMPLE = 500
+BOWLINE = "app.kubernetes.io/name=bowline"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.description = (
+        "Check an installed release: processes, Lease, admission (by pods and a BindRequest created as dry runs), "
+        "CAs, CRD, the agents' ServiceAccount, and other binders. Exit status: 0 all is well, 1 something is missing,"
+        " 2 the cluster cannot be reached, or bad usage."
+    )
+    add_cluster_options(parser, "bowline-system")
+    what = "repeat until all is well, at most this long, such as 2m"
+    duration = argument_type(parse_duration)
+    parser.add_argument("--wait", type=duration, default=timedelta(), metavar="DURATION", help=what)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    return run_connected(options, lambda api: check(api, options.namespace, options.wait))
+
+
+def check(api: Api, namespace: str, limit: timedelta) -> int:
+    """Print the findings as soon as nothing is missing, or after ``limit``; returns the exit status.
+
+    Raises ClusterError if the API server does not answer at the end.
+    """
+    deadline, last = time.monotonic() + limit.total_seconds(), ""
+    while True:
+        report: list[Finding] = []
+        release = None
+        try:
+            with reported_errors(api):
+                release = read_release(api, namespace)
+            report = findings(release)
+            missing = next((str(finding) for finding in report if finding.remedy), "")
+        except ClusterError as error:
+            missing = str(error)
+            if time.monotonic() >= deadline:
+                raise
+        if not missing or time.monotonic() >= deadline:
+            break
+        if sys.stderr.isatty() and missing != last:
+            print(f"waiting: {printable(missing)}", file=sys.stderr)
+        last = missing
+        time.sleep(POLL_S)
+    for finding in report:
+        print(printable(str(finding)))
+    if missing or release is None:
+        return EXIT_MISSING
+    for component, image in release.images:
+        print(printable(f"{component}: {image}"))
+    print(f"Bowline in namespace {namespace}: all is well{', as far as it was checked' if report else ''}")
+    return EXIT_WELL
+
+
+def read_release(api: Api, namespace: str) -> Release:
+    """Read what ``findings`` decides on. Raises ApiException, but for what is absent or not permitted."""
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    release = Release(
+        namespace,
+        server_time(api),
+        _items(api, f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
+        leases=_items(api, leases, labelSelector=names.SHARD_LABEL),
+        requests=_items(api, f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
+        crd=_read(api, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"),
+    )
+    settings = _settings(api, release)
+    if isinstance(settings, Unread):
+        return replace(release, settings=settings)
+    release = replace(release, settings=settings)
+    account, hooks = release.agent_account, "/apis/admissionregistration.k8s.io/v1"
+    agent = _read(api, f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
+    if release.webhook is None or settings.admission.mode == "Off":
+        return replace(release, agent=agent)
+    name = release.webhook["metadata"]["name"]
+    validating = _read(api, f"{hooks}/validatingwebhookconfigurations/{name}")
+    scope = _namespace_in_scope(api, validating)
+    return replace(
+        release,
+        agent=agent,
+        mutating=_read(api, f"{hooks}/mutatingwebhookconfigurations/{name}"),
+        validating=validating,
+        valid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "0.5" if release.shares_gpus else "")),
+        invalid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "2")),
+        request=_reply(api, f"/apis/{names.API_VERSION}/namespaces/{scope}/{names.PLURAL}", _request()),
+    )
+
+
+def _read(api: Api, path: str, **query: str | int) -> Any:
+    """Return an object; None for 404, Unread for 403."""
+    try:
+        return call(api, "GET", path, **query)
+    except ApiException as error:
+        if error.status == 403:
+            return Unread(f"missing permission: {message_of(error)}")
+        if error.status != 404:
+            raise
+    return None
+
+
+def _items(api: Api, path: str, **query: str | int) -> Any:
+    listed = _read(api, path, **query)
+    return listed if isinstance(listed, Unread) else (listed or {}).get("items", ())
+
+
+def _settings(api: Api, release: Release) -> Settings | Unread:
+    """Return the configuration that the Deployments mount."""
+    if isinstance(release.deployments, Unread):
+        return release.deployments
+    pods = [deployment["spec"]["template"]["spec"] for deployment in release.deployments]
+    volumes = [volume for pod in pods for volume in pod.get("volumes") or () if volume["name"] == "config"]
+    name = volumes[0]["configMap"]["name"] if volumes else ""
+    stored = _read(api, f"/api/v1/namespaces/{release.namespace}/configmaps/{name}") if name else None
+    if isinstance(stored, Unread):
+        return stored
+    try:
+        return parse_settings(((stored or {}).get("data") or {}).get("config.yaml", ""))
+    except ConfigurationError as error:
+        return Unread(f"ConfigMap {name}, which is of another version of Bowline: {error}")
+
+
+def _namespace_in_scope(api: Api, configuration: Object | Unread | None) -> str:
+    """Return a namespace whose pods the webhook reviews: default, unless that is excluded."""
+    hooks = configuration["webhooks"] if configuration and not isinstance(configuration, Unread) else ()
+    selector = next((hook.get("namespaceSelector") for hook in hooks if hook["name"] == "pods.bowline.dev"), None)
+    listed = _items(api, "/api/v1/namespaces")
+    namespaces = [item["metadata"] for item in listed] if not isinstance(listed, Unread) else []
+    active = [each for each in namespaces if "deletionTimestamp" not in each]
+    scope = [each["name"] for each in active if selector_admits(selector, each.get("labels") or {})]
+    return "default" if "default" in scope or not scope else scope[0]
+
+
+def _reply(api: Api, path: str, body: Object) -> Reply | Unread:
+    """Return the reply to an object that is created as a dry run."""
+    try:
+        return Reply(call(api, "POST", path, body, dryRun="All"))
+    except ApiException as error:
+        message = message_of(error)
+    if f'cannot create resource "{path.rpartition("/")[2]}"' in message:
+        return Unread(f"missing permission: {message}")
+    return Reply(None, message)
+
+
+def _request() -> Object:
+    """Return a BindRequest; its pod and its node need not exist."""
+    spec = {
+        "podName": "bowline-check",
+        "selectedNode": "bowline-check",
+        "receivedResourceType": "Regular",
+        "receivedGPU": {"count": 0, "portion": "0.00"},
+    }
+    metadata = {"generateName": "bowline-check-"}
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+
+
+def _pod(settings: Settings, fraction: str) -> Object:
+    """Return a pod that the restricted Pod Security Standard and quotas of CPU and memory admit."""
+    amounts = {"cpu": "10m", "memory": "16Mi"}
+    container = {
+        "name": "check",
+        "image": settings.gpu_sharing.agent_image,
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    spec = {
+        "schedulerName": next((name for name in settings.scheduler_names if name != "*"), "default-scheduler"),
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
+    annotations = {names.GPU_FRACTION: fraction} if fraction else {}
+    metadata = {"generateName": "bowline-check-", "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

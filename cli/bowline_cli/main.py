@@ -1,0 +1,70 @@
+"""The ``bowline`` command: a table of sub-commands, one module each."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+
+# Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
+COMMANDS = {
+    "lint": "review manifests as the cluster's webhook would",
+    "explain": "explain why a pod is not bound",
+    "check": "check whether an installed release works",
+    "bind": "create the BindRequest of a pending pod, as a scheduler would",
+    "plugin": "commands for plugins of your own",
+    "completion": "print a script for completion in a shell",
+    "version": "print the versions of Bowline and of Python",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status. argparse exits with 2 for a bad command line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    selected = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if selected == "version":
+        arguments, selected = ["--version"], ""
+    options = build_parser([selected]).parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A manifest may contain characters that the terminal cannot encode.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO has it, typeshed declares Any
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as ``head``, has closed the pipe; Python would report it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return status
+
+
+class _PrintVersion(argparse.Action):
+    """Reads the version of the distribution only to print it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show program's version number and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(import_module("bowline.runtime.version").version_text())
+        parser.exit()
+
+
+def build_parser(names: Iterable[str]) -> argparse.ArgumentParser:
+    """Return the parser; only the commands of these names have their arguments, which need an import."""
+    parser = argparse.ArgumentParser(
+        prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action=_PrintVersion)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, allow_abbrev=False)
+        if name in names and name != "version":
+            import_module(f"bowline_cli.{name}").add_arguments(command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""``bowline plugin check``: conformance of a plugin, on a real API server that the command starts."""
+
+import argparse
+import sys
+from contextlib import ExitStack
+
+from bowline.localcluster.errors import LocalClusterError
+from bowline.testing import conformance
+from bowline.testing.servers import bare_api_server
+from bowline_cli import plugin_target
+from bowline_cli.terminal import printable
+
+EXIT_FINDINGS, EXIT_USAGE = 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.description = (
+        "Check a plugin: its class, its admission, and its binding while processes end and requests fail. "
+        "Exit status: 0 no findings, 1 findings, 2 the plugin or the API server cannot be started."
+    )
+    plugin_target.add_arguments(parser)
+    parser.add_argument("--no-cluster", action="store_true", help="only what needs no API server")
+    parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="of an attempt (default: 10)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the checks; return the exit status."""
+    try:
+        with ExitStack() as stack:
+            target = plugin_target.target(options.plugin)
+            cluster = None if options.no_cluster else stack.enter_context(bare_api_server())
+            findings = list(conformance.run(target, cluster, args=options.args, limit_s=options.limit))
+    except (plugin_target.TargetError, LocalClusterError) as error:
+        sys.stderr.write(f"bowline plugin check: {printable(str(error))}\n")
+        return EXIT_USAGE
+    for finding in findings:
+        sys.stdout.write(f"{printable(str(finding))}\n")
+    sys.stdout.write(f"{options.plugin}: {len(findings) or 'no'} finding{'' if len(findings) == 1 else 's'}\n")
+    return EXIT_FINDINGS if findings else 0

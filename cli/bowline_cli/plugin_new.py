@@ -1,0 +1,145 @@
+"""``bowline plugin new``: a distribution with a plugin that passes its own tests and types."""
+
+import argparse
+import keyword
+import re
+import sys
+from pathlib import Path
+
+from bowline.plugins.catalog import BUILTINS
+from bowline.runtime.version import bowline_version
+
+EXIT_USAGE = 2
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+PYPROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{distribution}"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["bowline>={version}"]
+
+[project.optional-dependencies]
+dev = ["bowline[testing]", "mypy"]
+
+[project.entry-points."bowline.plugins"]
+{name} = "{module}:{class_name}"
+
+[tool.hatch.build.targets.wheel]
+packages = ["{module}"]
+
+[tool.mypy]
+strict = true
+
+[tool.pytest.ini_options]
+asyncio_mode = "auto"
+asyncio_default_fixture_loop_scope = "function"
+"""
+MODULE = '''\
+"""The plugin {name}: say here what it guarantees."""
+
+from collections.abc import Iterable
+
+from bowline import AdmissionInfo, AdmissionPlugin, BindContext, BindingPlugin, FieldError, Object, Status
+
+TEAM = "{name}.example.com/team"
+
+
+class {class_name}(AdmissionPlugin, BindingPlugin):
+    """Replace the example: a pod may name its team, and the name must not be empty."""
+
+    name = "{name}"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        annotations = pod["metadata"].get("annotations") or {{}}
+        if TEAM in annotations and not annotations[TEAM]:
+            yield FieldError("{name}/team", "metadata.annotations", "", f"{{TEAM}} must name a team")
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        ctx.log.info("prepared")
+        return Status.ok()
+'''
+TESTS = '''\
+"""The plugin conforms: one test for each check of bowline.testing.conformance. Then tests of what it does."""
+
+from bowline import Code
+from bowline.testing import builders, conformance
+from bowline.testing.attempts import Attempts
+from {module} import TEAM, {class_name}
+
+Test{class_name} = conformance.suite({class_name})
+
+
+async def test_a_pod_of_a_team_is_bound(run_attempt: Attempts) -> None:
+    pod = builders.pod()
+    pod["metadata"]["annotations"] = {{TEAM: "blue"}}
+    async with run_attempt({class_name}, pods=[pod]) as attempt:
+        assert (attempt.status.code, attempt.errors) == (Code.OK, ())
+        assert attempt.pod["spec"]["nodeName"] == attempt.request["spec"]["selectedNode"]
+'''
+README = """\
+# {name}
+
+    pip install --editable '.[dev]'
+    python -m pytest && python -m mypy {module} tests
+    bowline plugin check {name}
+    bowline plugin run {name}
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.description = (
+        "Write a distribution with a plugin. Exit status: 0 written, 2 a name or folder is not usable."
+    )
+    parser.add_argument("name", help="the plugin's name in the configuration, such as licence or network_setup")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", type=Path, help="where; a folder that does not exist (default: the name)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files; return the exit status."""
+    name, folder = options.name, options.folder or Path(options.name)
+    if error := _error(name, folder):
+        sys.stderr.write(f"bowline plugin new: {error}\n")
+        return EXIT_USAGE
+    for path, text in files(name).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{folder} has the plugin {name}; its README.md lists the next commands\n")
+    return 0
+
+
+def files(name: str) -> dict[str, str]:
+    """Return the distribution's files, by path."""
+    words = {
+        "name": name,
+        "module": f"bowline_{name}",
+        "distribution": f"bowline-{name.replace('_', '-')}",
+        "class_name": "".join(part.capitalize() for part in name.split("_")),
+        "version": bowline_version(),
+    }
+    texts = {
+        "pyproject.toml": PYPROJECT,
+        f"{words['module']}/__init__.py": MODULE,
+        "tests/test_conformance.py": TESTS,
+        "README.md": README,
+    }
+    return {path: text.format_map(words) for path, text in texts.items()} | {f"{words['module']}/py.typed": ""}
+
+
+def _error(name: str, folder: Path) -> str:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > 40:
+        return f"the name {name!r} must have lower-case letters, digits and _ only, at most 40, a letter first"
+    if any(builtin.plugin.name == name for builtin in BUILTINS):
+        return f"{name} is a built-in plugin; choose another name"
+    if folder.exists():
+        return f"{folder} exists; name a new folder with --folder"
+    return ""

@@ -1,0 +1,77 @@
+"""The API server's own rules for the quantities of containers, which hold for pods of every scheduler. Pure.
+
+In a cluster the API server applies them, to pods and to Kubernetes' own workloads; of an object of another kind it
+denies the pods, later. Offline they are applied to every pod, so that lint denies what a cluster denies.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from bowline.api.field_error import FieldError, format_value
+from bowline.api.meta import Object
+from bowline.api.quantity import as_stored, parse_quantity
+
+_LISTS = ("initContainers", "containers")
+
+
+def quantity_errors(spec: Object) -> Iterator[FieldError]:
+    """Yield the errors of a pod spec whose structure is valid; paths begin with ``spec``."""
+    for field in _LISTS:
+        for index, container in enumerate(spec.get(field) or ()):
+            resources = container.get("resources") or {}
+            yield from _container_errors(resources, f"spec.{field}[{index}].resources")
+
+
+def _container_errors(resources: Object, path: str) -> Iterator[FieldError]:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name, entries in (("limits", limits), ("requests", requests)):
+        for resource, value in entries.items():
+            error = _value_error(resource, value)
+            if error:
+                yield FieldError("kubernetes/quantity", f"{path}.{name}[{resource}]", value, error)
+    for resource, value in requests.items():
+        request, limit = _quantity(value), _quantity(limits.get(resource))
+        if request is None:
+            continue
+        is_device = not _is_overcommitted(resource)
+        if resource not in limits and is_device:
+            message = f"is required, because {resource} is not overcommitted; set it to {format_value(value)}"
+            yield FieldError("kubernetes/limit", f"{path}.limits[{resource}]", None, message)
+        elif limit is not None and (request > limit or (is_device and request != limit)):
+            rule = "the same as" if is_device else "at most"
+            message = f"must be {rule} the limit, {format_value(limits[resource])}"
+            yield FieldError("kubernetes/limit", f"{path}.requests[{resource}]", value, message)
+
+
+def _value_error(resource: str, value: Any) -> str:
+    quantity = _quantity(value)
+    if quantity is None:
+        return 'must be a quantity, such as 1, "500m" or "16Gi"'
+    if quantity < 0:
+        return "must be 0 or more"
+    if _is_extended(resource) and quantity != quantity.to_integral_value():
+        return "must be a whole number"
+    return ""
+
+
+def _quantity(value: Any) -> Decimal | None:
+    """Return the quantity as the API server stores it; None if there is none, or it cannot be parsed."""
+    if value is None:
+        return None
+    try:
+        return as_stored(parse_quantity(value))
+    except ValueError:
+        return None
+
+
+def _is_native(resource: str) -> bool:
+    return "/" not in resource or "kubernetes.io/" in resource
+
+
+def _is_extended(resource: str) -> bool:
+    return not _is_native(resource) and not resource.startswith("requests.")
+
+
+def _is_overcommitted(resource: str) -> bool:
+    return _is_native(resource) and not resource.startswith("hugepages-")

@@ -1,0 +1,253 @@
+"""What an installed release lacks, decided from what was read of the cluster. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.meta import Object, ObjectKey, key_of, parse_time
+from bowline.framework.config import Settings
+from bowline_webhook.tls.bundle import bundle_of, entries
+from bowline_webhook.tls.ca import from_pem, is_valid_at
+
+CRD = f"{names.PLURAL}.{names.GROUP}"
+COMPONENT = "app.kubernetes.io/component"
+# Those that only Bowline's CRD defines: with another project's the API server drops them. A test compares.
+STATUS_FIELDS = frozenset(
+    {"completionTime", "conditions", "lastAttemptTime", "nextAttemptTime"}
+    | {"nodeName", "observedGeneration", "startTime", "suggestion"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """In place of what could not be read. ``reason``: usually the missing permission."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The reply to an object that is created as a dry run: the object, or the message of its denial."""
+
+    stored: Object | None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. ``remedy``: what to do next; empty if the line states what was not checked."""
+
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = " ".join(self.text.split())  # a message may have several lines
+        return f"missing: {text}; next: {self.remedy}" if self.remedy else f"not checked: {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What was read. None is an object that does not exist, or a reply to an object that was not sent.
+
+    ``now``: the API server's time. ``requests``: some BindRequests of the cluster. ``agent``: the ServiceAccount of
+    reservation pods. ``mutating``, ``validating``: the webhook configurations.
+    """
+
+    namespace: str
+    now: datetime
+    deployments: Sequence[Object] | Unread = ()
+    leases: Sequence[Object] | Unread = ()
+    requests: Sequence[Object] | Unread = ()
+    crd: Object | Unread | None = None
+    settings: Settings | Unread = field(default_factory=Settings)
+    agent: Object | Unread | None = None
+    mutating: Object | Unread | None = None
+    validating: Object | Unread | None = None
+    valid: Reply | Unread | None = None
+    invalid: Reply | Unread | None = None
+    request: Reply | Unread | None = None
+
+    def components(self, name: str) -> list[Object]:
+        """Return the Deployments of the webhook or of the reconciler; none if they could not be read."""
+        deployments = self.deployments if not isinstance(self.deployments, Unread) else ()
+        return [d for d in deployments if (d["metadata"].get("labels") or {}).get(COMPONENT) == name]
+
+    @property
+    def images(self) -> list[tuple[str, str]]:
+        """Each Deployment and the image of its pods, whose tag is the version."""
+        deployments = (*self.components("webhook"), *self.components("reconciler"))
+        containers = [(d["metadata"]["name"], d["spec"]["template"]["spec"]["containers"][0]) for d in deployments]
+        return [(name, container["image"]) for name, container in containers]
+
+    @property
+    def webhook(self) -> Object | None:
+        """The Deployment of the webhook; None if the release has none."""
+        return next(iter(self.components("webhook")), None)
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether pods may have a share of a GPU; False if the configuration could not be read."""
+        if isinstance(self.settings, Unread) or not self.settings.gpu_sharing.enabled:
+            return False
+        return all(plugin.enabled for plugin in self.settings.plugins if plugin.name == "gpu_sharing")
+
+    @property
+    def agent_account(self) -> ObjectKey:
+        """The ServiceAccount of reservation pods."""
+        settings = self.settings if isinstance(self.settings, Settings) else Settings()
+        arguments = next((plugin.args for plugin in settings.plugins if plugin.name == "gpu_sharing"), {})
+        account = arguments.get("reservationServiceAccount", names.RESERVATION_SERVICE_ACCOUNT)
+        return ObjectKey(settings.gpu_sharing.reservation_namespace, account)
+
+    @property
+    def upgrade(self) -> str:
+        """The beginning of the command that renders the release's objects again."""
+        deployments = self.components("reconciler") or [{"metadata": {}}]
+        release = (deployments[0]["metadata"].get("labels") or {}).get("app.kubernetes.io/instance", "RELEASE")
+        return f"helm upgrade {release} CHART -n {self.namespace} --reset-then-reuse-values"
+
+
+def findings(release: Release) -> list[Finding]:
+    """Return what the release lacks and what was not checked; empty if all is well."""
+    if not release.deployments:
+        remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
+        return [Finding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
+    checks = (_rollouts, _leaders, _admission, _schema, _agent, _other_binders)
+    values = [getattr(release, entry.name) for entry in fields(release)]
+    reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
+    return [*(finding for check in checks for finding in check(release)), *map(Finding, reasons)]
+
+
+def _rollouts(release: Release) -> Iterator[Finding]:
+    """Yield each Deployment that has fewer ready replicas of its present version than it should have."""
+    for deployment in (*release.components("webhook"), *release.components("reconciler")):
+        metadata, status = deployment["metadata"], deployment.get("status") or {}
+        replicas = deployment["spec"].get("replicas", 1)
+        is_current = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+        ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if is_current else 0
+        if ready < replicas:
+            text = f"ready replicas of Deployment {metadata['name']}: {ready} of {replicas}"
+            yield Finding(text, f"kubectl -n {release.namespace} rollout status deployment/{metadata['name']}")
+
+
+def _leaders(release: Release) -> Iterator[Finding]:
+    """Yield each Deployment of reconcilers whose Lease is not held and renewed, by a pod or a process elsewhere."""
+    if isinstance(release.leases, Unread):
+        return
+    for deployment in release.components("reconciler"):
+        name = deployment["metadata"]["name"]
+        # The name of a shard's Lease ends with a hash.
+        leases = [lease for lease in release.leases if f"{lease['metadata']['name']}-".startswith(f"{name}-")]
+        if not any(_acquired(lease, release.now) for lease in leases):
+            is_stopped = deployment["spec"].get("replicas") == 0
+            logs = f"kubectl -n {release.namespace} logs deployment/{name}"
+            remedy = f"{release.upgrade} --set reconciler.replicas=2" if is_stopped else logs
+            renewed = max((str(_spec(lease).get("renewTime")) for lease in leases), default="never")
+            yield Finding(f"a reconciler that holds Lease {name} (last renewed: {renewed})", remedy)
+
+
+def _acquired(lease: Object, now: datetime) -> datetime | None:
+    """Return when the holder acquired the Lease; None if it is not held, or not renewed within its duration."""
+    spec = _spec(lease)
+    renewed, duration = parse_time(spec.get("renewTime")), timedelta(seconds=spec.get("leaseDurationSeconds") or 0)
+    if not spec.get("holderIdentity") or renewed is None or now - renewed > duration:
+        return None
+    return parse_time(spec.get("acquireTime"))
+
+
+def _spec(lease: Object) -> Any:
+    return lease.get("spec") or {}
+
+
+def _admission(release: Release) -> Iterator[Finding]:
+    """Yield what admission lacks: an answer, a verdict, a webhook configuration, a valid CA."""
+    settings, webhook = release.settings, release.webhook
+    if isinstance(settings, Unread) or isinstance(release.deployments, Unread):
+        return
+    if webhook is None or settings.admission.mode == "Off":
+        yield Finding(f"admission: {'this release has no webhook' if webhook is None else 'its mode is Off'}")
+        return
+    name, valid, invalid = webhook["metadata"]["name"], release.valid, release.invalid
+    logs = f"kubectl -n {release.namespace} logs deployment/{name}"
+    if isinstance(valid, Reply):
+        yield from _valid_pod(release, valid, logs)
+    if isinstance(invalid, Reply) and invalid.stored is not None and settings.admission.mode == "Enforce":
+        yield Finding(f"the denial of a pod with {names.GPU_FRACTION}: 2", logs)
+    if isinstance(release.request, Reply) and release.request.stored is None and release.crd is not None:
+        yield Finding(
+            f"the admission of a BindRequest ({release.request.message})", f"remove the cause, or read {logs}"
+        )
+    is_called = isinstance(valid, Reply) and valid.stored is not None
+    for kind, configuration in (("mutating", release.mutating), ("validating", release.validating)):
+        where = f"{kind}webhookconfiguration/{name}"
+        if configuration is None:
+            yield Finding(where, release.upgrade)
+        elif not isinstance(configuration, Unread):
+            for text in _untrusted(configuration, release.now, is_called=is_called):
+                yield Finding(f"{text} in {where}", logs)
+
+
+def _valid_pod(release: Release, reply: Reply, logs: str) -> Iterator[Finding]:
+    """Yield why a valid pod is not admitted, or not mutated."""
+    if "does not support dry run" in reply.message:
+        yield Finding(f"admission: {reply.message}")
+    elif 'failed calling webhook "pods.bowline.dev"' in reply.message:
+        remedy = f"kubectl -n {release.namespace} get pods,endpointslices -l {COMPONENT}=webhook"
+        yield Finding(f"an answer of the webhook ({reply.message})", remedy)
+    elif reply.stored is None:
+        yield Finding(f"the admission of a valid pod ({reply.message})", f"remove the cause, or read {logs}")
+    elif release.shares_gpus and names.SHARED_GPU_CONFIGMAP not in (
+        reply.stored["metadata"].get("annotations") or {}
+    ):
+        yield Finding("the mutation of a pod with a GPU share: the webhook was not called", logs)
+
+
+def _untrusted(configuration: Object, now: datetime, *, is_called: bool) -> Iterator[str]:
+    """Yield what of its CAs a webhook configuration lacks. Without any the API server trusts those of its system."""
+    bundles = [bundle_of(client) for client in entries([configuration])]
+    empty = bundles.count(b"")
+    if empty and (empty < len(bundles) or not is_called):
+        yield f"caBundle of {empty} of {len(bundles)} webhooks"
+    if any(not any(is_valid_at(ca, now) for ca in from_pem(bundle)) for bundle in set(bundles) - {b""}):
+        yield "a CA that is valid now"
+
+
+def _schema(release: Release) -> Iterator[Finding]:
+    """Yield the lack of Bowline's CRD, or of what another project's does not define."""
+    if release.crd is None:
+        yield Finding(f"CustomResourceDefinition {CRD}", f"{release.upgrade} --set crds.enabled=true")
+    elif not isinstance(release.crd, Unread):
+        served = [v for v in release.crd["spec"]["versions"] if v["name"] == names.VERSION and v["served"]]
+        properties = served[0]["schema"]["openAPIV3Schema"].get("properties", {}) if served else {}
+        undefined = STATUS_FIELDS - properties.get("status", {}).get("properties", {}).keys()
+        if undefined:
+            text = f"{', '.join(sorted(undefined))} in the status of {CRD}, whose CRD is another project's"
+            yield Finding(text, f"{release.upgrade} --force-conflicts (docs/with-kai-scheduler.md)")
+
+
+def _agent(release: Release) -> Iterator[Finding]:
+    """Yield the lack of the agents' ServiceAccount."""
+    if release.agent is None and release.shares_gpus:
+        remedy = f"{release.upgrade} --set reservation.createServiceAccount=true"
+        yield Finding(f"ServiceAccount {release.agent_account} of the GPU agents", remedy)
+
+
+def _other_binders(release: Release) -> Iterator[Finding]:
+    """Yield each other writer of a status since the present reconcilers lead: a second binder."""
+    if isinstance(release.requests, Unread) or isinstance(release.leases, Unread):
+        return
+    terms = [term for lease in release.leases if (term := _acquired(lease, release.now)) is not None]
+    # The API server rounds the time of a write down to a second.
+    since = max(terms, default=release.now).replace(microsecond=0)
+    writers = {
+        entry.get("manager"): key_of(request)
+        for request in release.requests
+        for entry in request["metadata"].get("managedFields") or ()
+        if entry.get("subresource") == "status" and (parse_time(entry.get("time")) or since) >= since
+    }
+    for manager, key in writers.items():
+        if manager != names.FIELD_MANAGER_RECONCILER:
+            text = f"an end of the second binder {manager}, which has written the status of BindRequest {key}"
+            yield Finding(text, "stop it (docs/with-kai-scheduler.md)")

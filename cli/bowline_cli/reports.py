@@ -1,0 +1,100 @@
+"""Verdicts of ``bowline lint`` in the formats of CI systems: SARIF 2.1.0, JUnit XML, GitHub's annotations. Pure.
+
+Each has only what its readers show: errors and warnings with rule, file and line of the document. Files that cannot
+be read are errors as well. Characters that XML or a workflow command cannot carry are escaped.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from bowline_cli.findings import Finding, Subject
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+# What XML 1.0 does not allow in text.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def as_sarif(subjects: Sequence[Subject]) -> str:
+    """Return the findings as SARIF, for code scanning."""
+    findings = [finding for subject in subjects for finding in subject.findings]
+    rules = sorted({finding.rule for finding in findings})
+    results = [
+        {
+            "ruleId": finding.rule,
+            "ruleIndex": rules.index(finding.rule),
+            "level": "warning" if finding.is_warning else "error",
+            "message": {"text": finding.message},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": quote(finding.file)},
+                        "region": {"startLine": finding.line},
+                    }
+                }
+            ],
+        }
+        for finding in findings
+    ]
+    driver = {"name": "bowline lint", "rules": [{"id": rule} for rule in rules]}
+    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return json.dumps(log, indent=2)
+
+
+def as_junit(subjects: Sequence[Subject]) -> str:
+    """Return one test case per object as JUnit XML; objects that were not reviewed are skipped."""
+    failures = [[finding for finding in subject.findings if not finding.is_warning] for subject in subjects]
+    counts = {
+        "tests": str(len(subjects)),
+        "failures": str(sum(map(bool, failures))),
+        "errors": "0",
+    }
+    skipped = str(sum(not subject.is_reviewed for subject in subjects))
+    suites = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "bowline lint", **counts, "skipped": skipped})
+    for subject, errors in zip(subjects, failures, strict=True):
+        case = ElementTree.SubElement(suite, "testcase", {"classname": "bowline lint", "name": _xml(subject.name)})
+        if errors:
+            failure = ElementTree.SubElement(case, "failure", {"message": subject.verdict, "type": errors[0].rule})
+            failure.text = _xml("\n".join(_line(error) for error in errors))
+        elif not subject.is_reviewed:
+            ElementTree.SubElement(case, "skipped", {"message": _xml(subject.verdict)})
+        warnings = [finding for finding in subject.findings if finding.is_warning]
+        if warnings:
+            ElementTree.SubElement(case, "system-out").text = _xml("\n".join(map(_line, warnings)))
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
+
+
+def as_github(subjects: Sequence[Subject]) -> str:
+    """Return an annotation per finding, as a workflow command of GitHub Actions, and a summary."""
+    findings = [finding for subject in subjects for finding in subject.findings]
+    errors = sum(not finding.is_warning for finding in findings)
+    return "\n".join(
+        [*_commands(findings), f"{len(subjects)} objects: {errors} errors, {len(findings) - errors} warnings"]
+    )
+
+
+def _commands(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        level = "warning" if finding.is_warning else "error"
+        properties = {"file": finding.file, "line": str(finding.line), "title": finding.rule}
+        settings = ",".join(
+            f"{key}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items()
+        )
+        yield f"::{level} {settings}::{_escaped(finding.message)}"
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.file}:{finding.line}: {finding.message} ({finding.rule})"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _xml(text: str) -> str:
+    """Return the text without characters that XML does not allow. ElementTree escapes the others."""
+    return _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

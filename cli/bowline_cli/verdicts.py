@@ -1,0 +1,223 @@
+"""The verdict of ``bowline lint`` on one object: that of the webhook's own chain, and what it means offline. Pure.
+
+"Allowed" is said only of what was reviewed. Without a cluster an object may be a patch, or not rendered yet: it then
+has no verdict, instead of errors about what is absent. Decision 181.
+"""
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any
+
+from bowline.api import names
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object
+from bowline.framework import structure
+from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.templates import Template
+from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
+from bowline.framework.workloads import resolve_workloads
+from bowline_cli.manifests import Manifest
+from bowline_cli.quantities import quantity_errors
+from bowline_webhook.review import display_name
+from bowline_webhook.workloads import review_workload
+
+# Of the name of a kind or a field: Podd and Deployement resemble one, PodMonitor does not.
+_LIKENESS = 0.85
+_POD = ("", "Pod")
+_BIND_REQUEST = (names.GROUP, names.KIND)
+_REQUIRED = "structure/required"
+# A variable of envsubst or kustomize, or an expression of a template language.
+_VARIABLE = re.compile(r"\$\{|\$\(|\{\{")
+_PATCH = "no containers: review the output of kustomize build"
+
+
+class LintVerdict(StrEnum):
+    """The verdict on an object. Bowline reviews only the first two."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    OUT_OF_SCOPE = "out of scope"  # no pod of the object has a scheduler that the configuration lists
+    NOT_CHECKED = "not checked"  # the kind is not one that Bowline knows
+    PARTIAL = "partial"  # a patch: its pods have no containers
+    UNRENDERED = "unrendered"  # a variable is where a value would be wrong, or decides the scope
+
+    @property
+    def is_review(self) -> bool:
+        """Whether the object was reviewed."""
+        return self in (LintVerdict.ALLOWED, LintVerdict.DENIED)
+
+
+@dataclass(frozen=True, slots=True)
+class LintResult:
+    """The verdict on one object. ``has_wrong_path``: see ``Template``.
+
+    ``reason``: of a verdict without a review; of one with it, what of the object was not reviewed.
+    """
+
+    manifest: Manifest
+    namespace: str
+    name: str
+    verdict: LintVerdict
+    reason: str
+    review: Verdict
+    submitted: Object
+    has_wrong_path: bool = False
+
+
+def with_ready_kinds(settings: Settings) -> Settings:
+    """Return settings with every kind that Bowline knows by name, also those that the configuration does not list.
+
+    A cluster that does not check such a kind stores the object and denies its pods; lint reports the error earlier.
+    """
+    kinds, _ = resolve_workloads(settings.workloads)
+    entries = (
+        WorkloadEntry.model_construct(kind=ready.kind, group=ready.group) for ready in READY if ready.key not in kinds
+    )
+    return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
+
+
+def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
+    """Check one object as on CREATE, or as a stored one if it has a UID. Modifies ``manifest.object`` in place."""
+    raw = manifest.object
+    submitted = copy.deepcopy(raw)
+    metadata = raw.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
+    info = AdmissionInfo(
+        kind=manifest.kind,
+        namespace=namespace if isinstance(namespace, str) else "",
+        operation="UPDATE" if isinstance(metadata, dict) and metadata.get("uid") else "CREATE",
+        is_partial=_is_partial(chain, manifest),
+    )
+    templates = _templates(chain, manifest)
+    own_errors = [error for template in templates for error in _own_errors(template)]
+    review = _review(chain, manifest, info)
+    if review is None:
+        verdict, reason = LintVerdict.NOT_CHECKED, _similar_kind(chain, manifest)
+    else:
+        amounts = {_amount_of(error) for error in review.errors}
+        errors = (*review.errors, *(error for error in own_errors if _amount_of(error) not in amounts))
+        relevant = tuple(
+            e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule == _REQUIRED))
+        )
+        warnings = tuple(warning for warning in review.warnings if not _is_variable(warning.value))
+        verdict, reason = _verdict(chain, manifest, templates, info)
+        if relevant:
+            verdict, reason = LintVerdict.DENIED, ""
+        elif any(_is_variable(error.value) for error in errors):
+            verdict, reason = LintVerdict.UNRENDERED, "a variable instead of a value"
+        if verdict is LintVerdict.UNRENDERED:
+            warnings = ()
+        review = Verdict(relevant, warnings, () if errors else review.patch)
+    has_wrong_path = any(template.is_wrong_path for template in templates)
+    name = display_name(submitted)
+    return LintResult(manifest, info.namespace, name, verdict, reason, review or ALLOWED, submitted, has_wrong_path)
+
+
+def _review(chain: AdmissionChain, manifest: Manifest, info: AdmissionInfo) -> Verdict | None:
+    """Return the webhook's verdict on the object; None if its kind is not one that Bowline knows."""
+    raw, key = manifest.object, (manifest.group, manifest.kind)
+    is_stored = info.operation == "UPDATE"
+    if key == _POD:
+        if not is_stored:
+            return chain.admit_pod(raw, info)
+        spec = raw.get("spec")
+        if isinstance(spec, dict):
+            spec.pop("nodeName", None)  # set by its scheduler
+        return chain.validate_pod(raw, None, info)
+    if key == _BIND_REQUEST:
+        return chain.validate_bind_request(raw, None, info) if is_stored else chain.admit_bind_request(raw, info)
+    if key in chain.workloads:
+        return review_workload(chain, chain.workloads[key], raw, None, info)
+    return None
+
+
+def _templates(chain: AdmissionChain, manifest: Manifest) -> list[Template]:
+    """Return the pods that an object describes; a pod describes itself."""
+    raw, key = manifest.object, (manifest.group, manifest.kind)
+    if key == _POD:
+        return [Template("", raw, "spec", "metadata")]
+    return list(chain.workloads[key].templates_in(raw)) if key in chain.workloads else []
+
+
+def _spec_of(template: Template) -> dict[str, Any] | None:
+    spec = template.content.get("spec") if isinstance(template.content, dict) else None
+    return spec if isinstance(spec, dict) and not template.is_wrong_path else None
+
+
+def _own_errors(template: Template) -> Iterator[FieldError]:
+    """Yield the errors by the API server's own rules."""
+    spec = _spec_of(template)
+    if spec is not None and not structure.pod_errors({"metadata": {}, "spec": spec}):
+        yield from map(template.place, quantity_errors(spec))
+
+
+def _is_partial(chain: AdmissionChain, manifest: Manifest) -> bool:
+    """Return whether a pod of the object has no containers: only a patch, or a mistake, leaves them out."""
+    raw, key = manifest.object, (manifest.group, manifest.kind)
+    if not isinstance(raw.get("metadata"), dict) or key == _BIND_REQUEST:
+        return False
+    templates = _templates(chain, manifest)
+    if key == _POD or key in BUILT_IN_KEYS:
+        return not templates or any(map(_lacks_containers, templates))
+    return key in chain.workloads and not chain.workloads[key].is_partial and any(map(_lacks_containers, templates))
+
+
+def _lacks_containers(template: Template) -> bool:
+    if not isinstance(template.content, dict) or template.is_wrong_path:
+        return False
+    spec = template.content.get("spec")
+    return spec is None or (isinstance(spec, dict) and spec.get("containers") is None)
+
+
+def _verdict(
+    chain: AdmissionChain, manifest: Manifest, templates: list[Template], info: AdmissionInfo
+) -> tuple[LintVerdict, str]:
+    """Return the verdict on an object without errors, and its reason."""
+    specs = [spec for spec in map(_spec_of, templates) if spec is not None]
+    if info.is_partial:
+        return LintVerdict.PARTIAL, next(filter(None, map(_similar_field, specs)), _PATCH)
+    if any(template.is_wrong_path for template in templates):
+        return LintVerdict.NOT_CHECKED, "a configured path is wrong"
+    if not templates and (manifest.group, manifest.kind) != _BIND_REQUEST:
+        return LintVerdict.OUT_OF_SCOPE, ", ".join(filter(None, ("no pod template", _unread(chain, manifest))))
+    exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
+    if exclusions and all(exclusions):
+        is_variable = any(_is_variable(spec.get("schedulerName")) for spec in specs)
+        verdict = LintVerdict.UNRENDERED if is_variable else LintVerdict.OUT_OF_SCOPE
+        return verdict, ", ".join(dict.fromkeys(exclusions))
+    return LintVerdict.ALLOWED, _unread(chain, manifest)
+
+
+def _unread(chain: AdmissionChain, manifest: Manifest) -> str:
+    """Return what of the object changes its pods and was not reviewed, as a reason."""
+    workload = chain.workloads.get((manifest.group, manifest.kind))
+    unread = workload.unread_in(manifest.object) if workload is not None else []
+    return f"not checked: {', '.join(unread)}" if unread else ""
+
+
+def _amount_of(error: FieldError) -> str:
+    """Return the path of a resource's amount, whether limit or request: one error of an amount is enough."""
+    return error.path.replace(".requests[", ".limits[")
+
+
+def _is_variable(value: Any) -> bool:
+    return isinstance(value, str) and _VARIABLE.search(value) is not None
+
+
+def _similar_field(spec: Object) -> str:
+    matches = get_close_matches("containers", list(spec), 1, _LIKENESS)
+    return f"no containers; did you mean containers instead of {matches[0]}?" if matches else ""
+
+
+def _similar_kind(chain: AdmissionChain, manifest: Manifest) -> str:
+    """Return a hint if the kind is nearly one that Bowline knows; empty if not."""
+    keys = (_POD, _BIND_REQUEST, *chain.workloads)
+    kinds = [kind for group, kind in keys if group == manifest.group]
+    matches = get_close_matches(manifest.kind, kinds, 1, _LIKENESS)
+    return f"did you mean kind {matches[0]}?" if matches else ""

@@ -1,1 +1,0 @@
-"""The BindRequest reconciler process: ``python -m bowline.reconciler``."""

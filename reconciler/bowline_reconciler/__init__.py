@@ -1,0 +1,1 @@
+"""The BindRequest reconciler process: ``python -m bowline_reconciler``."""

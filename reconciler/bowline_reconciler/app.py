@@ -1,0 +1,159 @@
+"""The reconciler process: from options to running components, and the order in which they start and stop.
+
+Start: the probe server first, so that the kubelet sees a live process whatever is missing; loading the credentials
+and connecting to the API server are retried until they succeed; then watches, leader election, and the controller.
+Stop: the table in ``_work``.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+
+from bowline.api import names
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.runner import order_by_point
+from bowline.framework.config import LeaderElection, Settings
+from bowline.framework.gates import GATES
+from bowline.framework.options import load_configuration
+from bowline.framework.plugin import Plugin
+from bowline.framework.registry import Registry
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import wait_for_access
+from bowline.kube.lease import LeaseTimings
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.reflector import Reflector
+from bowline.plugins.catalog import BUILTINS
+from bowline.runtime.debugpages import DebugServer
+from bowline.runtime.gc import freeze_startup_objects
+from bowline.runtime.metrics import new_registry
+from bowline.runtime.probes import Check, ProbeServer
+from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
+from bowline.runtime.tracing import configured_tracing
+from bowline.runtime.workqueue import CAPACITY
+from bowline_reconciler.contact import Contact
+from bowline_reconciler.debug import WorkPages, configuration_pages
+from bowline_reconciler.leader import Leadership, run_while_leader
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe.watchdog import Watchdog
+from bowline_reconciler.options import Options, parse_options
+from bowline_reconciler.uninstall import Uninstall
+from bowline_reconciler.wiring import Components, build, new_watchdog
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "reconciler"
+# The controller drains for up to 25 s; the plugins stop after that.
+WORK = timedelta(seconds=40)
+MOMENT = timedelta(seconds=3)
+
+
+def main() -> None:
+    """Run the process; exits with 2 if the command line or the configuration is invalid."""
+    options = parse_options()
+    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS, GATES))
+    run_process(partial(run, options, settings, plugins))
+
+
+async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], stop: ShutdownSignal) -> None:
+    """Run until ``stop``, then shut down in order. Raises PluginError if a plugin cannot be set up."""
+    registry = new_registry()
+    metrics = ReconcilerMetrics(registry, order_by_point(plugins))
+    tracing = configured_tracing("bowline-reconciler")
+    checks: dict[str, Check] = {}
+    _set_not_ready(checks, "not connected to the API server yet")
+    debug = DebugServer(options.debug_listen)
+    debug.add(*configuration_pages(settings, options, plugins, metrics.plugin_errors))
+    probes = ProbeServer(options.common.metrics_listen, registry, checks)
+    await probes.start()
+    await debug.start()
+    try:
+        access = await wait_for_access(options.common.kubeconfig, stop, partial(_set_not_ready, checks))
+        if access is not None:
+            client_options = ClientOptions(
+                name=names.FIELD_MANAGER_RECONCILER,
+                connections=connections(settings.binding.workers),
+                metrics=KubeMetrics(registry),
+            )
+            async with KubeClient(access, client_options) as client:
+                observation = Observation(metrics, client.clock, tracing.tracer)
+                parts = await build(
+                    client, plugins, settings, observation, options.shard, uninstalling=bool(options.uninstall)
+                )
+                log.info("plugins are set up", extra={"order": order_by_point(plugins)})
+                lease = ObjectKey(options.lease_namespace, options.lease_name)
+                leadership = Leadership(lease)
+                debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
+                watchdog = new_watchdog(parts, access, lease, settings.binding)
+                uninstall = _uninstall(options, settings, client)
+                await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
+    finally:
+        await debug.stop()
+        await probes.stop()
+        await tracing.close()
+
+
+async def _work(
+    parts: Components,
+    leadership: Leadership,
+    election: LeaderElection,
+    checks: dict[str, Check],
+    watchdog: Watchdog,
+    uninstall: Uninstall | None,
+    stop: ShutdownSignal,
+) -> None:
+    timings = LeaseTimings(election.lease_duration, election.renew_deadline, election.retry_period)
+    client = parts.client
+    contact = Contact(lambda: client.answers, lambda: problem_of(parts.reflectors))
+    checks["caches"] = lambda: parts.unsynced() or parts.shards.conflict
+    checks["contact"] = contact.missing
+    async with RootTasks(stop) as tasks:
+        watching = [tasks.start(f"reflector {name}", reflector.run()) for name, reflector in parts.reflectors.items()]
+        events = tasks.start("events", parts.recorder.run())
+        tasks.start("overdue", parts.observation.overdue.run())
+        tasks.start("watchdog", watchdog.run())
+        tasks.start("contact", contact.run())
+        leading = tasks.start(
+            "leading", run_while_leader(leadership, timings, parts, stop, freeze_startup_objects, watchdog.holding)
+        )
+        if uninstall is not None:
+            tasks.start("uninstall", uninstall.run())
+        await stop.wait()
+        log.info("stopping", extra={"reason": stop.reason})
+        _set_not_ready(checks, "stopping")
+        await shut_down(
+            [
+                ShutdownStep("work", "past the point of no return is finished", lambda: wait_done(leading), WORK),
+                ShutdownStep("events", "they report what has just been completed", parts.recorder.flush, MOMENT),
+                ShutdownStep(
+                    "watches", "nothing processes their events", lambda: tasks.cancel(*watching, events), MOMENT
+                ),
+                ShutdownStep("plugins", "nothing calls them now", parts.plugins.teardown, MOMENT),
+            ]
+        )
+
+
+def _uninstall(options: Options, settings: Settings, client: KubeClient) -> Uninstall | None:
+    """Return what ends the release, if that is what this process is for."""
+    deployment = ObjectKey(options.lease_namespace, options.uninstall)
+    namespace = settings.gpu_sharing.reservation_namespace
+    return Uninstall(client, deployment, options.shard, namespace) if options.uninstall else None
+
+
+def _set_not_ready(checks: dict[str, Check], why: str) -> None:
+    checks["caches"] = lambda: why
+
+
+def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
+    """Return the error of the first watch that is not optional; None if there is none."""
+    required = (reflector for reflector in reflectors.values() if not reflector.selection.is_optional)
+    return next((reflector.last_error for reflector in required if reflector.last_error), None)
+
+
+def connections(workers: int) -> int:
+    """Return how many calls may be in flight: the plugins of one attempt write concurrently, two on average.
+
+    Hanging calls keep their connections, so the slow reconciles count as well.
+    """
+    return max(128, 2 * CAPACITY * workers)

@@ -1,0 +1,122 @@
+"""Runs one attempt for a request: preflight, pre_bind, the gang, bind, verify. ``reconciler`` acts on its outcome.
+
+Without failures, no API call precedes the Binding except the finalizer's and those of plugins. The caches are checked
+once more, with no await between that check and the Binding; the Binding's own preconditions cover the rest.
+Decision 104.
+"""
+
+from dataclasses import dataclass, replace
+
+from bowline.api.bindrequest import BindRequest
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.runner import WITHDRAWN, Runner
+from bowline.framework.status import Code, Status
+from bowline.runtime.clock import Clock
+from bowline_reconciler.binding.gangs import Gangs
+from bowline_reconciler.binding.state import RequestState, Running
+from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.observed import Outcome, Snapshot, Target, is_bound_as_asked
+from bowline_reconciler.informers import Informers
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """An attempt's outcome; its context, which post_bind receives as well; and what is known after it."""
+
+    outcome: Outcome
+    context: BindContext
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRunner:
+    """Runs attempts. Methods raise the client's errors; repeating the reconcile after an error or a crash is safe."""
+
+    store: RequestStore
+    informers: Informers
+    runner: Runner
+    writer: Writer
+    clock: Clock
+    gangs: Gangs | None = None
+
+    async def run(self, snapshot: Snapshot, state: RequestState, *, has_side_effects: bool) -> EndedAttempt:
+        """Run an attempt.
+
+        ``has_side_effects``: the attempt may leave side effects, so the finalizer is added first.
+        """
+        request = snapshot.request
+        state.attempt.confirm()
+        state.attempt.begin()
+        started_at = self.clock.now()
+        if has_side_effects:
+            request = await self._hold(request, state)
+            state.rollback.expect(request)
+            snapshot = replace(snapshot, lookup=request)
+        ctx = self.store.context(snapshot)
+        status, snapshot = await self._bind(ctx, snapshot, state)
+        return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
+
+    def cancel_if_withdrawn(self, state: RequestState) -> None:
+        """Cancel a running attempt before its point of no return if, by the caches, its request was withdrawn."""
+        running = state.attempt.running
+        if running is not None and not self.informers.still_wanted(running.request, running.node_uid):
+            state.attempt.cancel()
+
+    async def _hold(self, request: BindRequest, state: RequestState) -> BindRequest:
+        """Return the request with the finalizer added and, after a change of leader, fenced."""
+        if not request.has_finalizer:
+            return await self.writer.add_finalizer(request)
+        if state.rollback.side_effects is None and self.store.in_flight.may_predate_term(request):
+            # Fence the previous leader: a new resourceVersion makes any status write that it still has in flight fail
+            # with a Conflict. Such a write would not describe what is prepared from here on.
+            return await self.writer.fence(request)
+        return request
+
+    async def _bind(self, ctx: BindContext, snapshot: Snapshot, state: RequestState) -> tuple[Status, Snapshot]:
+        """Run the attempt; return its status, OK only if the pod is on its node, and the snapshot after it."""
+        request = snapshot.request
+        node_uid = self.informers.node_uid(request.selected_node)
+        running = Running(request, node_uid, ctx.cancelled, ctx.posts)
+        state.attempt.run(running)
+        try:
+            status = await self._run_points(ctx, running, state)
+        finally:
+            state.attempt.stop()
+            if running.past_point:
+                state.rollback.prepare()
+        snapshot = replace(snapshot, live=frozenset())  # read before the attempt
+        is_ok = status.code is Code.OK
+        is_unacknowledged = state.attempt.unacknowledged_at is not None
+        may_be_unknown = (running.past_point and not ctx.posts.rejected) or is_unacknowledged
+        if ctx.posts.acknowledged if is_ok else not may_be_unknown:
+            return status, snapshot
+        # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind
+        # plugin has sent a Binding of its own.
+        snapshot = await self.store.read_live(snapshot, Target.POD)
+        if is_bound_as_asked(request, snapshot.pod_view):
+            return status if is_ok else Status.ok(), snapshot
+        if not is_ok:
+            return status, snapshot
+        # A call that the plugin has sent may still take effect.
+        state.attempt.mark_unacknowledged(self.clock.monotonic())
+        why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
+        return Status.retry(why).from_plugin(status.plugin), snapshot
+
+    async def _run_points(self, ctx: BindContext, running: Running, state: RequestState) -> Status:
+        """Call the plugins up to the Binding."""
+        status = await self.runner.run_pre_bind(ctx)
+        if status.code is not Code.OK:
+            state.gang.leave()
+            return status
+        if self.gangs is not None and ctx.pod is not None:
+            status = await self.gangs.admit(running.request, ctx.pod, state)
+            if status.code is not Code.OK:
+                return status
+        if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
+            return WITHDRAWN
+        running.pass_point()
+        status = await self.runner.run_bind(ctx)
+        if self.gangs is not None and ctx.pod is not None and ctx.posts.acknowledged:
+            self.gangs.bound(ctx.pod)
+        return status

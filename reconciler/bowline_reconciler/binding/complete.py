@@ -1,0 +1,213 @@
+"""Completes, fails and rolls back requests: one code path each, whatever caused it.
+
+The order of the writes is guaranteed. Success: post_bind, finalizer, Succeeded, event; a request that reports
+Succeeded has no work left. Failure: rollback, finalizer, then Failed and RolledBack in one patch. **Failed means
+released**: no finalizer of Bowline remains on a Failed request, so its scheduler can delete it and create another one
+of the same name in the same cycle. While the rollback is incomplete, the request stays Pending with that reason. A
+crash between removing the finalizer and writing Failed costs one more attempt, because the failure is not stored yet.
+The pod's PodBound condition follows the status and never delays it (``pod_conditions``). Decision 115.
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, Phase
+from bowline.api.meta import Object, ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.runner import Runner
+from bowline.framework.status import Code, Reason, Status
+from bowline.runtime.clock import Clock
+from bowline.runtime.workers import DONE, ReconcileError, Result
+from bowline_reconciler.binding.state import RequestState
+from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import Event, Fail, Nomination
+from bowline_reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete, pod_view
+from bowline_reconciler.decide.status import (
+    blocked_status,
+    failure_report,
+    preparation,
+    released_status,
+    rollback_incomplete_status,
+    rolled_back_status,
+    success_report,
+)
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+
+log = logging.getLogger(__name__)
+
+ROLLBACK_PAUSE = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Completer:
+    """Completes, fails and rolls back. Methods raise the client's errors, and ReconcileError while a rollback is
+    incomplete; repeating one after a crash is safe.
+    """
+
+    store: RequestStore
+    runner: Runner
+    writer: Writer
+    metrics: ReconcilerMetrics
+    clock: Clock
+
+    async def complete(self, ctx: BindContext, state: RequestState, started_at: datetime | None = None) -> Result:
+        """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
+
+        ``ctx``: the attempt's context, with the present request; ``started_at``: of the attempt, if there was one.
+        """
+        await self.runner.run_post_bind(ctx)
+        request = await self.writer.drop_finalizer(ctx.request)
+        if request is None:
+            return await self._close(ctx.request, state)
+        now = self.clock.now()
+        preparation_status = preparation(request, state.rollback.is_prepared, not state.rollback.is_complete, ctx.pod)
+        bound_events = self.store.settings.binding.bound_events
+        report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=bound_events)
+        await self.writer.report(request, report, ctx.pod)
+        self.metrics.finished_requests.labels(reason=Phase.SUCCEEDED.value).inc()
+        if request.created is not None:
+            self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
+        ctx.log.info("pod is bound", extra={"node": request.selected_node})
+        self.runner.notify_terminal(request, Status.ok())
+        return await self._close(request, state)
+
+    async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
+        """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""
+        state.gang.leave()  # before any await: another pod of the gang must not rely on this one
+        request = snapshot.request
+        has_effects = request.has_finalizer or state.rollback.side_effects is not None
+        may_have_effects = has_effects or is_rollback_incomplete(request)
+        is_inherited = self.store.in_flight.may_predate_term(request)
+        may_be_in_flight = is_inherited or state.attempt.unacknowledged_at is not None
+        if (may_have_effects or may_be_in_flight) and request.pod_key.name:
+            # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
+            if Target.POD not in snapshot.live:
+                snapshot = await self.store.read_live(snapshot, Target.POD)
+            if is_bound_as_asked(request, snapshot.pod_view):
+                return await self.complete(self.store.context(snapshot), state)
+        if (pending := self._writes_in_flight(snapshot, state)) is not None:
+            return pending
+        if may_have_effects:
+            await self._roll_back(snapshot, state, fail.status, fail)
+        without_finalizer = await self.writer.drop_finalizer(request)
+        if without_finalizer is not None:
+            await self._report_failed(without_finalizer, snapshot, state, fail)
+        return await self._close(request, state)
+
+    async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
+        """Roll back an abandoned request: being deleted, Failed with side effects, or of a release that ends."""
+        state.gang.leave()
+        if (pending := self._writes_in_flight(snapshot, state)) is not None:
+            return pending
+        await self._roll_back(snapshot, state, why)
+        request, now = snapshot.request, self.clock.now()
+        self._withdraw_nomination(request, snapshot.named_pod)
+        if request.phase is Phase.FAILED:
+            # Failed by an older release or another controller: this release drops the finalizer before it writes
+            # Failed.
+            request = await self.writer.patch_status(request, rolled_back_status(request, now))
+        elif not request.deleting:
+            request = await self.writer.patch_status(request, released_status(request, why.message, now))
+        return await self.drop_finalizer(request, state)
+
+    async def release(self, key: ObjectKey, state: RequestState, *, roll_back: bool) -> Result | None:
+        """Roll back what a request has left that no finalizer holds, and drop the plugins' state of it.
+
+        Returns when to continue; None at the end.
+        """
+        state.gang.leave()
+        side_effects = state.rollback.side_effects
+        if side_effects is not None and roll_back:
+            snapshot = await self.store.read_live(self.store.from_cache(key, side_effects), Target.POD)
+            if not is_bound_as_asked(side_effects, snapshot.pod_view):
+                if (pending := self._writes_in_flight(snapshot, state)) is not None:
+                    return pending
+                why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
+                await self._roll_back(snapshot, state, why, is_orphan=True)
+        if state.wait.nominated is not None:
+            self._withdraw_nomination(
+                state.wait.nominated, self.store.from_cache(key, state.wait.nominated).named_pod
+            )
+        await self.runner.forget(key, state.uid)
+        return None
+
+    async def drop_finalizer(self, request: BindRequest, state: RequestState) -> Result:
+        """Drop the finalizer and close the request: nothing is left to roll back, or nothing may be rolled back."""
+        await self.writer.drop_finalizer(request)
+        return await self._close(request, state)
+
+    async def report_blocked(self, request: BindRequest, state: RequestState, why: str) -> None:
+        """Report in status and event what keeps the request from completing, other than a failed attempt."""
+        if state.rollback.block(why):
+            self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
+        if request.phase is Phase.PENDING:
+            await self.writer.patch_status(request, blocked_status(request, why))
+
+    async def _roll_back(
+        self,
+        snapshot: Snapshot,
+        state: RequestState,
+        why: Status,
+        fail: Fail | None = None,
+        *,
+        is_orphan: bool = False,
+    ) -> None:
+        """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
+
+        An incomplete one is reported, with the failure that follows it; that of an orphan only in the log. Transient
+        failures are not reported while there are few: a lost reply is not, a lasting failure is, because the
+        scheduler waits for the result.
+        """
+        ctx = self.store.context(snapshot)
+        result = await self.runner.run_rollback(ctx, why)
+        if result.code is Code.OK:
+            state.rollback.complete()
+            return
+        if is_orphan:
+            ctx.log.warning("rollback is delayed", extra={"why": result.message})
+        elif result.code is not Code.TRANSIENT or state.rollback.count_transient_failure():
+            await self._report_incomplete(snapshot, state, result, fail)
+            ctx.log.warning("rollback is not complete", extra={"why": result.message})
+        pause = max(ROLLBACK_PAUSE, result.retry_after or ROLLBACK_PAUSE)
+        raise ReconcileError(result.message, at_least=pause)
+
+    def _withdraw_nomination(self, request: BindRequest, pod: Object | None) -> None:
+        """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
+        if pod is not None and not is_bound_as_asked(request, pod_view(pod)):
+            self.writer.conditions.report(pod, None, Nomination(request.selected_node, is_withdrawn=True))
+
+    async def _report_incomplete(
+        self, snapshot: Snapshot, state: RequestState, rollback: Status, fail: Fail | None
+    ) -> None:
+        request = snapshot.request
+        await self.writer.patch_status(request, rollback_incomplete_status(request, fail, rollback, self.clock.now()))
+        # After a restart the status already reports it: the previous process has sent the event.
+        if not state.rollback.is_reported and not is_rollback_incomplete(request):
+            event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {rollback.message}")
+            self.writer.record_event(request, event, on_pod=snapshot.named_pod is not None)
+        state.rollback.report()
+
+    async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
+        pod = snapshot.named_pod
+        report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now(), snapshot.node)
+        await self.writer.report(request, report, pod)
+        self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
+        log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})
+        self.runner.notify_terminal(request, fail.status)
+
+    async def _close(self, request: BindRequest, state: RequestState) -> Result:
+        state.finish()
+        await self.runner.forget(request.key, request.uid)
+        return DONE
+
+    def _writes_in_flight(self, snapshot: Snapshot, state: RequestState) -> Result | None:
+        """Return when to continue if an unacknowledged write may still take effect; None if none can.
+
+        Until then nothing is rolled back and no failure is reported as final.
+        """
+        unacknowledged_at = state.attempt.unacknowledged_at
+        left = self.store.in_flight.time_left(snapshot.request, snapshot.pod_view, unacknowledged_at)
+        return Result(left) if left > timedelta() else None

@@ -1,0 +1,150 @@
+"""The wait between pre_bind and bind of a pod that is in a gang, indexed by the gang (alpha, gate GangBinding).
+
+A request whose pod is prepared waits in the wait index for its PodGroup. The request that completes the gang admits
+all prepared ones and wakes them; each repeats pre_bind, which finds its work done, and binds. Which requests are
+prepared is memory of their states: after a crash their attempts prepare them again, and pods that are bound already
+are listed. Decisions are in ``decide.gang``. Decision 206.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import timedelta
+from weakref import WeakValueDictionary
+
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
+from bowline.framework.binding.post import denied_status
+from bowline.framework.status import Status
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiError, NotFound, UnrecognizedReply
+from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
+from bowline.runtime.shared_read import SharedReads
+from bowline_reconciler.binding.state import RequestState, RequestStates
+from bowline_reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
+
+# A change of the PodGroup ends a wait at the next poll; the pods of the gang wake one another.
+POLL = timedelta(seconds=15)
+# The age of a PodGroup that decides.
+_POD_GROUP_TTL_S = 2.0
+# The age of a list of bound pods that leaves a gang waiting, and of one that completes it.
+_BOUND_TTL_S, _BOUND_FRESH_S = 10.0, 1.0
+_RESOURCES = {resource.api_version: resource for resource in (KAI_PODGROUPS, PODGROUPS)}
+
+
+class Gangs:
+    """Decides whether a prepared pod may be bound. ``wake`` requeues a request."""
+
+    def __init__(self, client: KubeClient, states: RequestStates, wake: Callable[[ObjectKey], None]) -> None:
+        self._client = client
+        self._states = states
+        self._wake = wake
+        self._minimums: SharedReads[ObjectRef, int] = SharedReads(_POD_GROUP_TTL_S, client.clock.monotonic)
+        self._bound = BoundPods(client)
+
+    async def admit(self, request: BindRequest, pod: Object, state: RequestState) -> Status:
+        """Return OK if the prepared pod may be bound, else WAIT. No call for a pod that is in no gang.
+
+        Raises the client's errors, except that a denied read is a Status.
+        """
+        gang = gang_of(pod)
+        if gang is None:
+            return Status.ok()
+        self._states.join(request, state, gang)
+        if state.gang.is_admitted:
+            return Status.ok()
+        try:
+            minimum = await self._minimums.get(gang, lambda: self._read_minimum(gang))
+            is_ready = await self._is_complete(gang, minimum)
+        except ApiError as error:
+            return denied_status(error.message)
+        if state.gang.is_admitted:
+            return Status.ok()  # by another pod of the gang, during the calls
+        if not is_ready:
+            return Status.wait(incomplete_message(gang, minimum), gang, retry_after=POLL)
+        for key, member in self._states.prepared(gang):
+            member.gang.admit()
+            if key != request.key:
+                self._wake(key)
+        return Status.ok()
+
+    def bound(self, pod: Object) -> None:
+        """Record that this process has bound the pod."""
+        gang = gang_of(pod)
+        if gang is not None:
+            self._bound.add(gang, uid_of(pod))
+
+    async def _is_complete(self, gang: ObjectRef, minimum: int) -> bool:
+        if is_complete(minimum, self._prepared(gang), ()):
+            return True
+        # After each call the prepared pods are counted again: others may have been prepared meanwhile.
+        bound = await self._bound.of(gang, _BOUND_TTL_S)
+        if not is_complete(minimum, self._prepared(gang), bound):
+            return False
+        bound = await self._bound.of(gang, _BOUND_FRESH_S)
+        return is_complete(minimum, self._prepared(gang), bound)
+
+    def _prepared(self, gang: ObjectRef) -> Collection[ObjectUID]:
+        uids = (member.gang.pod_uid for _, member in self._states.prepared(gang))
+        return [uid for uid in uids if uid is not None]
+
+    async def _read_minimum(self, gang: ObjectRef) -> int:
+        """Return how many pods the gang needs; 0 if its PodGroup does not exist or is not served."""
+        resource = _RESOURCES[gang.api_version]
+        try:
+            return min_members(await self._client.get(resource, gang.key.namespace, gang.key.name))
+        except NotFound:
+            return 0
+        except (ApiError, UnrecognizedReply) as error:
+            if error.code == 404 and not await self._client.serves(resource.group, resource.version):
+                return 0
+            raise
+
+
+@dataclass(slots=True)
+class _Listed:
+    at: float  # monotonic
+    members: dict[ObjectRef, set[ObjectUID]] = field(default_factory=dict)
+
+
+class BoundPods:
+    """The bound pods of gangs, by namespace: as listed, and what this process has bound since."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._lists: dict[str, _Listed] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def of(self, gang: ObjectRef, max_age_s: float) -> Collection[ObjectUID]:
+        """Return the UIDs of the gang's bound pods, listed no longer ago than that. Raises the client's errors."""
+        namespace = gang.key.namespace
+        async with self._locks.setdefault(namespace, asyncio.Lock()):
+            now = self._client.clock.monotonic()
+            listed = self._lists.get(namespace)
+            if listed is None or now - listed.at > max_age_s:
+                listed = self._lists[namespace] = _Listed(now, await self._list(namespace))
+        return frozenset(listed.members.get(gang, ()))
+
+    def add(self, gang: ObjectRef, pod_uid: ObjectUID) -> None:
+        """Add a pod that this process has bound, to the namespace's list if there is one."""
+        self._expire()
+        listed = self._lists.get(gang.key.namespace)
+        if listed is not None:
+            listed.members.setdefault(gang, set()).add(pod_uid)
+
+    async def _list(self, namespace: str) -> dict[ObjectRef, set[ObjectUID]]:
+        members: dict[ObjectRef, set[ObjectUID]] = {}
+        selection = Selection(PODS, namespace, field_selector="spec.nodeName!=")
+        for gang, uid in await self._client.list_reduced(selection, _member):
+            if gang is not None:
+                members.setdefault(gang, set()).add(uid)
+        return members
+
+    def _expire(self) -> None:
+        oldest = self._client.clock.monotonic() - _BOUND_TTL_S
+        for namespace in [name for name, listed in self._lists.items() if listed.at < oldest]:
+            del self._lists[namespace]
+
+
+def _member(pod: Object) -> tuple[ObjectRef | None, ObjectUID]:
+    return gang_of(pod) if counts_as_bound(pod) else None, uid_of(pod)

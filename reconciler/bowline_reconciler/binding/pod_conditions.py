@@ -1,0 +1,255 @@
+"""Writes the PodBound condition and the nomination of pods: after the status, best effort, with bounded retries.
+
+The condition repeats, for the pod's owner, what the request's status and event report. A webhook on pods/status that
+is down, slow or denies the write must therefore neither change a result nor occupy a worker of the reconciler.
+Separate tasks write the reports, only the newest of each pod, and drop it after TRIES. Reports pending at shutdown
+are lost.
+
+The condition of a Failed request is also what the webhook knows of the decision when it is repeated: it names the
+decision and the state of what that depends on. So it is written for each failure, in the same patch. Decision 200.
+
+A nomination is a write of a reported wait or of a failure, never of a bind without either. Decision 201.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.failed_decision import (
+    ABSENT,
+    CLAIM,
+    VOLUME_CLAIM,
+    claims_named,
+    note_of,
+    noted_decision,
+    pod_bound,
+)
+from bowline.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
+from bowline.kube.client import KubeClient, PatchType
+from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
+from bowline.runtime.workers import DONE, Result, run_worker
+from bowline.runtime.workqueue import WorkQueue
+from bowline_reconciler.decide.actions import Nomination, PodBound
+
+log = logging.getLogger(__name__)
+
+WORKERS = 4
+TRIES = 3
+# Conflicts on an unbound pod, from other writers; no kubelet writes to it yet.
+MAX_CONFLICT_TRIES = 5
+# Before the second try; twice that before the third.
+PAUSE = timedelta(seconds=1)
+# The API server waits up to 30 s for a webhook: many such calls would stop the reports of all other pods.
+TRY_TIMEOUT_S = 5.0
+# A report is an object reference and a sentence. More than this are pending only while no write succeeds.
+MAX_PENDING = 2_000
+_CLAIMS = {CLAIM: RESOURCECLAIMS.as_metadata(), VOLUME_CLAIM: PERSISTENTVOLUMECLAIMS.as_metadata()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    pod: Object  # as of the attempt's snapshot: its identity and its nomination
+    condition: PodBound | None
+    nomination: Nomination | None
+    since: datetime
+    claims: tuple[tuple[str, ObjectKey], ...] = ()  # that the condition's message names
+    tries: int = 1
+
+
+class PodConditions:
+    """Writes pod conditions in the background, between ``start`` and ``stop``."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._pending: dict[ObjectKey, _Report] = {}
+        self._queue: WorkQueue[ObjectKey] | None = None
+        self._workers: list[asyncio.Task[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def start(self) -> None:
+        """Start the writing tasks; called in the event loop, once per leadership term."""
+        queue = self._queue = WorkQueue[ObjectKey](group=lambda key: key.namespace, workers=WORKERS)
+        self._workers = [
+            asyncio.create_task(run_worker(queue, self._write, self._on_error), name=f"pod conditions {number}")
+            for number in range(queue.capacity)
+        ]
+
+    async def stop(self) -> None:
+        """Stop writing and drop what is pending."""
+        if self._queue is not None:
+            self._queue.shut_down()
+            self._queue = None
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._workers = []
+        self._pending.clear()
+
+    def report(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
+        """Queue what the pod does not have yet; it replaces what is pending of the same pod.
+
+        Dropped if MAX_PENDING are pending.
+        """
+        key = key_of(pod)
+        pending = self._pending.get(key)
+        if pending is not None:
+            condition, nomination = condition or pending.condition, nomination or pending.nomination
+        if not _content(pod, condition, nomination, self._client.clock.now()):
+            return
+        if self._queue is None or (len(self._pending) >= MAX_PENDING and pending is None):
+            return
+        reduced_pod = {
+            "metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")},
+            "status": {
+                "nominatedNodeName": (pod.get("status") or {}).get("nominatedNodeName"),
+                "conditions": [pod_bound(pod)],
+            },
+        }
+        has_ended = condition is not None and condition.prints is not None
+        claims = tuple(claims_named(pod, condition.message)) if condition is not None and has_ended else ()
+        self._pending[key] = _Report(reduced_pod, condition, nomination, self._client.clock.now(), claims)
+        self._queue.add(key)
+
+    async def _write(self, key: ObjectKey) -> Result:
+        report = self._pending.get(key)
+        if report is None:
+            return DONE
+        try:
+            async with asyncio.timeout(TRY_TIMEOUT_S):
+                condition = await self._with_claims(report)
+                await self.patch(report.pod, condition, report.nomination, report.since)
+        except (KubeError, TimeoutError) as error:
+            is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
+            if report.tries < TRIES and not is_denied:
+                if self._pending.get(key) is report:
+                    self._pending[key] = replace(report, tries=report.tries + 1)
+                return Result(PAUSE * report.tries)
+            log.warning(
+                "the pod's condition PodBound is not written",
+                extra={"pod": str(key), "error": str(error) or "timed out", "tries": report.tries},
+            )
+        if self._pending.get(key) is report:
+            del self._pending[key]
+        return DONE
+
+    async def _with_claims(self, report: _Report) -> PodBound | None:
+        """Return the condition with the prints of the claims that it names, as the rollback has left them."""
+        condition = report.condition
+        if condition is None or condition.prints is None or not report.claims:
+            return condition
+        prints = dict(condition.prints)
+        for kind, key in report.claims:
+            try:
+                claim = await self._client.get(_CLAIMS[kind], key.namespace, key.name)
+                prints[f"{kind}/{key.name}"] = version_of(claim)
+            except NotFound:
+                prints[f"{kind}/{key.name}"] = ABSENT
+            except ApiError:
+                log.debug("a claim cannot be read", extra={"claim": str(key)})
+        return replace(condition, prints=prints)
+
+    async def patch(
+        self, pod: Object, condition: PodBound | None, nomination: Nomination | None, since: datetime
+    ) -> None:
+        """Write the PodBound condition and the nomination of this pod; not if it no longer exists or was replaced.
+
+        Only True is written for a bound pod: the other writes require the resourceVersion that was seen unbound, so
+        that one still in flight when another leader binds the pod fails. Own writes of the attempt change the version
+        as well, hence the retries with a new read. Raises the client's errors, including a denial by a policy or a
+        webhook.
+        """
+        key, uid = key_of(pod), uid_of(pod)
+        with suppress(NotFound):
+            if condition is not None and condition.status == "True":
+                return await self._patch_status(key, {"uid": uid}, _content({}, condition, None, since))
+            for tries_left in reversed(range(MAX_CONFLICT_TRIES)):
+                content = _content(pod, condition, nomination, since)
+                if not content:
+                    return None
+                try:
+                    return await self._patch_status(key, {"uid": uid, "resourceVersion": version_of(pod)}, content)
+                except Conflict:
+                    if not tries_left:
+                        raise
+                pod = await self._client.get(PODS, key.namespace, key.name)
+                if uid_of(pod) != uid or pod["spec"].get("nodeName"):
+                    return None
+        return None
+
+    async def _patch_status(self, pod: ObjectKey, guard: Mapping[str, str], content: Mapping[str, Any]) -> None:
+        body = {"metadata": dict(guard), "status": dict(content)}
+        try:
+            await self._client.patch(
+                PODS,
+                pod.namespace,
+                pod.name,
+                body,
+                subresource="status",
+                content_type=PatchType.STRATEGIC,
+                field_manager=names.FIELD_MANAGER_RECONCILER,
+            )
+        except Invalid as error:
+            # The API server's reply to a UID other than the stored one: the pod was replaced.
+            if not any(cause.field == "metadata.uid" for cause in error.causes):
+                raise
+
+    def _on_error(self, key: ObjectKey) -> None:
+        log.exception("writing a pod's condition failed", extra={"pod": str(key)})
+        self._pending.pop(key, None)
+
+
+def _content(
+    pod: Object, condition: PodBound | None, nomination: Nomination | None, now: datetime
+) -> Mapping[str, Any]:
+    """Return the patch of the pod's status for what it does not have yet; empty if there is nothing."""
+    status = pod.get("status") or {}
+    content: dict[str, Any] = {}
+    if condition is not None and not _has(status, condition):
+        content["conditions"] = [_stored_form(pod_bound(pod), condition, now)]
+    if nomination is not None:
+        is_nominated = status.get("nominatedNodeName") == nomination.node
+        if is_nominated == nomination.is_withdrawn:
+            content["nominatedNodeName"] = None if nomination.is_withdrawn else nomination.node
+    return content
+
+
+def _stored_form(before: Object, condition: PodBound, now: datetime) -> Mapping[str, Any]:
+    """Return the condition as stored. ``before``: the present one, empty if there is none.
+
+    Of consecutive failures of one decision for one reason the first one's time is kept.
+    """
+    decision, note, times = condition.decision, "", {"lastTransitionTime": format_time(now)}
+    if decision is not None:
+        note = note_of(decision, condition.prints)
+        is_same_reason = before.get("reason") == condition.reason or names.EVENT_RETRY in (
+            before.get("reason"),
+            condition.reason,
+        )
+        if is_same_reason and noted_decision(before) == decision and before.get("lastTransitionTime"):
+            times["lastTransitionTime"] = before["lastTransitionTime"]
+        if condition.prints is not None:
+            times["lastProbeTime"] = format_time(now)
+    return {
+        "type": names.CONDITION_POD_BOUND,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message + note,
+        **times,
+    }
+
+
+def _has(status: Object, condition: PodBound) -> bool:
+    if condition.prints is not None:
+        return False  # the time of the failure is new
+    note = note_of(condition.decision) if condition.decision is not None else ""
+    content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message + note)
+    fields = ("type", "status", "reason", "message")
+    return content in [tuple(entry.get(name) for name in fields) for entry in status.get("conditions") or ()]

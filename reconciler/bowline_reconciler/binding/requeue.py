@@ -1,0 +1,173 @@
+"""When a request is processed next: after a wait, after a failed attempt, or after others that are more urgent.
+
+After an error of a call it is the work queue's rate limit that decides, within the bounds that ``error`` returns; a
+watch event that may change the result always comes first, except before the API server's Retry-After is over.
+
+**Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
+longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
+pod waits for, without a flood of events; while an attempt waits, the pod is nominated to its node. Objects that no
+watch shows are polled. Decisions 11 and 201.
+
+**Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
+and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
+requeued with low priority; that lane always has a share of the workers. Losing this state is safe: after a restart
+the pod is found on its node, and the request is completed. Decision 101.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object, ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.kube.availability import Availability
+from bowline.runtime.clock import Clock
+from bowline.runtime.limiter import Limiter
+from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
+from bowline_reconciler.binding.state import RequestState
+from bowline_reconciler.binding.wait_index import Registration, WaitIndex
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import Nomination, Wait
+from bowline_reconciler.decide.observed import PREPARED, condition_of, stored_wait
+from bowline_reconciler.decide.status import waiting_event, waiting_status
+
+# The shortest delay of a failure that is about to be reported.
+_SOON = timedelta(milliseconds=200)
+# A shorter wait causes no write and no event.
+REPORT_WAIT_AFTER = timedelta(seconds=5)
+# Wait reports per second. Each is two writes without urgency; thousands of requests that begin to wait together must
+# not delay those that can be bound.
+REPORT_QPS = 20
+# Objects that no watch shows are polled after POLL to twice that, randomly spread to avoid bursts.
+POLL = timedelta(seconds=30)
+# After a crash the next process needs one live read for each of them; 500 take a few seconds.
+MAX_DEFERRED = 500
+DEFER = Result(timedelta(), Priority.LOW)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredBind:
+    """A deferred completion: the attempt's context, which post_bind receives as well, and its start time."""
+
+    context: BindContext
+    started_at: datetime
+
+
+class Requeue:
+    """Answers when a request is processed next.
+
+    ``is_busy`` returns whether more keys are ready than there are workers; ``jitter`` a random number in [0, 1).
+    """
+
+    def __init__(
+        self,
+        index: WaitIndex,
+        writer: Writer,
+        availability: Availability,
+        clock: Clock,
+        jitter: Callable[[], float],
+        is_busy: Callable[[], bool],
+    ) -> None:
+        self.index = index
+        self._writer = writer
+        self._availability = availability
+        self._clock = clock
+        self._jitter = jitter
+        self._is_busy = is_busy
+        self._report_slots = Limiter(REPORT_QPS)
+        self._deferred: dict[ObjectKey, DeferredBind] = {}
+
+    def clear(self) -> None:
+        """Drop everything: this process is no longer the leader."""
+        self.index.clear()
+        self._deferred.clear()
+
+    # --- failures ---
+
+    def extend_streak(self, state: RequestState, retry_after: timedelta | None) -> None:
+        """Add a transient failure to the request's streak; called once for each failed reconcile."""
+        last_success = self._availability.last_success
+        state.failures.extend(self._clock.monotonic(), last_success, is_deferred=retry_after is not None)
+
+    def error(self, why: str, state: RequestState | None, retry_after: timedelta | None = None) -> ReconcileError:
+        """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
+        report_in = state.failures.report_in(self._clock.monotonic()) if state is not None else None
+        if report_in is None or retry_after is not None:
+            return ReconcileError(why, retry_after=retry_after)
+        # The longest backoff must not be added to the time after which the failure is reported.
+        return ReconcileError(why, at_most=max(timedelta(seconds=report_in), _SOON))
+
+    def retry(self, state: RequestState, pause: timedelta) -> Result:
+        """Start the next attempt when ``pause`` is over. From here on the monotonic clock counts."""
+        state.attempt.delay_until(self._clock.monotonic() + pause.total_seconds())
+        return Result(pause)
+
+    # --- deferred completions ---
+
+    def defer(self, key: ObjectKey, bound: DeferredBind) -> Result | None:
+        """Defer a completion; returns None if it must be done now."""
+        if len(self._deferred) >= MAX_DEFERRED or not self._is_busy():
+            return None
+        self._deferred[key] = bound
+        return DEFER
+
+    def is_deferred(self, key: ObjectKey) -> bool:
+        """Return whether the completion of the request is deferred."""
+        return key in self._deferred
+
+    def pop_deferred(self, key: ObjectKey) -> DeferredBind | None:
+        """Remove and return a deferred completion. If it fails, an ordinary reconcile follows."""
+        return self._deferred.pop(key, None)
+
+    @property
+    def deferred_count(self) -> int:
+        """The number of deferred completions."""
+        return len(self._deferred)
+
+    # --- waits ---
+
+    async def wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
+        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again.
+
+        ``pod``: the pod that the request names, as last read; None if there is none.
+        """
+        wait_state, now = state.wait, self._clock.monotonic()
+        wait_state.begin(wait.cause, now, stored_wait(request, self._clock.now()))
+        quiet_until = wait_state.report_at
+        if quiet_until is None:
+            # Spread the first report over the time that reporting all waiters takes, so that they are not all
+            # reconciled together.
+            quiet_until = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self.index) / REPORT_QPS
+            wait_state.schedule_report(quiet_until, has_slot=False)
+        if now >= quiet_until and wait_state.last_report != wait.why:
+            if not wait_state.has_slot:
+                quiet_until = now + self._report_slots.reserve()
+                wait_state.schedule_report(quiet_until, has_slot=True)
+            if now >= quiet_until:
+                await self._report(request, state, wait, pod)
+        # Last, with no await after it: a change from here on finds the request in the index.
+        registration = self.index.register(request.key, wait.on, wait_state.versions)
+        if registration is Registration.STALE:
+            return REQUEUE
+        latest = wait.left
+        if now < quiet_until:
+            latest = min(latest, timedelta(seconds=quiet_until - now))
+        if registration is Registration.NEEDS_POLL:
+            latest = min(latest, POLL * (1 + self._jitter()))
+        if wait.poll is not None:
+            latest = min(latest, wait.poll)
+        state.failures.reset()
+        return Result(latest, Priority.LOW)
+
+    async def _report(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> None:
+        began = self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - state.wait.began))
+        # Otherwise reported by the previous process, with its event.
+        is_new = condition_of(request, PREPARED).get("message") != wait.why
+        await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
+        state.wait.report(wait.why)
+        if is_new:
+            self._writer.record_event(request, waiting_event(wait, self._clock.now()), on_pod=pod is not None)
+        if pod is not None and wait.is_of_attempt:
+            self._writer.conditions.report(pod, None, Nomination(request.selected_node))
+            state.wait.nominate(request)

@@ -1,0 +1,400 @@
+"""What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
+
+It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
+entry valid for one UID. An entry has six values, and only their methods change them: the attempt (used by
+``attempt``), the side effects and their rollback (``complete``), the wait and the failures (``requeue``), the part in
+a gang (``gangs``), and what is newer than the cache (``reconciler``). Times are monotonic, in seconds. Decision 2.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.framework.binding.context import BindingPosts
+from bowline.framework.status import Status
+from bowline_reconciler.decide.observed import Outcome
+from bowline_reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
+
+# After a failed attempt: not waiting, and no wait is restored from the status.
+NO_WAIT = "nothing"
+
+
+@dataclass(slots=True)
+class Running:
+    """An attempt in progress. Past the point of no return it is not cancelled; if withdrawn, it sends no new POST."""
+
+    request: BindRequest
+    node_uid: ObjectUID | None = None  # as cached when the attempt began
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    posts: BindingPosts = field(default_factory=BindingPosts)
+    past_point: bool = False
+
+    def pass_point(self) -> None:
+        """Pass the point of no return: everything is prepared, and the Binding follows."""
+        self.past_point = True
+
+    def withdraw(self) -> None:
+        """Cancel the attempt before the point of no return; after it, stop it before its next POST."""
+        if self.past_point:
+            self.posts.stopping.set()
+        else:
+            self.cancelled.set()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOutcome:
+    """An outcome whose write is not confirmed. If ``failed_attempts`` exceeds ``failed_before``, it was stored."""
+
+    outcome: Outcome
+    failed_before: int
+
+
+@dataclass(slots=True)
+class AttemptState:
+    """The attempt in progress, and what remains of the last one."""
+
+    is_open: bool = False  # an attempt has begun and has no result yet
+    running: Running | None = None
+    pending_outcome: PendingOutcome | None = None
+    unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
+    retry_at: float | None = None  # no attempt before this time
+
+    def begin(self) -> None:
+        """Begin an attempt."""
+        self.is_open = True
+
+    def run(self, running: Running) -> None:
+        """Record that plugins are being called."""
+        self.running = running
+
+    def cancel(self) -> None:
+        """Cancel the attempt in progress, if it is before the point of no return."""
+        if self.running is not None and not self.running.past_point:
+            self.running.cancelled.set()
+
+    def stop(self) -> None:
+        """Record that no plugin is being called any more, and when a Binding was last sent without a reply."""
+        if self.running is not None and self.running.posts.last_unknown is not None:
+            self.unacknowledged_at = self.running.posts.last_unknown
+        self.running = None
+
+    def end(self) -> bool:
+        """End the attempt, because its result is known; returns whether one had begun."""
+        was_open, self.is_open = self.is_open, False
+        return was_open
+
+    def mark_unacknowledged(self, now: float) -> None:
+        """Record that a Binding may have been sent, or be on its way."""
+        self.unacknowledged_at = now
+
+    def keep(self, outcome: Outcome, failed_before: int) -> None:
+        """Remember the outcome until its write is confirmed."""
+        self.pending_outcome = PendingOutcome(outcome, failed_before)
+
+    def confirm(self) -> None:
+        """The outcome is stored, or has become void."""
+        self.pending_outcome = None
+
+    def delay_until(self, moment: float) -> None:
+        """Start no attempt before that time."""
+        self.retry_at = moment
+
+
+@dataclass(slots=True)
+class RollbackState:
+    """The side effects of the attempts so far, and their rollback."""
+
+    side_effects: BindRequest | None = None  # as of the last attempt that may have left some; None: none has
+    is_prepared: bool = False  # an attempt of this process has prepared everything, and nothing was rolled back since
+    is_complete: bool = False  # all side effects of the attempts so far are rolled back
+    is_reported: bool = False
+    transient_failures: int = 0
+    blocked_by: str = ""  # the last event's cause of why the request cannot complete
+
+    def expect(self, request: BindRequest) -> None:
+        """Record that an attempt for the request, as stored, may leave side effects from here on."""
+        self.side_effects, self.is_complete = request, False
+
+    def prepare(self) -> None:
+        """Record that an attempt has prepared everything."""
+        self.is_prepared = True
+
+    def complete(self) -> None:
+        """Record that all side effects are rolled back."""
+        self.side_effects, self.is_complete, self.is_prepared = None, True, False
+
+    def count_transient_failure(self) -> bool:
+        """Count a transient failure; returns whether there are so many that they are reported."""
+        self.transient_failures += 1
+        return self.transient_failures > QUIET_FAILURES
+
+    def report(self) -> None:
+        """Record that the status reports the rollback as incomplete."""
+        self.is_reported = True
+
+    def block(self, why: str) -> bool:
+        """Record why the request cannot complete; returns whether that is another cause than before."""
+        is_new, self.blocked_by = why != self.blocked_by, why
+        return is_new
+
+
+@dataclass(slots=True)
+class WaitState:
+    """What a request waits for, or last waited for, and what was reported of it."""
+
+    cause: str = ""
+    began: float = 0.0
+    restored_at: float = 0.0  # when the wait was restored from the status; 0 if it was not
+    last_report: str = ""  # the message that was last reported in status and event
+    report_at: float | None = None
+    has_slot: bool = False  # ``report_at`` is a slot reserved with the rate limiter
+    nominated: BindRequest | None = None  # the request with whose node the pod was last nominated
+    versions: MutableMapping[ObjectID, ResourceVersion] = field(default_factory=dict)  # at the last registration
+
+    def begin(self, cause: str, now: float, stored_wait: timedelta | None) -> None:
+        """Begin to wait; no change if the request already waits for the same cause.
+
+        ``stored_wait``: for how long the status has reported a wait; it counts for the first wait in this process.
+        """
+        if self.cause == cause:
+            return
+        restored_wait = stored_wait if not self.cause else None
+        self.cause, self.began, self.restored_at = cause, now, 0.0
+        if restored_wait is not None:
+            self.began, self.restored_at = now - restored_wait.total_seconds(), now
+
+    def schedule_report(self, moment: float, *, has_slot: bool) -> None:
+        """Report the wait from that time on."""
+        self.report_at, self.has_slot = moment, has_slot
+
+    def report(self, why: str) -> None:
+        """Record the message that was reported."""
+        self.last_report = why
+
+    def nominate(self, request: BindRequest) -> None:
+        """Record that the pod is nominated to the request's node."""
+        self.nominated = request
+
+    def end(self) -> None:
+        """End the wait by a failed attempt: a wait in the next attempt is a new one."""
+        self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
+        self.last_report, self.report_at, self.has_slot = "", None, False
+
+
+@dataclass(slots=True)
+class FailureState:
+    """Consecutive transient failures of calls for the request."""
+
+    streak: Streak | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the failures are the request's own, so that they are reported and counted."""
+        return self.streak is not None and self.streak.is_own
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there are so few failures that they are normal."""
+        return self.streak is None or self.streak.count <= QUIET_FAILURES
+
+    def extend(self, now: float, last_success: float, *, is_deferred: bool) -> None:
+        """Add a failure; called once for each failed reconcile. See ``decide.transient.extend``."""
+        self.streak = extend(self.streak, now, last_success, is_deferred)
+
+    def classify(self, status: Status) -> Status:
+        """Return what a result that may be transient counts as. See ``decide.transient.classify``."""
+        return classify(status, self.streak) if self.streak is not None else status
+
+    def report_in(self, now: float) -> float | None:
+        """Return in how many seconds the failures become the request's own; None if they are, or there are none."""
+        return None if self.streak is None or self.is_own else self.streak.first + REPORT_AFTER_S - now
+
+    def reset(self) -> None:
+        """End the streak: the calls for the request succeed, or failed because of an outage."""
+        self.streak = None
+
+
+@dataclass(slots=True)
+class GangState:
+    """The pod's part in its gang."""
+
+    pod_group: ObjectRef | None = None
+    pod_uid: ObjectUID | None = None
+    is_prepared: bool = False  # an attempt has prepared everything, and no later one has failed to
+    is_admitted: bool = False  # the gang was complete: the pod may be bound without another count
+
+    def prepare(self, pod_group: ObjectRef, pod_uid: ObjectUID) -> None:
+        """Record that the pod is prepared."""
+        if pod_group != self.pod_group:
+            self.is_admitted = False
+        self.pod_group, self.pod_uid, self.is_prepared = pod_group, pod_uid, True
+
+    def admit(self) -> None:
+        """Record that the gang is complete."""
+        self.is_admitted = True
+
+    def leave(self) -> None:
+        """The pod is not prepared any more, or is bound."""
+        self.is_prepared = self.is_admitted = False
+
+
+class CacheOverlay:
+    """What this process has written or read live, until the watch delivers it."""
+
+    def __init__(self) -> None:
+        self.is_final = False  # completed or failed by this process; whatever the cache still shows is stale
+        self.needs_live_read = False  # the cached request is known to be stale
+        self._latest: BindRequest | None = None
+        self._older: set[ResourceVersion] = set()  # versions known to precede the latest
+
+    def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
+        """Return the cached request, or a newer known version while the watch is behind."""
+        is_older = cached_request is not None and cached_request.resource_version in self._older
+        return self._latest if is_older else cached_request
+
+    def observe(self, cached_request: BindRequest | None) -> None:
+        """Drop the overlay if the watch has delivered it.
+
+        If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
+        """
+        if self._latest is None or cached_request is None or cached_request.resource_version in self._older:
+            return
+        if cached_request.resource_version != self._latest.resource_version:
+            self.needs_live_read = True
+        self._clear()
+
+    def replace(self, before: BindRequest, after: BindRequest) -> None:
+        """Remember a version that was written or read live."""
+        if before.resource_version != after.resource_version:
+            self._latest = after
+            self._older.add(before.resource_version)
+
+    def invalidate(self) -> None:
+        """Require a live read: another client has written, or a policy denies a write."""
+        self.needs_live_read = True
+
+    def confirm(self) -> None:
+        """Record that the request is as current as its decision requires."""
+        self.needs_live_read = False
+
+    def finish(self) -> None:
+        """Record that the request is finished, whatever the watch still delivers."""
+        self.is_final = True
+        self._clear()
+
+    def _clear(self) -> None:
+        self._latest = None
+        self._older.clear()
+
+
+@dataclass(slots=True)
+class RequestState:
+    """The in-memory state of one request (one UID)."""
+
+    uid: ObjectUID
+    since: float = 0.0  # when this process first observed the request
+    attempt: AttemptState = field(default_factory=AttemptState)
+    rollback: RollbackState = field(default_factory=RollbackState)
+    wait: WaitState = field(default_factory=WaitState)
+    failures: FailureState = field(default_factory=FailureState)
+    gang: GangState = field(default_factory=GangState)
+    overlay: CacheOverlay = field(default_factory=CacheOverlay)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether this process has completed or failed the request."""
+        return self.overlay.is_final
+
+    def finish(self) -> None:
+        """Mark the request as finished; keep only what identifies stale events of the watch."""
+        self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
+        self.failures.reset()
+        self.gang.leave()
+        self.overlay.finish()
+
+    def view(self) -> dict[str, Any]:
+        """Return the state for the debug pages."""
+        running = self.attempt.running
+        return {
+            "uid": self.uid,
+            "done": self.is_finished,
+            "bindStarted": running is not None and running.past_point,
+            "unpersistedOutcome": self.attempt.pending_outcome is not None,
+            "waitCause": self.wait.cause or None,
+            "reportedWait": self.wait.last_report or None,
+            "unacknowledgedBinding": self.attempt.unacknowledged_at is not None,
+            "needsLiveRead": self.overlay.needs_live_read,
+        }
+
+
+class RequestStates:
+    """States by key. A request re-created under the same name gets a new state, once the old one is released."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._by_key: dict[ObjectKey, RequestState] = {}
+        self._by_pod_group: dict[ObjectRef, set[ObjectKey]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, key: ObjectKey, uid: ObjectUID | None = None) -> RequestState | None:
+        """Return the state under the key, of that UID if one is given; None if there is none."""
+        state = self._by_key.get(key)
+        return state if state is not None and uid in (None, state.uid) else None
+
+    def values(self) -> Collection[RequestState]:
+        """Return all states."""
+        return self._by_key.values()
+
+    def ensure(self, request: BindRequest) -> RequestState:
+        """Return the request's state; creates it if there is none for this UID."""
+        state = self.get(request.key, request.uid)
+        if state is None:
+            self.drop(request.key)
+            state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
+        return state
+
+    def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
+        """Record that the request's pod is prepared, in its gang."""
+        if state.gang.pod_group != pod_group:
+            self._leave(request.key, state)
+        state.gang.prepare(pod_group, request.pod_uid)
+        self._by_pod_group.setdefault(pod_group, set()).add(request.key)
+
+    def prepared(self, pod_group: ObjectRef) -> Sequence[tuple[ObjectKey, RequestState]]:
+        """Return the requests whose pods are prepared in the gang, with their states."""
+        members = ((key, self._by_key[key]) for key in self._by_pod_group.get(pod_group, ()))
+        return [(key, state) for key, state in members if state.gang.is_prepared]
+
+    def wrote(self, before: BindRequest, after: BindRequest) -> None:
+        """Remember the stored result of a write until the watch has delivered it."""
+        state = self.get(before.key, before.uid)
+        if state is not None:
+            state.overlay.replace(before, after)
+
+    def drop(self, key: ObjectKey) -> None:
+        """Drop the key's state."""
+        state = self._by_key.pop(key, None)
+        if state is not None:
+            self._leave(key, state)
+
+    def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
+        """Drop all states; returns their keys and UIDs."""
+        entries = [(key, state.uid) for key, state in self._by_key.items()]
+        self._by_key.clear()
+        self._by_pod_group.clear()
+        return entries
+
+    def _leave(self, key: ObjectKey, state: RequestState) -> None:
+        pod_group = state.gang.pod_group
+        if pod_group is None or pod_group not in self._by_pod_group:
+            return
+        self._by_pod_group[pod_group].discard(key)
+        if not self._by_pod_group[pod_group]:
+            del self._by_pod_group[pod_group]

@@ -1,0 +1,218 @@
+"""Reads a request and its surroundings, and decides: from the caches first, and live where a decision requires it.
+
+Within a process only the monotonic clock counts for how long a request has been known, has waited and must pause.
+Across restarts there is only the stored status, which may be off by the difference of two machines' clocks: so a
+restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to the longest possible one. Decision 117.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.framework.binding.context import BindContext, copied
+from bowline.framework.binding.runner import Runner, Served
+from bowline.framework.config import Settings
+from bowline.framework.status import Code
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import NotFound
+from bowline.kube.resources import NODES, PODS, Resource
+from bowline.runtime.logging import with_fields
+from bowline_reconciler.binding.in_flight import InFlightWrites
+from bowline_reconciler.binding.state import NO_WAIT, RequestState, RequestStates
+from bowline_reconciler.decide.actions import Action, OutcomeAction
+from bowline_reconciler.decide.decide import ReadLive, decide
+from bowline_reconciler.decide.observed import (
+    Absent,
+    Observed,
+    Outcome,
+    Snapshot,
+    Target,
+    Times,
+    stored_pause,
+    stored_wait,
+)
+from bowline_reconciler.decide.outcome import backoff, classify_outcome
+from bowline_reconciler.informers import Informers, transform_node, transform_pod
+
+log = logging.getLogger("bowline_reconciler.binding")
+
+_ZERO = timedelta()
+
+
+class RequestStore:
+    """The requests: cached, remembered and stored, and what is decided from them.
+
+    ``jitter`` returns a random number in [0, 1). ``uninstalling``: every request is rolled back, none is attempted.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        informers: Informers,
+        runner: Runner,
+        settings: Settings,
+        jitter: Callable[[], float],
+        *,
+        uninstalling: bool = False,
+    ) -> None:
+        self.informers = informers
+        self.runner = runner
+        self.settings = settings
+        self.clock = client.clock
+        self.states = RequestStates(client.clock.monotonic)
+        self.in_flight = InFlightWrites(client.clock, settings.binding.in_flight_timeout)
+        self.stale_keys: set[ObjectKey] = set()
+        self._client = client
+        self._jitter = jitter
+        self._uninstalling = uninstalling
+
+    async def read(self, key: ObjectKey, latest: BindRequest | None, is_stale: bool) -> tuple[Snapshot, Action]:
+        """Read the caches, and live what the decision requires; returns the snapshot and the decision.
+
+        ``latest``: the request, possibly newer than the cached one. ``is_stale``: it may be older than the stored
+        one. Raises the client's errors.
+        """
+        snapshot = self.from_cache(key, latest)
+        if is_stale or key in self.stale_keys:
+            snapshot = await self.read_live(snapshot, Target.REQUEST)
+        while isinstance(decision := self._decide(snapshot), ReadLive):
+            snapshot = await self.read_live(snapshot, decision.target)
+        self.stale_keys.discard(key)
+        return snapshot, decision
+
+    def begin(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
+        """Begin a leadership term at ``since`` (monotonic).
+
+        ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
+        latest creationTimestamp of the stored requests.
+        """
+        self.in_flight.begin(since, newest)
+        self.stale_keys.update(stale)
+
+    def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
+        """Drop all states, at the end of a term; returns their keys and UIDs."""
+        self.stale_keys.clear()
+        return self.states.clear()
+
+    async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
+        """Return the snapshot with one object read live. Raises the client's errors, except NotFound."""
+        match target:
+            case Target.REQUEST:
+                raw_request = await self.informers.get_request(snapshot.key)
+                if isinstance(raw_request, Absent):
+                    return Snapshot(snapshot.key, raw_request, live=frozenset({target}))
+                # The request may name another pod now.
+                return replace(
+                    self.from_cache(snapshot.key, decode_bind_request(raw_request)), live=frozenset({target})
+                )
+            case Target.POD:
+                raw = await self._get(PODS, snapshot.request.pod_key)
+                pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
+                if not isinstance(pod, Absent):
+                    self.informers.offer_pod(pod)
+                return replace(snapshot, pod=pod, live=snapshot.live | {target})
+            case Target.NODE:
+                raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
+                node = transform_node(raw) if raw is not None else Absent.NOT_FOUND
+                return replace(snapshot, node=node, live=snapshot.live | {target})
+            case _:
+                assert_never(target)
+
+    def from_cache(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
+        """Return the snapshot of a request with the cached objects around it."""
+        if request is None:
+            return Snapshot(key, Absent.NOT_IN_CACHE)
+        pod, node = self.informers.pod(request.pod_key), self.informers.node(request.selected_node)
+        return Snapshot(
+            key,
+            request,
+            pod if pod is not None else Absent.NOT_IN_CACHE,
+            node if node is not None else Absent.NOT_IN_CACHE,
+            self._times(request),
+        )
+
+    def context(self, snapshot: Snapshot) -> BindContext:
+        """Return the context that plugins receive: deep copies of the request, the pod and the node."""
+        request, attempt = snapshot.request, snapshot.request.attempt_id
+        return BindContext(
+            request=replace(request, raw=copied(request.raw)),
+            # Copies: whatever a plugin writes into them, the cached objects stay unchanged.
+            pod=None if isinstance(snapshot.pod, Absent) else copied(snapshot.pod),
+            node=None if isinstance(snapshot.node, Absent) else copied(snapshot.node),
+            attempt=request.failed_attempts + 1,
+            attempt_id=attempt,
+            annotations={names.PREPARED_FOR: request.uid},
+            deadline=self.clock.now() + snapshot.times.wait_left(self.settings.binding.wait_timeout),
+            client=self._client,
+            log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
+        )
+
+    def follow_up(self, request: BindRequest, outcome: Outcome) -> OutcomeAction:
+        """Return what an attempt's outcome means for the request."""
+        times = self._times(request) if outcome.status.code is Code.WAIT else Times()
+        return classify_outcome(request, outcome, self.settings.binding, self._jitter(), times, self.clock.now())
+
+    def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
+        request, preceding, plugin_answers, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
+        if isinstance(request, BindRequest):
+            preceding = self.informers.preceding(request)
+            if request.spec is not None:
+                pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
+                plugin_answers = self.runner.served(request)
+                has_side_effects = self.runner.has_side_effects(request, pod)
+        observed = Observed(
+            request,
+            snapshot.pod_view,
+            snapshot.node_view,
+            preceding,
+            plugin_answers.demands,
+            has_side_effects,
+            snapshot.times,
+            snapshot.live,
+            plugin_answers.errors,
+            self._uninstalling,
+        )
+        return decide(observed, self.settings)
+
+    async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
+        try:
+            return await self._client.get(resource, key.namespace, key.name)
+        except NotFound:
+            return None
+
+    # --- times ---
+
+    def _times(self, request: BindRequest) -> Times:
+        """Return the request's times, with those of its present wait."""
+        now, contact = self.clock.monotonic(), self.informers.in_contact()
+        state = self.states.get(request.key, request.uid)
+        age = _since(state.since, now) if state is not None else _ZERO
+        retry_in = self._retry_in(request, state, now)
+        if state is None or not state.wait.cause:
+            restored_wait = stored_wait(request, self.clock.now())
+            watch_time = contact if restored_wait is None else _ZERO
+            return Times(age, restored_wait or _ZERO, watch_time, retry_in, contact)
+        wait = state.wait
+        if wait.cause == NO_WAIT:
+            return Times(age, _ZERO, contact, retry_in, contact)
+        watch_time = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
+        return Times(age, _since(wait.began, now), watch_time, retry_in, contact, wait.cause)
+
+    def _retry_in(self, request: BindRequest, state: RequestState | None, now: float) -> timedelta:
+        retry_at = state.attempt.retry_at if state is not None else None
+        if retry_at is not None:
+            return max(_ZERO, timedelta(seconds=retry_at - now))
+        limits, failures = self.settings.binding, request.failed_attempts
+        if request.next_attempt is not None:
+            return stored_pause(request, self.clock.now(), limits.backoff.max)
+        # Another project's CRD does not store nextAttemptTime.
+        return backoff(failures, limits, self._jitter()) if failures else _ZERO
+
+
+def _since(moment: float, now: float) -> timedelta:
+    return timedelta(seconds=max(0.0, now - moment))

@@ -1,0 +1,139 @@
+"""All of the reconciler's own writes: minimal patches with preconditions; each returns the stored object. And events.
+
+The API server ignores a UID in a custom resource's patch, so writes to BindRequests carry the resourceVersion; for
+pods it enforces the UID. On a Conflict the caller reads and decides again. Pods' conditions and nominations are
+written in the background (``pod_conditions``).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import NotFound, NotStoredError
+from bowline.kube.events import EventNote
+from bowline.kube.resources import BINDREQUESTS
+from bowline_reconciler.binding.pod_conditions import PodConditions
+from bowline_reconciler.decide.actions import Event, Report
+from bowline_reconciler.informers import reduce_request
+
+log = logging.getLogger(__name__)
+
+_REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
+
+
+class Writer:
+    """Writes BindRequests, pods' conditions and events. Writing methods raise the client's errors.
+
+    ``record`` queues an event. ``on_write`` is called with the request before and after each write.
+
+    Another project's CRD may lack status fields, which the API server then drops. The dropped fields are learnt from
+    its replies, so that a field that cannot be stored does not cause a write on every reconcile.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        record: Callable[[EventNote], None],
+        on_write: Callable[[BindRequest, BindRequest], None],
+    ) -> None:
+        self._client = client
+        self._record = record
+        self._on_write = on_write
+        self._pruned_keys: frozenset[str] = frozenset()
+        self.conditions = PodConditions(client)
+
+    async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
+        """Set the request's status, without a write if it is equal. Returns the request as stored."""
+        storable = {key: value for key, value in status.items() if key not in self._pruned_keys}
+        patch = status_patch(request.status, storable)
+        if patch is None:
+            return request
+        stored_request = await self._patch(request, {"status": patch}, subresource="status")
+        pruned_keys = self._pruned_keys | pruned_fields(patch, stored_request.status)
+        if pruned_keys != self._pruned_keys:
+            log.warning(
+                "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",
+                extra={"dropped": sorted(pruned_keys)},
+            )
+            self._pruned_keys = pruned_keys
+        return stored_request
+
+    async def report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
+        """Set the status, then queue the event and the pod's report; without a pod the event is the request's."""
+        await self.patch_status(request, report.status)
+        if report.event is not None:
+            self.record_event(request, report.event, on_pod=pod is not None)
+        if pod is not None:
+            self.conditions.report(pod, report.condition, report.nomination)
+
+    async def add_finalizer(self, request: BindRequest) -> BindRequest:
+        """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""
+        stored_request = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
+        if not stored_request.has_finalizer:
+            raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
+        return stored_request
+
+    async def fence(self, request: BindRequest) -> BindRequest:
+        """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict."""
+        annotations = {names.TAKEN_OVER: format_micro_time(self._client.clock.now())}
+        return await self._patch(request, {"metadata": {"annotations": annotations}})
+
+    async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
+        """Remove the finalizer: no side effects are left. Returns None if the request no longer exists."""
+        if not request.has_finalizer:
+            return request
+        try:
+            return await self._finalizers(request, tuple(f for f in request.finalizers if f != names.FINALIZER))
+        except NotFound:
+            return None
+
+    async def set_owner(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
+        """Tie the request to the present pod by an owner reference. Raises NotStoredError if a webhook removes it."""
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
+        owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
+        stored_request = await self._patch(request, {"metadata": {"ownerReferences": owners}})
+        if not stored_request.pod_uid:
+            raise NotStoredError(_REMOVED.format("the owner reference to its pod"))
+        return stored_request
+
+    def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
+        """Queue an event about the request, and about the pod if ``on_pod``. That of a bind is the pod's only."""
+        about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
+        pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
+        if on_pod:
+            self._record(EventNote(pod, event.reason, event.note, event.type, about))
+        if not on_pod or event.reason != names.EVENT_BOUND:
+            self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
+
+    async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:
+        return await self._patch(request, {"metadata": {"finalizers": list(finalizers)}})
+
+    async def _patch(self, request: BindRequest, body: dict[str, Any], subresource: str = "") -> BindRequest:
+        body["metadata"] = {**body.get("metadata", {}), "resourceVersion": request.resource_version}
+        reply = await self._client.patch(
+            BINDREQUESTS,
+            request.key.namespace,
+            request.key.name,
+            body,
+            subresource=subresource,
+            field_manager=names.FIELD_MANAGER_RECONCILER,
+        )
+        stored_request = decode_bind_request(reduce_request(reply), request)
+        self._on_write(request, stored_request)
+        return stored_request
+
+
+def status_patch(stored_status: Object, status: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the merge patch from the stored status to another one; None if they are equal."""
+    patch: dict[str, Any] = {key: value for key, value in status.items() if stored_status.get(key) != value}
+    patch |= dict.fromkeys(key for key in stored_status if key not in status)
+    return patch or None
+
+
+def pruned_fields(patch: Mapping[str, Any], stored_status: Object) -> frozenset[str]:
+    """Return the fields that were written but not stored, because the CRD does not define them."""
+    return frozenset(key for key, value in patch.items() if value is not None and key not in stored_status)

@@ -1,0 +1,179 @@
+"""The controller: one work queue, a fixed number of workers, active only while this process is the leader.
+
+Watches run on every replica, so that a new leader starts with synced caches; their events enqueue keys only on the
+leader. An event handler only records and enqueues. Keys enqueued by watches have priority over keys requeued by a
+timer: thousands of polling requests do not delay a new one. Namespaces take turns, and a reconcile that lasts gives
+its worker back, so that one namespace's hanging or failing requests do not delay another's.
+"""
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from bowline.api.meta import ObjectKey
+from bowline.kube.availability import Availability
+from bowline.kube.errors import KubeError
+from bowline.kube.resources import Resource
+from bowline.runtime.backoff import Backoff, ItemBackoff
+from bowline.runtime.tasks import cancel_and_wait, wait_first, wait_until
+from bowline.runtime.workers import DONE, Result, failure_of, run_worker, wait_failed
+from bowline.runtime.workqueue import WorkQueue
+from bowline_reconciler.informers import Informers, Listed
+from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.reconciler import Reconciler
+
+log = logging.getLogger(__name__)
+
+# Past the point of no return an attempt has a POST and a patch left; the API server replies within a minute or never.
+DRAIN = timedelta(seconds=25)
+# One of this many workers may process low-priority keys: reports of waits, retries, polls.
+LOW_PRIORITY_SHARE = 8
+# The rate limit of a failing request: short at first, because most failures are over within a second.
+BACKOFF = (timedelta(milliseconds=200), timedelta(seconds=30))
+# Within this time after an outage all held requests are requeued; the number of workers limits the concurrency.
+RELEASE_WITHIN = timedelta(seconds=1)
+
+
+@dataclass(slots=True)
+class Term:
+    """One leadership term. ``end_event`` ends it; ``drain`` remains for attempts past the point of no return.
+
+    ``expiry`` ends the drain early: the Lease is lost, and another process is about to lead.
+    """
+
+    end_event: asyncio.Event = field(default_factory=asyncio.Event)
+    expiry: asyncio.Event = field(default_factory=asyncio.Event)
+    drain: timedelta = DRAIN
+
+
+def new_queue(workers: int) -> WorkQueue[ObjectKey]:
+    """Return the queue of requests, for that many workers; it is closed until this process leads."""
+    return WorkQueue(
+        low_priority_limit=max(1, workers // LOW_PRIORITY_SHARE),
+        group=lambda key: key.namespace,
+        workers=workers,
+        backoff=ItemBackoff(*BACKOFF),
+        is_open=False,
+    )
+
+
+class Controller:
+    """Reconciles the keys that the watches report. Call ``lead`` once per leadership term."""
+
+    def __init__(
+        self,
+        queue: WorkQueue[ObjectKey],
+        reconciler: Reconciler,
+        informers: Informers,
+        observation: Observation,
+        availability: Availability,
+    ) -> None:
+        self.queue = queue
+        self._reconciler = reconciler
+        self._informers = informers
+        self._observation = observation
+        self._availability = availability
+        metrics = observation.metrics
+        # Keys to process when the API server is available again.
+        self._keys_on_hold: set[ObjectKey] = set()
+        metrics.oldest_request.set_function(lambda: informers.oldest_age() / timedelta(seconds=1))
+        metrics.queue_depth.set_function(lambda: queue.depth)
+        metrics.queue_delayed.set_function(lambda: queue.delayed)
+        metrics.queue_age.set_function(lambda: queue.oldest_age / timedelta(seconds=1))
+
+    # --- event handlers ---
+
+    def on_change(self, key: ObjectKey) -> None:
+        """Enqueue a request after an event of it or its pod, unless that cannot require a reconcile."""
+        self._reconciler.cancel_if_withdrawn(key)
+        if self._reconciler.should_enqueue(key):
+            self.queue.add(key)
+
+    def on_delete(self, key: ObjectKey) -> None:
+        """Enqueue a request that has left the watch, because it Succeeded or was deleted."""
+        if self._reconciler.on_delete(key, is_queued=self.queue.will_run_again(key)):
+            self.queue.add(key)
+
+    def on_object(self, resource: Resource, key: ObjectKey) -> None:
+        """Enqueue the requests that wait for a changed object."""
+        for request in self._reconciler.requeue.index.waiters_of(resource, key):
+            self.queue.add(request)
+
+    # --- leading ---
+
+    async def lead(self, term: Term) -> None:
+        """Run the workers until the term ends; then take no new keys, withdraw the attempts, and drain the rest.
+
+        The watches must have been listed. Raises the error of a worker that failed.
+        """
+        listing = await self._compare(term.end_event)
+        if term.end_event.is_set():
+            return
+        self._reconciler.begin(listing.began, listing.stale, listing.newest)
+        self.queue.open()
+        for key in {*self._informers.pending_keys(), *listing.stale}:
+            self.queue.add(key)
+        workers = [
+            asyncio.create_task(run_worker(self.queue, self._reconcile, self._on_error), name=f"worker {number}")
+            for number in range(self.queue.capacity)
+        ]
+        log.info("working", extra={"capacity": self.queue.capacity, "unfinished": self.queue.depth})
+        probing = asyncio.create_task(
+            self._availability.run(self._informers.probe, self._on_recovery), name="availability"
+        )
+        try:
+            await wait_first(term.end_event.wait(), wait_failed([*workers, probing]))
+        finally:
+            self.queue.shut_down()
+            await cancel_and_wait(probing)
+            self._keys_on_hold.clear()
+            self._reconciler.withdraw()
+            drain_s = term.drain.total_seconds()
+            await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expiry.wait())
+            late = [worker for worker in workers if not worker.done()]
+            for worker in late:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self._reconciler.end()
+            log.info("stopped processing requests", extra={"abandoned": len(late)})
+        for worker in workers:
+            if (failure := failure_of(worker)) is not None:
+                raise failure
+
+    async def _compare(self, end_event: asyncio.Event) -> Listed:
+        """Compare the cache with the API server. Retries until the API server answers or the term ends."""
+        backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
+        while not end_event.is_set():
+            try:
+                return await self._informers.compare()
+            except KubeError as error:
+                delay = backoff.next_delay(timedelta(seconds=0.1))
+                log.warning("cannot start processing yet", extra={"error": str(error)})
+                await wait_until(end_event, delay)
+        return Listed()
+
+    async def _reconcile(self, key: ObjectKey) -> Result:
+        if not self._availability.available:
+            self._keys_on_hold.add(key)
+            return DONE
+        with self._observation.track(key):
+            return await self._reconciler.reconcile(key)
+
+    def _on_recovery(self) -> None:
+        """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
+        self._reconciler.reset_failures()
+        self.queue.forget_all()
+        jitter = RELEASE_WITHIN.total_seconds() * random.random()  # noqa: S311 - spreads load
+        asyncio.get_running_loop().call_later(jitter, self._release)
+
+    def _release(self) -> None:
+        keys, self._keys_on_hold = self._keys_on_hold, set()
+        for key in keys:
+            self.queue.add(key)
+
+    def _on_error(self, key: ObjectKey) -> None:
+        """Log and count a defect of Bowline; the work queue requeues the key."""
+        log.exception("reconcile failed", extra={"bindRequest": str(key)})
+        self._observation.metrics.reconcile_errors.inc()

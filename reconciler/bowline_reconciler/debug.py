@@ -1,0 +1,192 @@
+"""The reconciler's debug pages: its current work, its history, its configuration.
+
+Only the content: serving is in ``bowline.runtime.debugpages``. Every page is bounded: lists contain the first
+SHOWN entries and the total number. The pages contain no secrets: Bowline's configuration holds no credentials, and of
+objects only names and Bowline's own messages are shown.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from prometheus_client import Counter
+
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.handle import Route
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.results import as_routes
+from bowline.framework.binding.runner import order_by_point
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin
+from bowline.kube.reflector import Reflector
+from bowline.runtime.clock import Clock
+from bowline.runtime.debugpages import DebugPage, Misdirected
+from bowline_reconciler.options import Options
+from bowline_reconciler.wiring import Components
+
+log = logging.getLogger(__name__)
+
+# Enough entries of a list for one page.
+SHOWN = 100
+
+
+def configuration_pages(
+    settings: Settings, options: Options, plugins: Iterable[Plugin], errors: Counter
+) -> tuple[DebugPage, ...]:
+    """Return the pages that need no connection to the API server.
+
+    If a plugin's ``routes`` raises, it has no pages of its own; ``errors`` counts that by plugin and point.
+    """
+    plugins_in_order = tuple(plugins)
+    routes = {plugin.name: _routes(plugin, errors) for plugin in plugins_in_order}
+    return (
+        DebugPage(
+            "config",
+            "the effective configuration: file, defaults and flags together",
+            lambda: {
+                "settings": settings.model_dump(mode="json", by_alias=True),
+                "options": asdict(options),
+            },
+        ),
+        DebugPage(
+            "plugins",
+            "enabled plugins: their order at each point, their effective arguments, their own pages",
+            lambda: {
+                "order": order_by_point(plugins_in_order),
+                "plugins": [_plugin(plugin, routes[plugin.name]) for plugin in plugins_in_order],
+            },
+        ),
+        *(
+            DebugPage(_path(plugin, route.path), f"by plugin {plugin.name}", route.content)
+            for plugin in plugins_in_order
+            for route in routes[plugin.name]
+        ),
+    )
+
+
+class WorkPages:
+    """Pages about the components of a running process."""
+
+    def __init__(self, parts: Components, clock: Clock, leader: Callable[[], str]) -> None:
+        self._parts = parts
+        self._leader = leader
+        self._observation = parts.observation
+        self._clock = clock
+
+    def pages(self) -> tuple[DebugPage, ...]:
+        """Return the pages."""
+        return (
+            DebugPage("requests", "reconciles in progress, waiting requests, last reconciled ones", self.requests),
+            DebugPage("requests/{namespace}/{name}", "results of the last reconciles of a request", self.request),
+            DebugPage("queue", "keys that are ready, in progress and delayed", self.queue),
+            DebugPage("caches", "what is kept in memory, how much of it, and how fresh it is", self.caches),
+        )
+
+    def requests(self) -> dict[str, Any]:
+        """Return the reconciles in progress, the waiting requests and the latest results."""
+        observation, now = self._observation, self._clock.monotonic()
+        longest = sorted(observation.reconciles.values(), key=lambda current: current.since)
+        latest = observation.history.latest(SHOWN)
+        return {
+            "inProgress": _first({str(current.key): current.view(now) for current in longest}),
+            "waiting": _first({str(key): plugin for key, plugin in observation.waiting.items()}),
+            "latest": {
+                str(key): {"at": entry.at, "decision": entry.decision, "outcome": entry.outcome, "why": entry.why}
+                for key, entry in latest
+            },
+        }
+
+    def request(self, namespace: str, name: str) -> dict[str, Any] | Misdirected | None:
+        """Return the known state of one request; None if there is none. A standby names the leader, which has it."""
+        key = ObjectKey(namespace, name)
+        observation = self._observation
+        in_progress, state = observation.reconciles.get(key), self._parts.reconciler.store.states.get(key)
+        queue = self._parts.controller.queue
+        content = {
+            "request": str(key),
+            "inProgress": in_progress.view(self._clock.monotonic()) if in_progress is not None else None,
+            "waitingFor": observation.waiting.get(key),
+            "queue": queue.describe(key),
+            "remembered": state.view() if state is not None else None,
+            "reconciles": [asdict(entry) for entry in observation.history.of(key)],
+        }
+        if any(value for label, value in content.items() if label != "request"):
+            return content
+        return None if queue.is_open else Misdirected(standby_text(self._leader()))
+
+    def queue(self) -> dict[str, Any]:
+        """Return the leader's work queue; a standby has none."""
+        queue = self._parts.controller.queue
+        if not queue.is_open:
+            return {"leading": False, "leader": self._leader()}
+        view = queue.snapshot(SHOWN)
+        return {
+            "leading": True,
+            "ready": {"count": queue.depth, "firstByAge_s": _ages(view.ready)},
+            "processing": {"count": queue.processing, "first": [str(key) for key in view.processing]},
+            "delayed": {"count": queue.delayed, "nextDue_s": _ages(view.delayed)},
+        }
+
+    def caches(self) -> dict[str, Any]:
+        """Return the sizes of everything that can grow."""
+        return {
+            "watches": {name: _reflector(reflector) for name, reflector in self._parts.reflectors.items()},
+            "remembered": {
+                **self._parts.reconciler.sizes,
+                "history": len(self._observation.history),
+                "inProgress": len(self._observation.reconciles),
+                "waiting": len(self._observation.waiting),
+                "queuedEvents": len(self._parts.recorder),
+            },
+        }
+
+
+def standby_text(leader: str) -> str:
+    """Return why a standby has no request. ``leader``: identity of the leader, which begins with its pod's name."""
+    if not leader:
+        return "this reconciler is a standby, and none leads"
+    return f"this reconciler is a standby: read this page from the leader, {leader}"
+
+
+def _path(plugin: Plugin, path: str) -> str:
+    return f"plugins/{plugin.name}/{path.strip('/')}"
+
+
+def _routes(plugin: Plugin, errors: Counter) -> tuple[Route, ...]:
+    try:
+        return as_routes(plugin.routes()) if isinstance(plugin, BindingPlugin) else ()
+    except Exception:
+        errors.labels(plugin=plugin.name, point="routes").inc()
+        log.exception("plugin raised", extra={"plugin": plugin.name, "point": "routes"})
+        return ()
+
+
+def _plugin(plugin: Plugin, routes: Iterable[Route]) -> dict[str, Any]:
+    kind = type(plugin)
+    return {
+        "name": plugin.name,
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "args": plugin.args.model_dump(mode="json", by_alias=True),
+        "pages": [_path(plugin, route.path) for route in routes],
+    }
+
+
+def _reflector(reflector: Reflector) -> dict[str, Any]:
+    return {
+        "selection": str(reflector.selection),
+        "objects": len(reflector.store),
+        "synced": reflector.synced.is_set(),
+        "problem": reflector.last_error,
+        "lastContact": reflector.last_contact,
+        "contactSince": reflector.connected_since,
+        "resourceVersion": reflector.version,
+    }
+
+
+def _ages(keys: Iterable[tuple[ObjectKey, float]]) -> dict[str, float]:
+    return {str(key): round(seconds, 3) for key, seconds in keys}
+
+
+def _first(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {"count": len(entries), "first": dict(list(entries.items())[:SHOWN])}

@@ -1,0 +1,173 @@
+"""What the reconciler does with a request and what it reports, as data: one type for each action."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from bowline.api.failed_decision import Decision
+from bowline.api.meta import ObjectRef, ObjectUID
+from bowline.framework.status import Code, Reason, Status, Suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing is left to do; drop the in-memory state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The request is abandoned: roll back, then drop the finalizer. The plugins determine what that takes."""
+
+    why: str
+    reason: Reason = Reason.SUPERSEDED
+
+
+@dataclass(frozen=True, slots=True)
+class DropFinalizer:
+    """The pod is on its node: nothing may be rolled back; only drop the finalizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetOwner:
+    """The request names no pod UID: first write an owner reference to the present pod."""
+
+    pod_uid: ObjectUID
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The pod is on the selected node: run post_bind, drop the finalizer, report Succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed."""
+
+    reason: Reason
+    message: str
+    suggestion: Suggestion | None = None
+    word: str = ""  # a plugin's own reason, as ``plugin/Word``; empty if it has none
+
+    @property
+    def name(self) -> str:
+        """The reason as it is reported."""
+        return self.word or self.reason.value
+
+    @property
+    def status(self) -> Status:
+        """The failure as plugins receive it."""
+        plugin, _, word = self.word.rpartition("/")
+        return Status(Code.FATAL, (self.message,), plugin, reason=self.reason, suggestion=self.suggestion, word=word)
+
+
+# Causes of waits before an attempt. Waiting for something else is a new wait, with its own duration.
+PRECEDING = "preceding request"
+GATES = "scheduling gates"
+# The cause of a wait of an attempt, after pre_bind.
+GANG = "gang"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Blocked on objects: decide again when one changes, at the latest when ``left`` is over and the wait expires."""
+
+    on: tuple[ObjectRef, ...]
+    why: str
+    left: timedelta
+    cause: str
+    poll: timedelta | None = None  # requeue at this interval, whatever the watches report
+    expires: bool = True  # whether the request fails when ``left`` is over
+
+    @property
+    def is_of_attempt(self) -> bool:
+        """Whether an attempt waits, and not the request before it."""
+        return self.cause not in (PRECEDING, GATES)
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Too early: decide again after that time. ``why`` is set only where it is not obvious."""
+
+    after: timedelta
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Run an attempt. ``has_side_effects``: it may leave side effects, so the finalizer is required first."""
+
+    has_side_effects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The event for the pod's owner."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodBound:
+    """The PodBound condition: False after a failure, True after the bind that follows it.
+
+    - ``decision``: the one that has failed.
+    - ``prints``: if the decision has ended, those of the objects that a repetition depends on
+      (``bowline.api.failed_decision``).
+    """
+
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+    decision: Decision | None = None
+    prints: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """The pod's ``status.nominatedNodeName``: ``node`` while its decision is carried out; withdrawn, it is no more.
+
+    Autoscalers keep a node on which a pod is nominated. That of another node is another component's: it is replaced
+    by a nomination, and never removed by a withdrawal.
+    """
+
+    node: str
+    is_withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is written of a request: its complete status; event, condition and nomination of the pod, if any."""
+
+    status: Mapping[str, Any]
+    event: Event | None = None
+    condition: PodBound | None = None
+    nomination: Nomination | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt:
+    """Report the failure and run another attempt after ``pause``."""
+
+    pause: timedelta
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class TransientFailure:
+    """A transient failure of the API server: backoff in memory, no write, no attempt counted."""
+
+    why: str
+    after: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueNow:
+    """The attempt was withdrawn: decide again immediately."""
+
+
+# What is executed.
+Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
+OutcomeAction = Complete | Fail | RetryAt | Wait | TransientFailure | RequeueNow

@@ -1,0 +1,239 @@
+"""What to do with a request, given its snapshot: one table, read top to bottom; the first row that applies decides.
+
+Pure: data in, a Decision out; nothing here reads, writes or logs. Where the snapshot is not sufficient, the decision
+is to read an object live; the I/O layer does that and decides again. **Absence from a cache proves nothing**: a bound
+pod and a deleted pod leave a watch of unbound pods alike. Decisions that cannot be undone (a terminal failure, a
+rollback) and retries are never based on a cache alone: it may be stale.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, Phase
+from bowline.api.meta import ObjectRef
+from bowline.api.taints import CORDONED, describe, untolerated
+from bowline.framework.config import Settings
+from bowline.framework.status import Reason, Suggestion
+from bowline_reconciler.decide.actions import (
+    GATES,
+    PRECEDING,
+    Action,
+    Attempt,
+    Complete,
+    DropFinalizer,
+    Fail,
+    Forget,
+    RequeueAfter,
+    Rollback,
+    SetOwner,
+    Wait,
+)
+from bowline_reconciler.decide.observed import (
+    BOUND,
+    FRESH_CONTACT,
+    Absent,
+    Observed,
+    PodView,
+    Target,
+    Times,
+    condition_of,
+    is_bound_as_asked,
+    is_rollback_incomplete,
+)
+
+# `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
+POD_GRACE = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLive:
+    """Read the target live, then decide again."""
+
+    target: Target
+
+
+# What must have been read live before a request fails for that reason.
+_READ_BEFORE_FAILURE = {
+    Reason.POD_GONE: Target.POD,
+    Reason.BOUND_ELSEWHERE: Target.POD,
+    Reason.WAIT_TIMEOUT: Target.POD,
+    Reason.NODE_GONE: Target.NODE,
+    Reason.NODE_UNSCHEDULABLE: Target.NODE,
+}
+
+
+def decide(observed: Observed, settings: Settings) -> Action | ReadLive:
+    """Return the first row that applies, or the live read that this row requires first."""
+    decision = _first_row(observed, settings)
+    missing = _required_live_reads(decision, observed.request) - observed.live
+    return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
+
+
+def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Absent) -> set[Target]:
+    """Return what must be read live before the decision is executed."""
+    if not isinstance(request, BindRequest):
+        return set()
+    if isinstance(decision, Attempt):
+        # A first attempt follows the request's own watch event. Before a later one, the request may have been deleted
+        # and re-created with other devices while the watch lags.
+        return {Target.REQUEST} if request.failed_attempts else set()
+    if not request.pod_key.name:
+        return set()  # there is nothing to read
+    if isinstance(decision, SetOwner):
+        # Owned by a deleted pod, the request would fail, or be garbage-collected with it.
+        return {Target.POD}
+    reads = set()
+    if isinstance(decision, Fail) and decision.reason in _READ_BEFORE_FAILURE:
+        reads.add(_READ_BEFORE_FAILURE[decision.reason])
+    may_undo = request.has_finalizer or is_rollback_incomplete(request)
+    if isinstance(decision, Rollback) or (isinstance(decision, Fail) and may_undo):
+        # Rolling back what a running pod needs is worse than any delay.
+        reads.add(Target.POD)
+    return reads
+
+
+def _first_row(observed: Observed, settings: Settings) -> Action | ReadLive:
+    request = observed.request
+    if request is Absent.NOT_IN_CACHE:
+        return ReadLive(Target.REQUEST)
+    if isinstance(request, Absent):
+        return Forget()
+    if request.deleting or request.phase is not Phase.PENDING or observed.uninstalling:
+        return _of_finished(request, observed)
+    if not request.pod_key.name:
+        return _invalid(request)
+    if not request.pod_uid:
+        return _without_owner(request, observed.pod, observed.times)
+    if observed.preceding is not None:
+        ref = ObjectRef(names.API_VERSION, names.KIND, observed.preceding)
+        why = f"BindRequest {observed.preceding} for the same pod came first"
+        return Wait((ref,), why, FRESH_CONTACT, PRECEDING, expires=False)
+    if observed.pod is Absent.NOT_IN_CACHE:
+        return ReadLive(Target.POD)
+    on_pod = _of_pod(request, observed.pod)
+    if on_pod is not None:
+        return on_pod
+    assert isinstance(observed.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
+    return _of_attempt(request, observed.pod, observed, settings)
+
+
+def _of_finished(request: BindRequest, observed: Observed) -> Action | ReadLive:
+    """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
+    if not request.has_finalizer:
+        return Forget()
+    if request.phase is Phase.SUCCEEDED:
+        return DropFinalizer()
+    if observed.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
+        return ReadLive(Target.POD)
+    if is_bound_as_asked(request, observed.pod):
+        return Complete() if request.phase is Phase.PENDING and not request.deleting else DropFinalizer()
+    if observed.preceding is not None:
+        # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
+        # because there is nothing to report.
+        why = f"BindRequest {observed.preceding} for the same pod precedes: what is prepared on the pod is its own"
+        return RequeueAfter(FRESH_CONTACT, why)
+    if request.deleting:
+        return Rollback("the request was deleted")
+    if request.phase is Phase.PENDING:
+        return Rollback("Bowline is being uninstalled, so it does not bind the pod")
+    return Rollback("the request has failed", _reported_reason(request))
+
+
+def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) -> Action | ReadLive:
+    if pod is Absent.NOT_IN_CACHE:
+        return ReadLive(Target.POD)
+    if isinstance(pod, PodView):
+        return SetOwner(pod.uid)
+    if times.age < POD_GRACE:
+        return RequeueAfter(POD_GRACE - times.age)
+    return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
+
+
+def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
+    """Rows that depend on the pod only; None if it may still be bound."""
+    name = request.pod_key
+    if isinstance(pod, Absent):
+        return Fail(Reason.POD_GONE, f"pod {name} no longer exists")
+    if pod.uid != request.pod_uid:
+        why = f"pod {name} is another one now (UID {pod.uid}, asked for {request.pod_uid})"
+        return Fail(Reason.POD_GONE, why)
+    if pod.node and pod.node == request.selected_node:
+        return Complete()
+    if pod.node:
+        why = f"pod {name} runs on node {pod.node}, not on {request.selected_node}"
+        return Fail(Reason.BOUND_ELSEWHERE, why)
+    if pod.deleting:
+        return Fail(Reason.POD_GONE, f"pod {name} is being deleted")
+    if pod.has_ended:
+        return Fail(Reason.POD_GONE, f"pod {name} has already ended")
+    return None
+
+
+def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings: Settings) -> Action | ReadLive:
+    """Rows between a pod that may be bound and an attempt."""
+    failure = pending_failure(request)
+    if failure is not None:
+        return failure
+    if request.spec is None:
+        return _invalid(request)
+    missing_kinds = sorted(request.spec.demands - observed.provided)
+    if missing_kinds:
+        why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
+        return Fail(Reason.NO_PLUGIN, "; ".join((why, *observed.plugin_errors)))
+    if not settings.schedules(pod.scheduler):
+        ours = ", ".join(settings.scheduler_names)
+        why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
+        return Fail(Reason.NOT_OURS, why)
+    if pod.gates:
+        times = observed.times.of(GATES)
+        left = times.wait_left(settings.binding.wait_timeout)
+        why = f"pod {request.pod_key} still has scheduling gates: {', '.join(pod.gates)}"
+        if left <= timedelta():
+            why = f"{why} after {times.wait_time.total_seconds():.0f} s"
+            return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
+        ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
+        return Wait((ref,), why, left, GATES)
+    if observed.node is Absent.NOT_IN_CACHE:
+        return ReadLive(Target.NODE)
+    if isinstance(observed.node, Absent) or observed.node.deleting:
+        what = "does not exist" if isinstance(observed.node, Absent) else "is being deleted"
+        why = f"node {request.selected_node} {what}"
+        return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    taint = untolerated(observed.node.taints, pod.tolerations)
+    if taint is not None:
+        state = "is cordoned" if taint is CORDONED else f"has the taint {describe(taint)}"
+        why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
+        return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    if observed.times.retry_in > timedelta():
+        return RequeueAfter(observed.times.retry_in)
+    return Attempt(observed.has_side_effects)
+
+
+def pending_failure(request: BindRequest) -> Fail | None:
+    """Return the terminal failure that the status announces for the rollback's completion; None if there is none.
+
+    After a restart or change of leader the rollback continues; what failed terminally is not attempted again.
+    """
+    if not is_rollback_incomplete(request):
+        return None
+    condition = condition_of(request, BOUND)
+    stored = str(condition.get("reason") or "")
+    plugin, _, word = stored.partition(":")
+    reason = Reason.REJECTED if word else next((member for member in Reason if member.value == stored), None)
+    if reason is None:
+        return None
+    suggestion_value = request.status.get("suggestion")
+    suggestion = next((member for member in Suggestion if member.value == suggestion_value), None)
+    name = f"{plugin}/{word}" if word else ""
+    return Fail(reason, str(condition.get("message") or ""), suggestion, name)
+
+
+def _reported_reason(request: BindRequest) -> Reason:
+    """Return the terminal reason that the status reports, for plugins that roll back after a restart."""
+    word = str(request.status.get("reason") or "").partition(":")[0]
+    return next((reason for reason in Reason if reason.value == word), Reason.REJECTED)
+
+
+def _invalid(request: BindRequest) -> Fail:
+    return Fail(Reason.INVALID, "; ".join(str(error) for error in request.errors) or "spec.podName: is required")

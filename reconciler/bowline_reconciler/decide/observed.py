@@ -1,0 +1,272 @@
+"""The snapshot of a request and its surroundings, reduced to what decisions use.
+
+Pure views of raw objects. ``Absent`` distinguishes an object that the API server reports as not found from one that
+is only missing in a cache.
+
+The order of the requests for one pod is here as well. Their attempts and rollbacks are serial: what one has prepared
+(a label, a ResourceClaim's devices, a ConfigMap) and what another rolls back may be the same object, and the pod does
+not show which is whose. The oldest request precedes, then the lower name, until it has ended and nothing of it is
+left to roll back. Decision 93.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    has_ended,
+    is_deleting,
+    parse_time,
+    uid_of,
+    version_of,
+)
+from bowline.api.taints import hard_taints
+from bowline.framework.status import Status
+
+# Types of a BindRequest's conditions.
+PREPARED = "Prepared"
+BOUND = "Bound"
+ROLLED_BACK = "RolledBack"
+
+_ZERO = timedelta()
+# A plugin may request a longer pause than binding.backoff.max. A pause longer than this is a clock that was set.
+MAX_PAUSE = timedelta(hours=1)
+# A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
+# is not the request's fault.
+FRESH_CONTACT = timedelta(seconds=60)
+
+
+class Absent(Enum):
+    """Why an object is missing: not in the cache (which proves nothing), or not found by a live read."""
+
+    NOT_IN_CACHE = "not in cache"
+    NOT_FOUND = "not found"
+    ELSEWHERE = "elsewhere"  # a request that exists, but is not in this shard
+
+
+class Target(Enum):
+    """What can be read live."""
+
+    REQUEST = "request"
+    POD = "pod"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """The fields of a pod that decisions use."""
+
+    uid: ObjectUID
+    version: ResourceVersion
+    node: str
+    deleting: bool
+    has_ended: bool
+    gates: tuple[str, ...]
+    scheduler: str
+    tolerations: tuple[Object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """The fields of a node that decisions use."""
+
+    deleting: bool
+    taints: tuple[Object, ...] = ()  # those that keep pods without a toleration away; a cordon is one
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Durations, measured with this process's monotonic clock: setting the wall clock changes no decision."""
+
+    age: timedelta = timedelta()  # since this process first saw the request
+    wait_time: timedelta = timedelta()  # since the wait began, across restarts as far as the status reports it
+    watch_time: timedelta = FRESH_CONTACT  # for how long a change of the awaited object would have been observed
+    retry_in: timedelta = timedelta()  # no attempt before this
+    contact: timedelta = FRESH_CONTACT  # for how long the watches have been connected
+    cause: str = ""  # the wait that ``wait_time`` and ``watch_time`` are of; empty: of any, as none has begun
+
+    def of(self, cause: str) -> "Times":
+        """Return the times for the wait of that cause: one that has another cause has not begun yet."""
+        return (
+            self
+            if cause == self.cause or not self.cause
+            else replace(self, wait_time=timedelta(), watch_time=self.contact)
+        )
+
+    def wait_left(self, timeout: timedelta) -> timedelta:
+        """Return how long the wait may still last; not positive if it has expired.
+
+        Only the duration of the wait counts, never the request's age. A wait does not expire before its object has
+        been observable for FRESH_CONTACT.
+        """
+        return max(timeout - self.wait_time, FRESH_CONTACT - self.watch_time)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The input of a decision."""
+
+    request: BindRequest | Absent
+    pod: PodView | Absent = Absent.NOT_IN_CACHE
+    node: NodeView | Absent = Absent.NOT_IN_CACHE
+    preceding: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
+    provided: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
+    has_side_effects: bool = False  # an attempt may leave side effects
+    times: Times = field(default_factory=Times)
+    live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
+    plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
+    uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended, and when it started."""
+
+    status: Status
+    started_at: datetime
+
+
+def pod_view(pod: Object) -> PodView:
+    """Reduce a raw pod to the fields that decisions use."""
+    spec = pod.get("spec") or {}
+    return PodView(
+        uid=uid_of(pod),
+        version=version_of(pod),
+        node=spec.get("nodeName") or "",
+        deleting=is_deleting(pod),
+        has_ended=has_ended(pod),
+        gates=tuple(str(gate.get("name")) for gate in spec.get("schedulingGates") or ()),
+        scheduler=spec.get("schedulerName") or "default-scheduler",
+        tolerations=tuple(spec.get("tolerations") or ()),
+    )
+
+
+def node_view(node: Object) -> NodeView:
+    """Reduce a raw node to the fields that decisions use."""
+    return NodeView(is_deleting(node), hard_taints(node.get("spec") or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
+
+    key: ObjectKey
+    lookup: BindRequest | Absent  # of the request
+    pod: Object | Absent = Absent.NOT_IN_CACHE
+    node: Object | Absent = Absent.NOT_IN_CACHE
+    times: Times = field(default_factory=Times)
+    live: frozenset[Target] = frozenset()
+
+    @property
+    def request(self) -> BindRequest:
+        """The request. Only valid if it was found; before that there is no pod or node to read."""
+        assert isinstance(self.lookup, BindRequest)  # noqa: S101 - decide() requires the request first
+        return self.lookup
+
+    @property
+    def pod_view(self) -> PodView | Absent:
+        """The pod's fields that decisions use."""
+        return self.pod if isinstance(self.pod, Absent) else pod_view(self.pod)
+
+    @property
+    def node_view(self) -> NodeView | Absent:
+        """The node's fields that decisions use."""
+        return self.node if isinstance(self.node, Absent) else node_view(self.node)
+
+    @property
+    def named_pod(self) -> Object | None:
+        """The pod that the request names, by its UID; None if there is none or another one."""
+        view = self.pod_view
+        is_named = isinstance(view, PodView) and view.uid == self.request.pod_uid
+        return self.pod if is_named and not isinstance(self.pod, Absent) else None
+
+
+def condition_of(request: BindRequest, kind: str) -> Mapping[str, Any]:
+    """Return the stored condition of that type; empty if there is none."""
+    return next((condition for condition in request.conditions if condition["type"] == kind), {})
+
+
+def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
+    """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
+    return isinstance(pod, PodView) and (
+        bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
+    )
+
+
+def is_rollback_incomplete(request: BindRequest) -> bool:
+    """Return whether the status reports a rollback that has begun and is not complete."""
+    return condition_of(request, ROLLED_BACK).get("status") == "False"
+
+
+def is_withdrawn(
+    request: BindRequest, current: BindRequest | Absent, pod: PodView | Absent, node_is_lost: bool = False
+) -> bool:
+    """Return whether an attempt for the request must stop: the request, its pod or its node has ended or changed.
+
+    ``current`` and ``pod`` are the present ones; ``node_is_lost``: the node that the attempt began with is deleting,
+    deleted or replaced, or has a taint that the pod does not tolerate.
+    """
+    if current is Absent.NOT_FOUND:
+        return True
+    if isinstance(current, BindRequest) and (
+        current.uid != request.uid or current.deleting or current.phase is not Phase.PENDING
+    ):
+        return True
+    return node_is_lost or (
+        isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.has_ended)
+    )
+
+
+def preceding_request(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectKey | None:
+    """Return the first preceding request for the same pod; None if there is none. ``of_pod`` may contain it."""
+    mine = _order_key(request)
+    earlier = [
+        rival
+        for rival in of_pod
+        if rival.key != request.key
+        and rival.pod_uid == request.pod_uid
+        and _is_unfinished(rival)
+        and _order_key(rival) < mine
+    ]
+    return min(earlier, key=_order_key).key if earlier else None
+
+
+def _is_unfinished(request: BindRequest) -> bool:
+    """Return whether the request still needs an attempt or a rollback."""
+    if request.has_finalizer:
+        return request.phase is not Phase.SUCCEEDED
+    return request.phase is Phase.PENDING and not request.deleting
+
+
+def _order_key(request: BindRequest) -> tuple[str, str]:
+    return (request.raw["metadata"].get("creationTimestamp", ""), request.key.name)
+
+
+def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
+    """Return for how long the stored status has reported a wait; None if it reports none."""
+    condition = condition_of(request, PREPARED)
+    since = parse_time(condition.get("lastTransitionTime"))
+    if condition.get("status") != "False" or condition.get("reason") != "Waiting" or since is None:
+        return None
+    return max(_ZERO, now - since)
+
+
+def stored_pause(request: BindRequest, now: datetime, backoff_max: timedelta) -> timedelta:
+    """Return the rest of the pause in the stored status, at most the longest pause that can have been meant.
+
+    ``lastAttemptTime`` and ``nextAttemptTime`` come from the same clock: their difference is the intended pause,
+    however wrong that clock was.
+    """
+    at = request.next_attempt
+    if at is None:
+        return _ZERO
+    last = parse_time(request.status.get("lastAttemptTime"))
+    pause = min(at - last, MAX_PAUSE) if last is not None else _ZERO
+    return max(_ZERO, min(at - now, max(backoff_max, pause)))

@@ -1,0 +1,141 @@
+"""Classifies how an attempt ended: the resulting status, event, pod condition and requeue.
+
+Pure, one exhaustive ``match``. An outcome that equals a decision is returned as that decision (``Complete``,
+``Fail``, ``Wait``), so that each has one code path. Decisions 1 and 119.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest
+from bowline.api.failed_decision import decision_of
+from bowline.framework.config import Binding
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.runtime.backoff import full_jitter
+from bowline_reconciler.decide.actions import (
+    GANG,
+    Complete,
+    Event,
+    Fail,
+    Nomination,
+    OutcomeAction,
+    PodBound,
+    Report,
+    RequeueNow,
+    RetryAt,
+    TransientFailure,
+    Wait,
+)
+from bowline_reconciler.decide.observed import Outcome, Times
+from bowline_reconciler.decide.status import retrying_status, rollback_incomplete_status
+
+# Suggestions after which a retry on the same node cannot succeed.
+_RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
+
+
+def classify_outcome(
+    request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, times: Times, now: datetime
+) -> OutcomeAction:
+    """Return what an attempt's outcome means for the request.
+
+    ``limits``: the settings of binding. ``jitter``: a random number in [0, 1), supplied by the I/O layer. ``times``:
+    for how long the request has waited, if it waits. ``now`` is only written.
+    """
+    status = outcome.status
+    match status.code:
+        case Code.OK:
+            return Complete()
+        case Code.WAIT:
+            return _wait(status, limits.wait_timeout, times)
+        case Code.RETRY:
+            return _retry(request, outcome, limits, jitter, now)
+        case Code.FATAL:
+            word = f"{status.plugin}/{status.word}" if status.word else ""
+            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion, word)
+        case Code.TRANSIENT:
+            return TransientFailure(_by(status), status.retry_after)
+        case Code.CANCELLED:
+            return RequeueNow()
+        case Code.SKIP:
+            # The Runner returns no SKIP; one that arrives here must not count as success.
+            return Fail(Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt")
+        case _:
+            assert_never(status.code)
+
+
+def handed_over_status(
+    request: BindRequest, failure: Status, limits: Binding, jitter: float, now: datetime
+) -> Mapping[str, Any]:
+    """Return the status that counts an attempt whose process ends before it can retry or roll back.
+
+    The next leader retries the request, or ends it as Failed after the rollback. See ``classify_outcome``.
+    """
+    action = _retry(request, Outcome(failure, now), limits, jitter, now)
+    if isinstance(action, RetryAt):
+        return action.report.status
+    pending = Status.retry("the process ended before the rollback")
+    return rollback_incomplete_status(request, action, pending, now)
+
+
+def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, now: datetime) -> RetryAt | Fail:
+    status = outcome.status
+    failed_count = request.failed_attempts + 1
+    limit = _limit(request, status, limits.backoff_limit)
+    if failed_count > limit:
+        word = "attempt" if failed_count == 1 else "attempts"
+        why = f"gave up after {failed_count} {word}, the last: {_by(status)}"
+        # What has failed repeatedly here may succeed on another node.
+        return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE)
+    pause = backoff(failed_count, limits, jitter)
+    if status.retry_after is not None:
+        pause = max(pause, status.retry_after)
+    why = f"attempt {failed_count} of {limit + 1} failed: {_by(status)}"
+    report = Report(
+        retrying_status(request, failed_count, why, outcome.started_at, now, now + pause),
+        Event("Warning", names.EVENT_RETRY, f"{why}; retry in {pause.total_seconds():.1f} s"),
+        PodBound("False", names.EVENT_RETRY, why, decision_of(request.raw.get("spec"))),
+        Nomination(request.selected_node),
+    )
+    return RetryAt(pause, report)
+
+
+def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
+    # A wait without a plugin is the one between pre_bind and bind.
+    cause = f"plugin {status.plugin}" if status.plugin else GANG
+    times = times.of(cause)
+    on = ", ".join(str(ref) for ref in status.wake_on)
+    why = f"{_by(status)} (waiting for {on})" if on else _by(status)
+    left = times.wait_left(status.timeout or timeout)
+    if left <= timedelta():
+        # Unless the plugin suggests otherwise, the node is not known to be at fault: the awaited change may still
+        # happen.
+        why = f"waited for {times.wait_time.total_seconds():.0f} s: {why}"
+        return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
+    return Wait(status.wake_on, why, left, cause, status.retry_after)
+
+
+def backoff(failed_count: int, limits: Binding, jitter: float) -> timedelta:
+    """Return the pause after the nth failure: exponential with full jitter, at least a tenth of the maximum.
+
+    The floor prevents a series of small random numbers from using all retries within a second.
+    """
+    return full_jitter(failed_count, limits.backoff.base, limits.backoff.max, max(0.1, jitter))
+
+
+def _limit(request: BindRequest, status: Status, default: int) -> int:
+    """Return how many retries follow the first failure.
+
+    A request's own limit applies to every failure. Without one, a failure that its plugin attributes to the node or
+    the pod is returned to the scheduler immediately: a retry here would occupy the node with the same result, while
+    another decision may succeed. The configured default is for failures that a retry on the same node can resolve.
+    """
+    own_limit = request.spec.backoff_limit if request.spec else None
+    if own_limit is not None:
+        return own_limit
+    return 0 if status.suggestion in _RETURNED else default
+
+
+def _by(status: Status) -> str:
+    return f"{status.plugin}: {status.message}" if status.plugin else status.message

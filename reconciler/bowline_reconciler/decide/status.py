@@ -1,0 +1,328 @@
+"""What is reported of a request: its status, its events, and the pod's PodBound condition. Pure.
+
+A status is complete for each way in which a reconcile can end. It starts from the stored one, so that other writers'
+fields are kept; the writer sends only the differences. Times have a resolution of one second, as metav1.Time has.
+
+Prepared is claimed only for what an attempt of this controller has prepared: another scheduler, a user or a delayed
+Binding may have bound the pod without one. After a crash the pod itself is the evidence: a Binding is sent only when
+everything is prepared, and carries the request's UID. Decision 116.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
+from bowline.api.failed_decision import NODE, POD, decision_of, node_print, pod_print
+from bowline.api.meta import Object, format_time, parse_time
+from bowline.framework.status import Reason, Status
+from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
+from bowline_reconciler.decide.observed import (
+    BOUND,
+    PREPARED,
+    ROLLED_BACK,
+    Absent,
+    condition_of,
+    is_rollback_incomplete,
+)
+
+# As the schema of metav1.Condition has it.
+_CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+# status.reason is limited to 1 KB.
+MAX_REASON = 1024
+
+# A wait that lasts longer has no deadline.
+_FOREVER = timedelta(days=30)
+# Each process measures the start of a wait itself; within this tolerance it is the same wait.
+_SAME_MOMENT = timedelta(seconds=10)
+# A pod with one of these cannot run unless prepared: ConfigMaps and devices, or allocated ResourceClaims.
+_NEEDS_PREPARATION = (AllocationKind.FRACTION, AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM)
+_UNDONE = ("True", "RolledBack", "all preparations are undone")
+# No PodBound=False for these: the pod runs, or belongs to another scheduler.
+_NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The Prepared condition (status, reason, message) of a bound pod; ``warning`` for its owner, or empty."""
+
+    condition: tuple[str, str, str]
+    warning: str = ""
+
+
+PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
+
+
+def retrying_status(
+    request: BindRequest, failed_count: int, why: str, started_at: datetime, now: datetime, next_attempt: datetime
+) -> dict[str, Any]:
+    """Return the status after a failed attempt, with the next one at ``next_attempt``."""
+    return _block(request, started_at) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text("Retrying", why),
+        "failedAttempts": failed_count,
+        "lastAttemptTime": format_time(started_at),
+        "nextAttemptTime": format_time(_rounded_up(next_attempt)),
+        "conditions": conditions(request, {PREPARED: ("False", "Retrying", why)}, now),
+    }
+
+
+def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datetime) -> dict[str, Any]:
+    """Return the status of a request that has waited since ``since``; its reason names the deadline."""
+    prepared_condition = condition_of(request, PREPARED)
+    began = parse_time(prepared_condition.get("lastTransitionTime"))
+    # In whole seconds, so that the same wait has the same deadline in every process.
+    total = timedelta(seconds=round((now - since + wait.left).total_seconds()))
+    if prepared_condition.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
+        since = began
+    updated = conditions(request, {PREPARED: ("False", "Waiting", wait.why)}, now)
+    # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
+    times = {"lastTransitionTime": format_time(since)}
+    return _block(request, since if wait.is_of_attempt else None) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text("Waiting", wait.why + _deadline(wait, since + total)),
+        "conditions": [
+            {**condition, **times} if condition["type"] == PREPARED else condition for condition in updated
+        ],
+    }
+
+
+def waiting_event(wait: Wait, now: datetime) -> Event:
+    """Return the event of a wait that is reported."""
+    return Event("Normal", names.EVENT_WAITING, wait.why + _deadline(wait, now + wait.left))
+
+
+def blocked_status(request: BindRequest, why: str) -> dict[str, Any]:
+    """Return the status of a request whose completion fails; no attempt has failed."""
+    return _block(request, None) | {"phase": Phase.PENDING.value, "reason": reason_text("Retrying", why)}
+
+
+def released_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+    """Return the status of an unfinished request that was rolled back and that this binder attempts no more."""
+    return _block(request, None) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text("Released", why),
+        "conditions": conditions(request, {PREPARED: ("False", "Released", why)}, now),
+    }
+
+
+def succeeded_status(
+    request: BindRequest, preparation_status: Preparation, started_at: datetime | None, now: datetime
+) -> dict[str, Any]:
+    """Return the status of a request whose pod is on its node."""
+    why = f"pod {request.pod_key.name} is bound to node {request.selected_node}"
+    updates = {PREPARED: preparation_status.condition, BOUND: ("True", "Bound", why)}
+    block = _block(request, started_at) | {
+        "phase": Phase.SUCCEEDED.value,
+        "completionTime": format_time(now),
+        "nodeName": request.selected_node,
+        # A pending rollback is void: the pod runs with what was prepared.
+        "conditions": [
+            condition for condition in conditions(request, updates, now) if condition["type"] != ROLLED_BACK
+        ],
+    }
+    if started_at is not None:
+        block["lastAttemptTime"] = format_time(started_at)
+    return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
+
+
+def preparation(request: BindRequest, was_prepared: bool, intact: bool, pod: Object | None) -> Preparation:
+    """Return what is known of a bound pod's preparation.
+
+    ``was_prepared``: an attempt of this process has prepared everything. ``intact``: nothing was rolled back since.
+    ``pod``: the pod as last read, with the annotations of its Binding.
+    """
+    intact = intact and not is_rollback_incomplete(request)
+    annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
+    if intact and (was_prepared or annotations.get(names.PREPARED_FOR) == request.uid):
+        return PREPARED_BY_US
+    node = request.selected_node
+    why = f"pod {request.pod_key.name} is on node {node}, but no attempt of this controller is known to have bound it"
+    demands = request.spec.demands if request.spec is not None else frozenset()
+    needs = [demand.value for demand in _NEEDS_PREPARATION if demand in demands]
+    if not needs:
+        return Preparation(("Unknown", "NotPrepared", why))
+    why = f"{why}: {', '.join(needs)} was not prepared here; unless another component has prepared it, delete the pod"
+    return Preparation(("Unknown", "NotPrepared", why), why)
+
+
+def success_report(
+    request: BindRequest,
+    preparation_status: Preparation,
+    pod: Object | None,
+    started_at: datetime | None,
+    now: datetime,
+    *,
+    bound_events: bool,
+) -> Report:
+    """Return what is written when a request completes. ``bound_events``: send an event for each bound pod."""
+    bound = f"bound to node {request.selected_node}"
+    event = None
+    if preparation_status.warning:
+        event = Event("Warning", names.EVENT_NOT_PREPARED, preparation_status.warning)
+    elif bound_events:
+        event = Event("Normal", names.EVENT_BOUND, bound)
+    replaces = pod is not None and _reports_failure(request, pod)
+    condition = PodBound("True", "Bound", bound) if replaces else None
+    return Report(succeeded_status(request, preparation_status, started_at, now), event, condition)
+
+
+def failure_report(
+    request: BindRequest,
+    fail: Fail,
+    rolled_back: bool,
+    pod: Object | None,
+    now: datetime,
+    node: Object | Absent = Absent.NOT_IN_CACHE,
+) -> Report:
+    """Return what is written of a terminal failure. ``rolled_back``: see ``failed_status``."""
+    pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
+    hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
+    event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.message}{hint}")
+    condition = None
+    if fail.reason not in _NO_CONDITION:
+        decision, prints = decision_of(request.raw.get("spec")), _prints(pod, node)
+        condition = PodBound("False", fail.name, fail.message, decision, prints)
+    nomination = Nomination(request.selected_node, is_withdrawn=True) if condition is not None else None
+    return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
+
+
+def _prints(pod: Object | None, node: Object | Absent) -> dict[str, str]:
+    """Return the prints of the pod and the selected node, as far as these are known."""
+    prints = {POD: pod_print(pod)} if pod is not None else {}
+    if node is not Absent.NOT_IN_CACHE:
+        prints[NODE] = node_print(None if isinstance(node, Absent) else node)
+    return prints
+
+
+def failed_status(
+    request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime
+) -> dict[str, Any]:
+    """Return the status of a terminal failure.
+
+    ``rolled_back``: a rollback has completed; False where no side effects can exist. failedAttempts is raised to a
+    backoffLimit that is set: existing schedulers read "Failed, and fewer attempts than the limit" as still being
+    retried.
+    """
+    updates = {BOUND: ("False", condition_reason(fail), fail.message)}
+    if rolled_back:
+        updates[ROLLED_BACK] = _UNDONE
+    block = _block(request, None) | {
+        "phase": Phase.FAILED.value,
+        "reason": reason_text(fail.name, fail.message),
+        "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
+        "completionTime": format_time(now),
+        "conditions": conditions(request, updates, now),
+    }
+    block.pop("nextAttemptTime", None)
+    if pod_node:
+        block["nodeName"] = pod_node
+    if fail.suggestion is not None:
+        block["suggestion"] = fail.suggestion.value
+    return block
+
+
+def rollback_incomplete_status(
+    request: BindRequest, fail: Fail | None, rollback: Status, now: datetime
+) -> dict[str, Any]:
+    """Return the status of a request that cannot end because its rollback is incomplete; ``rollback``: its result.
+
+    ``fail`` is the failure that follows the rollback; its reason is stored in the condition Bound, where a process
+    started later finds it (``decide.pending_failure``). None for a request that is being deleted.
+    """
+    updates = {ROLLED_BACK: ("False", "RollbackFailed", rollback.message)}
+    if fail is None:
+        block = _block(request, None) if request.phase is Phase.PENDING else dict(request.status)
+        follows = "the request is released when the rollback is complete"
+    else:
+        updates[BOUND] = ("False", condition_reason(fail), fail.message)
+        block = _block(request, None) | {"phase": Phase.PENDING.value}
+        follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.message}"
+        if fail.suggestion is not None:
+            block["suggestion"] = fail.suggestion.value
+    if request.phase is Phase.PENDING:
+        block["reason"] = reason_text("RollbackFailed", f"{rollback.message}; {follows}")
+        block.pop("nextAttemptTime", None)
+    return block | {"conditions": conditions(request, updates, now)}
+
+
+def rolled_back_status(request: BindRequest, now: datetime) -> dict[str, Any]:
+    """Return the status of a Failed request whose rollback has completed after the failure was reported."""
+    return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: _UNDONE}, now)}
+
+
+def conditions(
+    request: BindRequest, updates: Mapping[str, tuple[str, str, str]], now: datetime
+) -> list[Mapping[str, Any]]:
+    """Return the complete list with the updates merged in; a lastTransitionTime changes only with its status.
+
+    ``updates``: condition type to (status, reason, message).
+    """
+    existing = {condition["type"]: condition for condition in request.conditions}
+    updated: dict[Any, Mapping[str, Any]] = dict(existing)
+    for kind, (status, reason, message) in updates.items():
+        before = existing.get(kind, {})
+        since = before.get("lastTransitionTime") if before.get("status") == status else None
+        updated[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:MAX_REASON],
+            "lastTransitionTime": since or format_time(now),
+            "observedGeneration": request.generation,
+        }
+    return list(updated.values())
+
+
+def condition_reason(fail: Fail) -> str:
+    """Return the reason as a condition may have it; a plugin's own is ``plugin:Word``."""
+    text = fail.name.replace("/", ":")
+    return text if _CONDITION_REASON.fullmatch(text) else fail.reason.value
+
+
+def reason_text(word: str, message: str) -> str:
+    """Return ``Word: message``, cut to the field's limit."""
+    text = f"{word}: {message}"
+    return (
+        text if len(text.encode()) <= MAX_REASON else text.encode()[: MAX_REASON - 3].decode(errors="ignore") + "..."
+    )
+
+
+def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
+    """Return the stored status, with the fields that every write refreshes. ``started_at``: of an attempt."""
+    block = dict(request.status)
+    block["observedGeneration"] = request.generation
+    if started_at is not None:
+        block.setdefault("startTime", format_time(started_at))
+    return block
+
+
+def _deadline(wait: Wait, moment: datetime) -> str:
+    return f"; fails with WaitTimeout at {format_time(moment)}" if wait.expires and wait.left < _FOREVER else ""
+
+
+def _reports_failure(request: BindRequest, pod: Object) -> bool:
+    """Return whether the pod's PodBound condition reports an earlier failure, or may soon."""
+    statuses = [
+        condition.get("status")
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+        if condition.get("type") == names.CONDITION_POD_BOUND
+    ]
+    # The cached pod may still lack the condition of an earlier attempt.
+    has_report = bool(statuses) or request.failed_attempts > 0
+    return has_report and "True" not in statuses
+
+
+def _final_attempts(request: BindRequest, fail: Fail) -> int:
+    attempts = request.failed_attempts + (1 if fail.reason is Reason.BACKOFF_LIMIT_EXCEEDED else 0)
+    own_limit = request.spec.backoff_limit if request.spec else None
+    return attempts if own_limit is None else max(attempts, own_limit)
+
+
+def _rounded_up(moment: datetime) -> datetime:
+    # metav1.Time has a resolution of one second; rounding down would make a restart attempt too early.
+    return moment if moment.microsecond == 0 else moment.replace(microsecond=0) + timedelta(seconds=1)

@@ -1,0 +1,62 @@
+"""Which transient failures are a request's own: pure functions over consecutive failures and the time.
+
+A call that fails without a decision of the API server (5xx, timeout, no connection, a proxy's reply, a lasting 409)
+is transient: the request is retried, nothing is written and no attempt is counted. But a webhook that is down for one
+namespace fails the same way, for hours. So a failure becomes the request's own when it recurs while other calls
+succeed, or lasts for a minute: from then on it is reported in status and event, counts as an attempt, and can exhaust
+the backoffLimit. Outages of the API server do not count: after one, the caller resets the failures. All times are
+monotonic, in seconds. Decision 111.
+"""
+
+from dataclasses import dataclass, replace
+
+from bowline.framework.status import Code, Status
+
+# A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
+QUIET_FAILURES = 3
+# With more failures, while other calls succeed, they are the request's own after this time ...
+OWN_AFTER_S = 10.0
+# ... and without that evidence after this time. It also covers the time an authorizer may need to load its roles.
+REPORT_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """Consecutive transient failures of one request. ``is_own``: the request's own, until the next success."""
+
+    count: int
+    first: float
+    last: float
+    is_own: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """For how long the request has failed."""
+        return self.last - self.first
+
+
+def extend(streak: Streak | None, now: float, last_success: float, is_deferred: bool) -> Streak:
+    """Return the streak with one more failure at ``now``.
+
+    ``last_success``: when any call of this process last succeeded. ``deferred``: the API server sent Retry-After,
+    which concerns its load and not the object.
+    """
+    if streak is None:
+        return Streak(1, now, now)
+    others_succeed = last_success > streak.last and not is_deferred
+    seconds = now - streak.first
+    is_own = (
+        streak.is_own
+        or seconds >= REPORT_AFTER_S
+        or (others_succeed and streak.count >= QUIET_FAILURES and seconds >= OWN_AFTER_S)
+    )
+    return Streak(streak.count + 1, streak.first, now, is_own)
+
+
+def classify(status: Status, streak: Streak) -> Status:
+    """Return what a result that may be transient counts as: transient, or a failure of the request's own."""
+    if status.code is Code.TRANSIENT:
+        return replace(status, code=Code.RETRY) if streak.is_own else status
+    if streak.seconds < REPORT_AFTER_S:
+        return Status(Code.TRANSIENT, status.reasons, status.plugin)
+    return status

@@ -1,0 +1,320 @@
+"""The watches of the reconciler: unfinished BindRequests, unbound pods, and of the nodes metadata and taints.
+
+Memory follows the pending work, not the size of the cluster: bound pods and Succeeded requests leave these watches.
+Event handlers here only maintain indexes and pass keys on; reading, deciding and writing is the reconciler's task.
+Decision 12.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
+from bowline.api.label_selector import parse_label_selector
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    has_ended,
+    identity_of,
+    is_deleting,
+    key_of,
+    parse_time,
+    status_of,
+    uid_of,
+    version_of,
+)
+from bowline.api.taints import untolerated
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import NotFound
+from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
+from bowline.kube.store import Store
+from bowline_reconciler.decide.observed import (
+    Absent,
+    NodeView,
+    PodView,
+    is_withdrawn,
+    node_view,
+    pod_view,
+    preceding_request,
+)
+from bowline_reconciler.pod_cache import PodCache
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+UNBOUND = "spec.nodeName="
+# Of a request's labels, and of its annotations, the characters that are kept at most.
+_MAX_METADATA = 8192
+# Of a node's labels, only those that describe its GPUs are cached.
+GPU_LABELS = "nvidia.com/gpu."
+# Nodes of a page of a list: one has up to 50 KB, most of it the names of its images.
+NODE_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class EventHandlers:
+    """Called by the watches; they only record and enqueue.
+
+    ``on_change``: the request or its pod has changed. ``on_delete``: the request has left the watch, because it has
+    Succeeded or was deleted. ``on_object``: an object that requests may wait for has changed.
+    """
+
+    on_change: Callable[[ObjectKey], None]
+    on_delete: Callable[[ObjectKey], None]
+    on_object: Callable[[Resource, ObjectKey], None]
+
+
+def transform_pod(pod: dict[str, Any]) -> Object:
+    """Transform: remove what no plugin reads; everything else of an unbound pod is kept."""
+    metadata = pod["metadata"]
+    metadata.pop("managedFields", None)
+    annotations = metadata.get("annotations")
+    if annotations:
+        annotations.pop(LAST_APPLIED, None)
+    return pod
+
+
+def transform_request(request: dict[str, Any]) -> Object | None:
+    """Transform: remove the writers' bookkeeping; returns None for a Succeeded request."""
+    return None if status_of(request).get("phase") == Phase.SUCCEEDED.value else reduce_request(request)
+
+
+def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Remove what no plugin reads, and the longest labels and annotations beyond ``_MAX_METADATA`` bytes."""
+    transform_pod(request)
+    for field in ("labels", "annotations"):
+        values = request["metadata"].get(field) or {}
+        room = _MAX_METADATA
+        for key in sorted(values, key=lambda key: len(key) + len(values[key])):
+            room -= len(key) + len(values[key])
+            if room < 0:
+                del values[key]
+    return request
+
+
+def transform_node(node: dict[str, Any]) -> Object:
+    """Transform: keep a node's identity, deletion timestamp and GPU labels, its taints and whether it is cordoned."""
+    metadata, identity = node["metadata"], identity_of(node)
+    if metadata.get("deletionTimestamp"):
+        identity["deletionTimestamp"] = metadata["deletionTimestamp"]
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}
+    spec = {field: value for field in ("taints", "unschedulable") if (value := (node.get("spec") or {}).get(field))}
+    return {"metadata": identity | ({"labels": labels} if labels else {})} | ({"spec": spec} if spec else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The stored requests, compared with the cached ones."""
+
+    began: float = 0.0  # when the list was requested, monotonic
+    stale: Collection[ObjectKey] = ()  # whose cached version differs
+    newest: datetime | None = None  # their latest creationTimestamp; None: there are none
+
+
+class Informers:
+    """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests."""
+
+    def __init__(self, client: KubeClient, handlers: EventHandlers, shard: str = "") -> None:
+        self._client = client
+        self._handlers = handlers
+        self._selector = parse_label_selector(shard)
+        # Deleted requests outside every shard that this process must release.
+        self._adopted_keys: Collection[ObjectKey] = frozenset()
+        # The cached requests, decoded; and the same by pod.
+        self._by_key: dict[ObjectKey, BindRequest] = {}
+        self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
+        self.requests = Reflector(
+            client,
+            replace(UNFINISHED_BINDREQUESTS, label_selector=shard),
+            on_event=self._request_event,
+            transform=transform_request,
+            fallback=True,
+        )
+        self._pod_cache = PodCache()
+        self.pods = Reflector(
+            client,
+            Selection(PODS, field_selector=UNBOUND),
+            on_event=self._pod_event,
+            transform=self._transform_pod,
+            store=self._pod_cache,
+        )
+        self.nodes = Reflector(
+            client, Selection(NODES), on_event=self._node_event, transform=transform_node, page_size=NODE_PAGE
+        )
+
+    @property
+    def reflectors(self) -> dict[str, Reflector]:
+        """The reflectors by name."""
+        return {"bindrequests": self.requests, "pods": self.pods, "nodes": self.nodes}
+
+    @property
+    def stores(self) -> dict[Resource, Store]:
+        """The stores by resource."""
+        return {BINDREQUESTS: self.requests.store, PODS: self.pods.store, NODES: self.nodes.store}
+
+    def in_contact(self) -> timedelta:
+        """Return for how long all three have been connected to the API server; zero if one is not."""
+        return min(reflector.in_contact() for reflector in self.reflectors.values())
+
+    def adopt(self, keys: Collection[ObjectKey]) -> None:
+        """Read these requests, too, although their labels select another shard; replaces those of the last call."""
+        self._adopted_keys = keys
+
+    async def compare(self) -> Listed:
+        """Compare the cached requests with those of the API server. Raises the client's errors.
+
+        A synced cache may still lack the previous leader's last writes.
+        """
+        began, newest = self._client.clock.monotonic(), None
+        versions: dict[ObjectKey, ResourceVersion] = {}
+        selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
+        async for page in self._client.pages(selection):
+            items = page["items"] or ()
+            versions |= {key_of(item): version_of(item) for item in items}
+            creation_times = (parse_time(item["metadata"].get("creationTimestamp")) for item in items)
+            newest = max((time for time in (newest, *creation_times) if time is not None), default=None)
+        store = self.requests.store
+        changed_keys = {key for key, cached_object in store.items() if versions.get(key) != version_of(cached_object)}
+        # Without a field selector, most requests that are not in the cache have Succeeded.
+        unknown = {key for key in versions if key not in store} if selection.field_selector else set()
+        return Listed(began, changed_keys | unknown, newest)
+
+    async def probe(self) -> None:
+        """Make one small call that reads from etcd, as every bind does. Raises the client's errors."""
+        await self._client.list(BINDREQUESTS.as_metadata(), label_selector=str(self._selector), limit=1)
+
+    async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
+        """Read a request live; NOT_FOUND if it does not exist, ELSEWHERE if it is not in this shard."""
+        try:
+            request_object = await self._client.get(BINDREQUESTS, key.namespace, key.name)
+        except NotFound:
+            return Absent.NOT_FOUND
+        labels = request_object["metadata"].get("labels") or {}
+        return (
+            reduce_request(request_object)
+            if self._selector.selects(labels) or key in self._adopted_keys
+            else Absent.ELSEWHERE
+        )
+
+    def request(self, key: ObjectKey) -> BindRequest | None:
+        """Return the cached request; absence proves nothing."""
+        return self._by_key.get(key)
+
+    def pod(self, key: ObjectKey) -> Object | None:
+        """Return the cached pod, if it is unbound; absence proves nothing."""
+        return self.pods.store.get(key)
+
+    def offer_pod(self, pod: Object) -> None:
+        """Cache a pod that was read live, if its content is missing in the cache."""
+        self._pod_cache.offer(key_of(pod), pod)
+
+    def pod_view(self, key: ObjectKey) -> PodView | None:
+        """Return the cached pod's fields that decisions use."""
+        pod = self.pod(key)
+        return pod_view(pod) if pod is not None else None
+
+    def node(self, name: str) -> Object | None:
+        """Return the node's cached metadata; absence proves nothing."""
+        return self.nodes.store.get(ObjectKey("", name))
+
+    def node_view(self, name: str) -> NodeView | None:
+        """Return the cached node's fields that decisions use."""
+        node = self.node(name)
+        return node_view(node) if node is not None else None
+
+    def preceding(self, request: BindRequest) -> ObjectKey | None:
+        """Return the preceding request for the same pod UID; None if this request is the first."""
+        rivals = self._by_pod.get(request.pod_key)
+        if rivals is None or len(rivals) < 2:
+            return None
+        return preceding_request(request, rivals.values())
+
+    def node_uid(self, name: str) -> ObjectUID | None:
+        """Return the cached node's UID; None if it is not cached."""
+        node = self.node(name)
+        return uid_of(node) if node is not None else None
+
+    def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
+        """Return whether, by the caches, an attempt for the request may continue.
+
+        ``node_uid``: the result of ``node_uid()`` when the attempt began. A node that was not cached then may have
+        been newer than the cache; its absence proves nothing.
+        """
+        current, pod, node = (
+            self.request(request.key),
+            self.pod_view(request.pod_key),
+            self.node(request.selected_node),
+        )
+        is_same = node is not None and uid_of(node) == node_uid and not is_deleting(node)
+        return not is_withdrawn(
+            request,
+            current if current is not None else Absent.NOT_IN_CACHE,
+            pod if pod is not None else Absent.NOT_IN_CACHE,
+            node_is_lost=(node_uid is not None and not is_same) or _repels(node, pod),
+        )
+
+    def pending_keys(self) -> Iterable[ObjectKey]:
+        """Return the keys of all requests that may need a reconcile."""
+        return list(self.requests.store)
+
+    def oldest_age(self) -> timedelta:
+        """Return the age of the oldest cached request that is neither Succeeded nor Failed; zero if there is none."""
+        now = self._client.clock.now()
+        pending = (request for request in self._by_key.values() if request.phase is Phase.PENDING)
+        return max((now - request.created for request in pending if request.created), default=timedelta(0))
+
+    def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+        before = self._by_key.pop(key, None)
+        after = decode_bind_request(new, before) if new is not None else None
+        if before is not None:
+            self._unindex(before)
+        if after is not None:
+            self._by_key[key] = after
+            self._by_pod.setdefault(after.pod_key, {})[key] = after
+        for pod in {request.pod_key for request in (before, after) if request is not None}:
+            self._pod_cache.name(pod, pod in self._by_pod)
+        if after is None:
+            self._handlers.on_delete(key)
+        else:
+            self._handlers.on_change(key)
+        # Enqueue the pod's other requests: this one may have ended, or may now precede them.
+        request = after or before
+        for rival in self._by_pod.get(request.pod_key, ()) if request is not None else ():
+            if rival != key:
+                self._handlers.on_change(rival)
+        self._handlers.on_object(BINDREQUESTS, key)
+
+    def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
+        """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
+        return transform_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
+
+    def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
+        for request in self._by_pod.get(key, ()):
+            self._handlers.on_change(request)
+        self._handlers.on_object(PODS, key)
+
+    def _node_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        self._handlers.on_object(NODES, key)
+        is_tainted = new is not None and "spec" in new and (old is None or new["spec"] != old.get("spec"))
+        if new is None or is_deleting(new) or is_tainted:
+            # Another wait of these requests would last until its timeout. Nodes are deleted, cordoned and tainted too
+            # rarely to need an index.
+            for request in self._by_key.values():
+                if request.selected_node == key.name:
+                    self._handlers.on_change(request.key)
+
+    def _unindex(self, request: BindRequest) -> None:
+        rivals = self._by_pod.get(request.pod_key)
+        if rivals is not None:
+            rivals.pop(request.key, None)
+            if not rivals:
+                del self._by_pod[request.pod_key]
+
+
+def _repels(node: Object | None, pod: PodView | None) -> bool:
+    """Return whether the node has a taint that the pod does not tolerate. Absence from a cache proves nothing."""
+    if node is None or pod is None or "spec" not in node:
+        return False
+    return untolerated(node_view(node).taints, pod.tolerations) is not None

@@ -1,0 +1,156 @@
+"""Leadership over time: a standby with synced caches, then the leader; if the Lease is lost, a standby again.
+
+A term begins when the Lease is held and every watch, also of plugins, has been listed. It ends on shutdown or when
+the Lease is lost; in any case the drain ends before another process may lead, and then the client rejects every write
+except to Leases and events. The Lease is released only after all work has stopped. If two leaders overlap
+nevertheless, every write has a UID or resourceVersion precondition, so none is applied twice. Decision 120.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+
+from bowline.api.meta import ObjectKey
+from bowline.kube.lease import LeaderElector, LeaseTimings, new_identity
+from bowline.runtime.tasks import cancel_and_wait, wait_done, wait_first
+from bowline.runtime.workers import wait_failed
+from bowline_reconciler.controller import Term
+from bowline_reconciler.wiring import Components
+
+log = logging.getLogger(__name__)
+
+# The last write has this long to reach the API server before another process may lead.
+_MARGIN_S = 1.0
+# Time limit of a cancelled start while the Lease is still held.
+_CANCEL_S = 10.0
+
+
+class Leadership:
+    """Which process leads, as this one last observed it. ``lease``: the Lease of the election.
+
+    Owns the elector of the present term, or of the wait for one.
+    """
+
+    def __init__(self, lease: ObjectKey) -> None:
+        self.lease = lease
+        self._elector: LeaderElector | None = None
+
+    @property
+    def leader(self) -> str:
+        """The identity of the leader; empty if there is none, or none was observed yet."""
+        return self._elector.leader if self._elector is not None else ""
+
+    def elector(self, parts: Components, timings: LeaseTimings) -> LeaderElector:
+        """Return the elector of the next term."""
+        self._elector = LeaderElector(parts.client, self.lease, new_identity(), timings, parts.shards.metadata)
+        return self._elector
+
+
+async def run_while_leader(
+    leadership: Leadership,
+    timings: LeaseTimings,
+    parts: Components,
+    stop: asyncio.Event,
+    on_synced: Callable[[], None] = lambda: None,
+    holding: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> None:
+    """Take part in the leader election and work during each term, until ``stop``. Raises a plugin start's error.
+
+    ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
+    the Lease. ``holding`` is entered with the identity for each term.
+    """
+    lease = leadership.lease
+    await wait_first(parts.wait_for_sync(), stop.wait())
+    on_synced()
+    while not stop.is_set():
+        await wait_first(parts.shards.free(lease), stop.wait())
+        if stop.is_set():
+            return
+        elector = leadership.elector(parts, timings)
+        release = asyncio.Event()
+        electing = asyncio.create_task(elector.run(release), name="leader election")
+        try:
+            await wait_first(elector.is_leader.wait(), stop.wait(), wait_done(electing))
+            leads = elector.is_leader.is_set() and not stop.is_set()
+            if leads and not await parts.shards.is_outranked(lease):
+                with holding(elector.identity):
+                    await _lead(parts, elector, lease, stop)
+        finally:
+            release.set()
+            await electing
+
+
+async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
+    """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
+    parts.observation.metrics.leader.set(1)
+    parts.client.permit_writes()
+    term = Term()
+    # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
+    # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
+    async with AsyncExitStack() as ending:
+        ending.callback(parts.observation.metrics.leader.set, 0)
+        ending.callback(parts.client.forbid_writes)
+        fencing = asyncio.create_task(_fence(parts, elector, term), name="fence")
+        ending.push_async_callback(cancel_and_wait, fencing)
+        ending.push_async_callback(_stop_plugins, parts, elector)
+        if not await _start_plugins(parts, elector, stop):
+            return
+        deleting = asyncio.create_task(parts.ttl.run(), name="TTL controller")
+        ending.push_async_callback(cancel_and_wait, deleting)
+        working = asyncio.create_task(parts.controller.lead(term), name="controller")
+        ending.push_async_callback(_drain, working, term)
+        sharing = asyncio.create_task(parts.shards.watch(lease), name="shards")
+        ending.push_async_callback(cancel_and_wait, sharing)
+        await wait_first(
+            elector.lost.wait(),
+            stop.wait(),
+            wait_done(working),
+            wait_done(sharing),
+            wait_failed([deleting]),
+            parts.plugins.failure(),
+        )
+
+
+async def _fence(parts: Components, elector: LeaderElector, term: Term) -> None:
+    """After the Lease is lost: end the drain, all writes and plugins' workers before another process may lead."""
+    await elector.lost.wait()
+    await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
+    term.expiry.set()
+    parts.client.forbid_writes()
+    parts.plugins.cancel_workers()
+
+
+async def _start_plugins(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> bool:
+    """Start the plugins; return whether this process still leads and must work. Raises PluginError.
+
+    A start in progress when leadership ends is cancelled. If it does not end then, the process fails: its activity
+    cannot be stopped in another way.
+    """
+    starting = asyncio.create_task(parts.plugins.start(), name="plugins' start")
+    try:
+        await wait_first(elector.lost.wait(), stop.wait(), wait_done(starting))
+    finally:
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting}, timeout=elector.left_s if elector.lost.is_set() else _CANCEL_S)
+    if not starting.done():
+        raise RuntimeError("a plugin's start has not ended after it was cancelled")
+    if starting.cancelled():
+        log.warning("plugins' start cancelled", extra={"lost": elector.lost.is_set()})
+        return False
+    starting.result()
+    return not (elector.lost.is_set() or stop.is_set())
+
+
+async def _stop_plugins(parts: Components, elector: LeaderElector) -> None:
+    if elector.lost.is_set():
+        await parts.plugins.stop(elector.left_s)
+    else:
+        await parts.plugins.stop()
+
+
+async def _drain(working: "asyncio.Task[None]", term: Term) -> None:
+    """End the term and wait until the workers have stopped. Raises their error."""
+    term.end_event.set()
+    await working

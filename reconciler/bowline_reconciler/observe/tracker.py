@@ -1,0 +1,170 @@
+"""Distributes what reconciles and plugins do to metrics, log, history, overdue monitor and traces.
+
+The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry.trace import Tracer
+
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.status import Code, Status
+from bowline.runtime.clock import Clock
+from bowline.runtime.logging import add_to_scope, log_scope
+from bowline.runtime.tracing import OFF
+from bowline_reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
+from bowline_reconciler.observe.history import History
+from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from bowline_reconciler.observe.reconciles import OWN, OverdueMonitor, ReconcileInProgress
+from bowline_reconciler.observe.traces import record_attempt, traceparent
+
+log = logging.getLogger(__name__)
+
+# How often a plugin's error outside an attempt is logged; every one is counted.
+LOG_EVERY_S = 60.0
+# Between two log lines about failing requests.
+LOG_FAILURES_EVERY_S = 30.0
+
+
+class Observation:
+    """Observes every reconcile, and is the Runner's Observer. One per process."""
+
+    def __init__(self, metrics: ReconcilerMetrics, clock: Clock, tracer: Tracer = OFF) -> None:
+        self.metrics = metrics
+        self.history = History()
+        self.reconciles: dict[ObjectKey, ReconcileInProgress] = {}
+        self.waiting: dict[ObjectKey, str] = {}
+        self.overdue = OverdueMonitor(self.reconciles, metrics.overdue, clock)
+        self._clock = clock
+        self._next_log: dict[tuple[str, str], float] = {}
+        self._next_failure_log = float("-inf")
+        self._failures_to_log = 0
+        self._failing_keys: set[ObjectKey] = set()
+        self._tracer = tracer
+        metrics.in_flight(lambda: Counter(current.at for current in self.reconciles.values()))
+        metrics.waits(lambda: Counter(self.waiting.values()))
+
+    # --- reconciles ---
+
+    @contextmanager
+    def track(self, key: ObjectKey) -> Iterator[None]:
+        """Context of one reconcile: every log line in it names the request."""
+        current = self.reconciles[key] = ReconcileInProgress(key, self._clock.now(), self._clock.monotonic())
+        with log_scope(bindRequest=str(key)):
+            try:
+                yield
+            finally:
+                self.reconciles.pop(key, None)
+                self._finish(current)
+
+    def on_decision(self, request: BindRequest, decision: Action) -> None:
+        """Record the decision; from here on log lines name the attempt."""
+        current = self.reconciles.get(request.key)
+        if current is None:
+            return
+        trace = traceparent(request) if self._tracer is not OFF else ""
+        current.decide(type(decision).__name__, _why(decision), request.attempt_id, trace)
+        add_to_scope(pod=str(request.pod_key), attempt=request.attempt_id)
+
+    def attempt_ended(self, ctx: BindContext, status: Status) -> None:
+        """Record an attempt's result."""
+        current = self.reconciles.get(ctx.request.key)
+        if current is not None:
+            self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
+            current.end(status.code.value, status.message, status.plugin)
+        if status.code is not Code.OK:
+            # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
+            level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
+            ctx.log.log(
+                level,
+                "attempt ended",
+                extra={"code": status.code.value, "plugin": status.plugin, "why": status.message},
+            )
+
+    def on_transient_failure(self, key: ObjectKey, why: str, *, is_quiet: bool) -> None:
+        """Record a transient failure; another reconcile follows. ``is_quiet``: the request has had few in a row.
+
+        Thousands of requests may fail at the same time, so the log has one line for all of them.
+        """
+        current, now = self.reconciles.get(key), self._clock.monotonic()
+        if current is not None:
+            current.end(Code.TRANSIENT.value, why)
+        fields = {"bindRequest": str(key), "why": why}
+        log.debug("a reconcile has failed", extra=fields)
+        self._failures_to_log += 1
+        self._failing_keys.add(key)
+        if not is_quiet and now >= self._next_failure_log:
+            counts = {"failures": self._failures_to_log, "requests": len(self._failing_keys)}
+            log.warning("reconciles fail, the latest is an example", extra={**counts, **fields})
+            self._next_failure_log = now + LOG_FAILURES_EVERY_S
+            self._failures_to_log = 0
+            self._failing_keys.clear()
+
+    # --- plugins: bowline.framework.binding.runner.Observer ---
+
+    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
+        """A plugin's call begins."""
+        current = self.reconciles.get(ctx.request.key)
+        if current is not None:
+            current.begin_call(plugin, point, self._clock.monotonic())
+
+    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
+        """A plugin's call has ended."""
+        self.metrics.call(plugin, point, status.code.value, seconds)
+        current = self.reconciles.get(ctx.request.key)
+        call = current.end_call(plugin, point, status, seconds) if current is not None else None
+        if current is not None and call is not None:
+            self.overdue.call_ended(current, call)
+
+    def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
+        """Count and log an exception, or a result of a wrong type, of a plugin.
+
+        Functions called outside an attempt, such as ``supported_allocations``, run in every reconcile of every
+        request, without a backoff: their errors are logged once a minute per plugin and point.
+        """
+        self.metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
+        if context is None:
+            now = self._clock.monotonic()
+            if now < self._next_log.get((plugin, point), now):
+                return
+            self._next_log[plugin, point] = now + LOG_EVERY_S
+        logger = context.log if context is not None else log
+        logger.error("plugin raised", extra={"plugin": plugin, "point": point}, exc_info=error)
+
+    def forgotten(self, key: ObjectKey) -> None:
+        """A request no longer exists or needs nothing more."""
+        self.waiting.pop(key, None)
+        current = self.reconciles.get(key)
+        if current is not None:
+            current.forget()
+
+    # --- the end of a reconcile ---
+
+    def _finish(self, current: ReconcileInProgress) -> None:
+        if current.forgotten:
+            pass  # the wait has ended with the request
+        elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
+            # Several plugins that wait together are one wait, attributed to the first.
+            self.waiting[current.key] = current.plugin.partition(",")[0] or OWN
+        elif current.outcome != Code.TRANSIENT.value and current.decision:
+            self.waiting.pop(current.key, None)
+        seconds = self._clock.monotonic() - current.since
+        if current.why or current.decision not in ("", RequeueAfter.__name__):
+            self.history.add(current, seconds)
+        if self._tracer is not OFF and current.steps:
+            record_attempt(self._tracer, current, seconds)
+
+
+def _why(decision: Action) -> str:
+    match decision:
+        case Fail():
+            return f"{decision.name}: {decision.message}"
+        case Wait() | Rollback() | RequeueAfter():
+            return decision.why
+        case _:
+            return ""

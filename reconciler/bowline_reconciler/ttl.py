@@ -1,0 +1,178 @@
+"""The TTL controller: deletes finished BindRequests that no client needs, slowly, page by page, on the leader.
+
+A Succeeded request is kept for the TTL. One with several GPU groups is kept until its pod is deleted: existing
+schedulers read from it which devices the running pod occupies. A Failed request is for the scheduler to read, and is
+garbage-collected with its owner, the pod; deleted here are those without an owner, after the TTL, and those that
+several newer ones of the same pod have superseded. Deletes have UID and resourceVersion preconditions, so a request
+that was replaced or written meanwhile is kept. An error or a restart in the middle of a round loses nothing: the next
+round finds what is due. Decisions 94 and 118.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from bowline.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid
+from bowline.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
+from bowline.kube.reflector import rejects_fields
+from bowline.kube.resources import BINDREQUESTS
+from bowline.runtime.backoff import Backoff
+from bowline.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# One list after the other: field selectors have no "or".
+_FINISHED = tuple(f"status.phase={phase.value}" for phase in (Phase.SUCCEEDED, Phase.FAILED))
+# For another project's CRD, which has no selectable fields.
+_ALL = ("",)
+PAGE = 50
+# Too few to affect binding, and enough for 36,000 an hour.
+DELETES_PER_S = 10.0
+# A tenth of the TTL, within these bounds.
+ROUND_MIN, ROUND_MAX = timedelta(seconds=1), timedelta(minutes=5)
+# The newest Failed requests of a pod are kept; a scheduler that names each request differently leaves one per
+# decision.
+KEPT_FAILED = 3
+# Never delete a newer one: its scheduler may not have read it yet.
+UNREAD = timedelta(minutes=1)
+ERROR_BASE, ERROR_MAX = timedelta(seconds=1), timedelta(minutes=1)
+
+
+def completed_at(request: Object) -> datetime | None:
+    """Return when the request became final; None if that is unknown, and then it is kept.
+
+    Another project's CRD does not store completionTime; the time of the object's newest write is used instead.
+    """
+    completed = parse_time(status_of(request).get("completionTime"))
+    if completed is not None:
+        return completed
+    writes = (parse_time(entry.get("time")) for entry in request["metadata"].get("managedFields") or ())
+    return max((write for write in writes if write is not None), default=None)
+
+
+def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
+    """Return whether a request ended long enough ago, and neither its owner nor another client needs it."""
+    metadata = request["metadata"]
+    phase = status_of(request).get("phase")
+    if phase != Phase.SUCCEEDED.value and (phase != Phase.FAILED.value or metadata.get("ownerReferences")):
+        return False
+    if phase == Phase.SUCCEEDED.value and owner_pod_uid(request) and _has_several_groups(request):
+        return False
+    if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+        return False
+    completed = completed_at(request)
+    return completed is not None and completed <= now - ttl
+
+
+def _has_several_groups(request: Object) -> bool:
+    return len(gpu_groups_of(request.get("spec"))) > 1
+
+
+class Superseded:
+    """Finds a pod's Failed requests beyond the newest KEPT_FAILED; requests are added one at a time, in any order."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, list[tuple[datetime, Object]]] = {}
+
+    def add(self, request: Object, now: datetime) -> Object | None:
+        """Add a request; returns one that newer ones have superseded, or None."""
+        metadata, pod = request["metadata"], owner_pod_uid(request)
+        completed = completed_at(request)
+        if not pod or completed is None or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+            return None
+        if status_of(request).get("phase") != Phase.FAILED.value:
+            return None
+        kept = {name: metadata.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+        newest = self._newest.setdefault(pod, [])
+        newest.append((completed, {"metadata": kept}))
+        if len(newest) <= KEPT_FAILED:
+            return None
+        newest.sort(key=lambda entry: entry[0])
+        ended, oldest = newest.pop(0)
+        return oldest if ended <= now - UNREAD else None
+
+
+class TTLController:
+    """Deletes finished requests in rounds. ``run`` it while leading; a ``ttl`` of zero keeps all of them."""
+
+    def __init__(self, client: KubeClient, ttl: timedelta, clock: Clock, shard: str = "", page: int = PAGE) -> None:
+        self._client = client
+        self._ttl = ttl
+        self._clock = clock
+        self._shard = shard
+        self._page_size = page
+        self._selectors: Sequence[str] = _FINISHED
+        # Position of an interrupted round: the selector, and the continue token.
+        self._selected = 0
+        self._continue = ""
+        self._superseded = Superseded()
+
+    async def run(self) -> None:
+        """Run rounds until cancelled."""
+        if not self._ttl:
+            return
+        pause = min(max(self._ttl / 10, ROUND_MIN), ROUND_MAX)
+        backoff = Backoff(ERROR_BASE, ERROR_MAX)
+        while True:
+            try:
+                removed = await self.round()
+            except (ApiError, InfrastructureError) as error:
+                asked = error.retry_after if isinstance(error, InfrastructureError) else None
+                log.warning("finished requests are not removed", extra={"error": str(error)})
+                await asyncio.sleep(backoff.next_delay(asked or ERROR_BASE).total_seconds())
+                continue
+            backoff.reset()
+            if removed:
+                log.info("finished requests removed", extra={"count": removed})
+            await asyncio.sleep(pause.total_seconds())
+
+    async def round(self) -> int:
+        """Process all finished requests once, from an interruption on; return how many were deleted."""
+        removed = 0
+        while True:
+            page = await self._page()
+            for request in page["items"] or ():
+                now = self._clock.now()
+                gone = request if is_due(request, self._ttl, now) else self._superseded.add(request, now)
+                if gone is not None:
+                    removed += await self.remove(gone)
+                    await asyncio.sleep(1 / DELETES_PER_S)
+            self._continue = page["metadata"].get("continue") or ""
+            if not self._continue:
+                self._superseded = Superseded()
+                self._selected = (self._selected + 1) % len(self._selectors)
+                if not self._selected:
+                    return removed
+
+    async def remove(self, request: Object) -> bool:
+        """Delete the request if it is unchanged; return whether it was deleted."""
+        key = key_of(request)
+        uid, version = uid_of(request), version_of(request)
+        try:
+            await self._client.delete(BINDREQUESTS, key.namespace, key.name, uid=uid, resource_version=version)
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    async def _page(self) -> Object:
+        try:
+            return await self._client.list(
+                BINDREQUESTS,
+                label_selector=self._shard,
+                field_selector=self._selectors[self._selected],
+                limit=self._page_size,
+                continue_=self._continue,
+            )
+        except Expired:
+            # Continue tokens expire after some minutes: start again with the first page.
+            self._continue = ""
+        except BadRequest as error:
+            if self._selectors == _ALL or not rejects_fields(error):
+                # Possibly another API server's token: the next round starts with the first page.
+                self._continue = ""
+                raise
+            self._selectors, self._selected, self._continue = _ALL, 0, ""
+        return await self._page()

@@ -1,0 +1,123 @@
+"""The end of a release: its reconcilers stop, every request is rolled back, and what remains is reported.
+
+``--uninstall=DEPLOYMENT`` runs this in a Job before Helm deletes the release. The process stops the Deployment of the
+reconcilers, becomes the leader as any reconciler does, and decides with ``Observed.uninstalling``: no request is
+attempted, and one with side effects is rolled back. It ends when no BindRequest has Bowline's finalizer and no
+reservation pod is without a running pod of its group. Repeating it after a crash is safe. Decision 167.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
+from bowline.api.meta import Object, ObjectKey, key_of
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiError, InfrastructureError, NotFound
+from bowline.kube.resources import BINDREQUESTS, DEPLOYMENTS, PODS, Selection
+
+log = logging.getLogger(__name__)
+
+# Helm waits for a hook for five minutes by default. A former leader's writes in flight take one of them.
+LIMIT = timedelta(minutes=4)
+_POLL_S = 1.0
+_RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+# Objects that a log line names at most.
+_NAMED = 20
+
+
+class NotReleasedError(Exception):
+    """Requests or reservations are left after ``LIMIT``; the message names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a release still holds. ``idle``: reservation pods that no running pod uses; ``used``: the others."""
+
+    requests: Collection[ObjectKey]
+    idle: Collection[ObjectKey]
+    used: Collection[ObjectKey]
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The fields of a log line: counts, and the first names of each."""
+        named = {"bindRequests": self.requests, "idleReservations": self.idle, "reservations": self.used}
+        return {
+            field: {"count": len(keys), "first": [str(key) for key in sorted(keys)[:_NAMED]]}
+            for field, keys in named.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Uninstall:
+    """Ends one release.
+
+    ``shard``: label selector of its requests; ``reservations``: the namespace of reservation pods.
+    """
+
+    client: KubeClient
+    deployment: ObjectKey
+    shard: str
+    reservations: str
+
+    async def stop_reconcilers(self) -> None:
+        """Scale the Deployment to zero, so that its leader releases the Lease. Retried until the API server answers.
+
+        Raises ApiError if this is not permitted; a Deployment that does not exist has no reconciler.
+        """
+        while True:
+            try:
+                await self.client.patch(DEPLOYMENTS, *self.deployment, {"spec": {"replicas": 0}}, subresource="scale")
+            except NotFound:
+                log.warning("no such Deployment", extra={"deployment": str(self.deployment)})
+            except InfrastructureError as error:
+                log.warning("cannot stop the reconcilers yet", extra={"error": str(error)})
+                await asyncio.sleep(_POLL_S)
+                continue
+            return
+
+    async def run(self) -> None:
+        """Stop the reconcilers and wait until everything is released. Raises NotReleasedError after ``LIMIT``."""
+        await self.stop_reconcilers()
+        remains: Remains | None = None
+        try:
+            async with asyncio.timeout(LIMIT.total_seconds()):
+                while remains is None or remains.requests or remains.idle:
+                    await asyncio.sleep(_POLL_S)
+                    try:
+                        remains = await self._remains()
+                    except (InfrastructureError, ApiError) as error:
+                        log.warning("cannot read what remains", extra={"error": str(error)})
+        except TimeoutError:
+            fields = remains.fields if remains is not None else {}
+            log.error("not everything is released", extra=fields)  # noqa: TRY400 - the cause is in the fields
+            raise NotReleasedError(f"after {LIMIT}: {fields}") from None
+        log.info("released; reservation pods of running pods remain", extra=remains.fields)
+
+    async def _remains(self) -> Remains:
+        """Read, live, what is not released. Raises the client's errors."""
+        requests = await self.client.list_reduced(
+            Selection(BINDREQUESTS.as_metadata(), label_selector=self.shard),
+            lambda request: (key_of(request), names.FINALIZER in (request["metadata"].get("finalizers") or ())),
+        )
+        sharing = Selection(PODS.as_metadata(), "", f"{names.LABEL_GPU_SHARING}=true", _RUNNING)
+        groups = frozenset().union(*await self.client.list_reduced(sharing, groups_of))
+        own = Selection(PODS.as_metadata(), self.reservations, names.LABEL_GPU_GROUP)
+        # With shards the idle ones may be of another release's requests.
+        is_used = bool(self.shard)
+        reservations = await self.client.list_reduced(
+            own, lambda pod: (key_of(pod), is_used or bool(groups_of(pod) & groups))
+        )
+        return Remains(
+            [key for key, has_finalizer in requests if has_finalizer],
+            [key for key, used in reservations if not used],
+            [key for key, used in reservations if used],
+        )
+
+
+def groups_of(pod: Object) -> frozenset[str]:
+    """Return the GPU groups in a pod's labels."""
+    return frozenset(gpu_groups(pod["metadata"].get("labels") or {}))

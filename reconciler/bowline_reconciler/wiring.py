@@ -1,0 +1,156 @@
+"""Builds the reconciler's components from a client, plugins and settings.
+
+Nothing runs here yet: ``app`` starts and stops the components in order; tests run them against a real API server.
+"""
+
+import asyncio
+import random
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bowline.api import names
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
+from bowline.framework.binding.runner import PluginCall, Runner
+from bowline.framework.config import Binding, Settings
+from bowline.framework.gates import GANG_BINDING
+from bowline.framework.plugin import Plugin
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess
+from bowline.kube.events import EventRecorder
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import Resource
+from bowline_reconciler.binding.gangs import Gangs
+from bowline_reconciler.binding.hand_over import hand_over
+from bowline_reconciler.binding.requeue import Requeue
+from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.wait_index import WaitIndex, WaitSource
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.controller import Controller, new_queue
+from bowline_reconciler.informers import EventHandlers, Informers
+from bowline_reconciler.observe.outside import OutsideShards
+from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.observe.watchdog import Watchdog
+from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.shards import CLUSTER, Shards
+from bowline_reconciler.ttl import TTLController
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The components of every replica. ``reflectors``: all watches by name, the plugins' as ``<plugin>/<number>``."""
+
+    client: KubeClient
+    informers: Informers
+    reflectors: Mapping[str, Reflector]
+    recorder: EventRecorder
+    observation: Observation
+    reconciler: Reconciler
+    controller: Controller
+    plugins: PluginLifecycle
+    ttl: TTLController
+    shards: Shards
+
+    def unsynced(self) -> str | None:
+        """Return which watch has not been listed yet, and why; a plugin's with the plugin's name. None if all have.
+
+        A plugin's watch of a resource that the API server does not serve counts as listed: there is nothing to list.
+        """
+        for name, reflector in self.reflectors.items():
+            if not self._synced(name).is_set():
+                is_own = name in self.informers.reflectors
+                what = name if is_own else f"plugin {name.partition('/')[0]}, watch of {reflector.selection}"
+                return f"{what}: {reflector.last_error or 'not listed yet'}"
+        return None
+
+    async def wait_for_sync(self) -> None:
+        """Wait until ``unsynced`` returns None."""
+        for name in self.reflectors:
+            await self._synced(name).wait()
+
+    def _synced(self, name: str) -> asyncio.Event:
+        reflector = self.reflectors[name]
+        return reflector.synced if name in self.informers.reflectors else reflector.first_list_ended
+
+
+async def build(
+    client: KubeClient,
+    plugins: Sequence[Plugin],
+    settings: Settings,
+    observation: Observation,
+    shard: str = "",
+    registry: str = CLUSTER,
+    *,
+    uninstalling: bool = False,
+) -> Components:
+    """Set up the plugins and build all components. Raises PluginError, after tearing the plugins down.
+
+    ``uninstalling``: every request is rolled back instead of attempted.
+    """
+    clock, binding = client.clock, settings.binding
+    recorder = EventRecorder(client, socket.gethostname())
+    lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry, recorder.record)
+
+    # The reconciler needs the caches, and the caches' handlers need the controller, which is built last.
+    def on_change(key: ObjectKey) -> None:
+        controller.on_change(key)
+
+    def on_delete(key: ObjectKey) -> None:
+        controller.on_delete(key)
+
+    def on_object(resource: Resource, key: ObjectKey) -> None:
+        controller.on_object(resource, key)
+
+    try:
+        await lifecycle.setup()
+        watches = lifecycle.watches(on_change, on_object)
+    except BaseException:
+        await lifecycle.teardown()
+        raise
+    informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard)
+    queue, wait_index = new_queue(binding.workers), _wait_index(informers, watches.values())
+    store = RequestStore(
+        client, informers, Runner(plugins, observation), settings, random.random, uninstalling=uninstalling
+    )
+    writer = Writer(client, recorder.record, store.states.wrote)
+    requeue = Requeue(
+        wait_index, writer, client.availability, clock, random.random, lambda: queue.normal_depth > binding.workers
+    )
+    gangs = Gangs(client, store.states, on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
+    reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
+    controller = Controller(queue, reconciler, informers, observation, client.availability)
+    outside = OutsideShards(observation.metrics.outside_shards, recorder.record)
+    return Components(
+        client,
+        informers,
+        {**informers.reflectors, **{name: watch.reflector for name, watch in watches.items()}},
+        recorder,
+        observation,
+        reconciler,
+        controller,
+        lifecycle,
+        TTLController(client, binding.ttl_after_succeeded, clock, shard),
+        Shards(client, informers, outside, shard, controller.on_change, registry),
+    )
+
+
+def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, limits: Binding) -> Watchdog:
+    """Return the watchdog of the event loop that the components run in."""
+
+    async def fence_and_hand_over(call: PluginCall, why: str, identity: str) -> None:
+        parts.client.forbid_writes()
+        options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
+        await hand_over(access, options, lease, limits, call, why, identity)
+
+    return Watchdog(
+        parts.reconciler.store.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over
+    )
+
+
+def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:
+    sources = {resource: [WaitSource(store)] for resource, store in informers.stores.items()}
+    for watch in watches:
+        source = WaitSource(watch.reflector.store, watch.may_end_wait)
+        sources.setdefault(watch.reflector.selection.resource, []).append(source)
+    return WaitIndex(sources)

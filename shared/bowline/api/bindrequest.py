@@ -1,0 +1,412 @@
+"""BindRequest ``scheduling.run.ai/v1alpha2``: the model, from which the CRD is generated, and its decoded form.
+
+A wire-compatible superset of KAI-Scheduler's resource. The pydantic models are the edge: they define the CRD's schema
+and validate a spec that a foreign CRD has accepted. All other code uses the frozen ``BindRequest``. Allocations are
+passed on unvalidated: the API server validates them where they are written. Decision 175.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+
+from bowline.api import names
+from bowline.api.field_error import FieldError
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    is_deleting,
+    key_of,
+    parse_time,
+    status_of,
+    uid_of,
+    version_of,
+)
+from bowline.api.schema import schema_errors
+
+
+class Phase(StrEnum):
+    """``status.phase``; an absent or empty one reads as Pending."""
+
+    PENDING = "Pending"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class ResourceType(StrEnum):
+    """``spec.receivedResourceType``; the empty string means Regular."""
+
+    NONE = ""
+    REGULAR = "Regular"
+    FRACTION = "Fraction"
+    MIG = "MigInstance"
+
+
+class AllocationKind(StrEnum):
+    """A requirement of a request that some plugin must serve: its type, and each form of allocation."""
+
+    REGULAR = "Regular"
+    FRACTION = "Fraction"
+    MIG = "MigInstance"
+    CLAIMS = "resourceClaimAllocations"
+    EXTENDED_CLAIM = "extendedResourceClaimAllocation"
+
+
+# Limits of lists and strings: far above what any pod can use, low enough for the API server's cost estimate of the
+# CRD's rules. An object in etcd is limited to 1.5 MiB in all.
+MAX_ITEMS = 1024
+MAX_WORD = 256
+# The fraction of a device. "0.00" is written for CPU and MIG pods. Python's float() would accept more than this.
+PORTION_PATTERN = r"^(0(\.[0-9]+)?|1(\.0+)?)$"
+_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+# A resource quantity as in Kubernetes' own CRDs.
+QUANTITY: JsonDict = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "maxLength": MAX_WORD,
+    "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
+    "x-kubernetes-int-or-string": True,
+}
+
+
+def _portion(text: str) -> str:
+    if not re.fullmatch(PORTION_PATTERN, text):
+        raise ValueError("must be a decimal from 0 to 1, such as 0.50")
+    return text
+
+
+def _optional_portion(text: str) -> str:
+    return _portion(text) if text else text
+
+
+class _Wire(BaseModel):
+    # Unknown fields are ignored, not rejected: the scheduler may be newer.
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", defer_build=True
+    )
+
+
+class ReceivedGPU(_Wire):
+    """Whole devices (portion 1) or shares of them."""
+
+    count: Annotated[int, Field(ge=0, le=2**31 - 1, description="Number of devices.")] = 0
+    portion: Annotated[
+        str,
+        AfterValidator(_portion),
+        Field(
+            description="Share of each device, a decimal from 0 to 1.",
+            max_length=MAX_WORD,
+            json_schema_extra={"pattern": PORTION_PATTERN},
+        ),
+    ] = "0"
+
+    compute_portion: Annotated[
+        str,
+        AfterValidator(_optional_portion),
+        Field(
+            description="Share of each device's compute, a decimal from 0 to 1; empty: not limited.",
+            max_length=MAX_WORD,
+            json_schema_extra={"pattern": rf"^$|{PORTION_PATTERN}"},
+        ),
+    ] = ""
+
+    @property
+    def share(self) -> Decimal:
+        """The portion as a number."""
+        try:
+            return Decimal(self.portion)
+        except InvalidOperation:  # pragma: no cover - the pattern has refused it
+            return Decimal(0)
+
+
+class ResourceClaimAllocation(_Wire):
+    """The allocation of one of the pod's resource claims."""
+
+    name: Annotated[
+        str, Field(min_length=1, max_length=MAX_WORD, description="Name in the pod's spec.resourceClaims.")
+    ]
+    allocation: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="An AllocationResult of resource.k8s.io, written as given. Absent: nothing is decided, which "
+            "only a claim that is allocated already, or that requests no device, permits."
+        ),
+    ] = None
+
+
+class ExtendedResourceClaimAllocation(_Wire):
+    """The allocation of the ResourceClaim for the pod's extended resources."""
+
+    allocation: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="An AllocationResult of resource.k8s.io. Absent: no claim is created, which only a node that "
+            "offers the resources itself permits."
+        ),
+    ] = None
+    device_requests: Annotated[
+        list[dict[str, Any]], Field(max_length=MAX_ITEMS, description="DeviceRequests of the claim to create.")
+    ] = Field(default_factory=list)
+    container_mappings: Annotated[
+        list[dict[str, Any]],
+        Field(max_length=MAX_ITEMS, description="Which container's extended resource is which device request."),
+    ] = Field(default_factory=list)
+
+
+class PredictedNUMAZone(_Wire):
+    """What the scheduler expects a NUMA zone to give to the pod."""
+
+    zone: Annotated[str, Field(max_length=MAX_WORD, description="Zone name.")]
+    amount: Annotated[
+        dict[str, Any],
+        Field(description="Resource name to quantity.", json_schema_extra={"additionalProperties": QUANTITY}),
+    ]
+
+
+class PredictedNUMAMemoryGroup(_Wire):
+    """What the scheduler expects a group of NUMA nodes to give to the pod."""
+
+    memory_nodes: Annotated[
+        list[Annotated[str, Field(max_length=MAX_WORD)]], Field(max_length=MAX_ITEMS, description="NUMA nodes.")
+    ] = Field(default_factory=list)
+    amount: Annotated[
+        dict[str, Any],
+        Field(description="Resource name to quantity.", json_schema_extra={"additionalProperties": QUANTITY}),
+    ] = Field(default_factory=dict)
+
+
+class FractionalGPUGroup(_Wire):
+    """A shared device, and the mode in which its pods share it."""
+
+    id: Annotated[str, Field(min_length=1, max_length=MAX_WORD, description="Name of the group.")]
+    compute_sharing_mode: Annotated[
+        str,
+        Field(
+            max_length=63,
+            json_schema_extra={"pattern": "^[a-z0-9-]*$"},
+            description="time-slicing or sm-sharing; empty is time-slicing. A group has one mode.",
+        ),
+    ] = ""
+
+
+class BindRequestSpec(_Wire):
+    """The decision. Immutable but for backoffLimit."""
+
+    pod_name: Annotated[str, Field(min_length=1, max_length=253, description="Pod to bind, in the same namespace.")]
+    pod_uid: Annotated[
+        str,
+        Field(
+            alias="podUID",
+            max_length=128,
+            description="UID of that pod. Filled from the owner reference at creation if absent.",
+        ),
+    ] = ""
+    selected_node: Annotated[str, Field(min_length=1, max_length=253, description="Node the pod is to run on.")]
+    received_resource_type: Annotated[ResourceType, Field(description="What the pod received; empty is Regular.")] = (
+        ResourceType.NONE
+    )
+    received_gpu: Annotated[ReceivedGPU | None, Field(alias="receivedGPU", description="Devices it received.")] = None
+    selected_gpu_groups: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MAX_WORD)]],
+        Field(
+            alias="selectedGPUGroups",
+            max_length=MAX_ITEMS,
+            description="One group per shared device. Counts if selectedFractionalGpuGroups is empty.",
+        ),
+    ] = Field(default_factory=list)
+    selected_fractional_gpu_groups: Annotated[
+        list[FractionalGPUGroup],
+        Field(max_length=MAX_ITEMS, description="One group per shared device, with its mode."),
+    ] = Field(default_factory=list)
+    resource_claim_allocations: Annotated[
+        list[ResourceClaimAllocation],
+        Field(max_length=MAX_ITEMS, description="Allocations of the pod's resource claims."),
+    ] = Field(default_factory=list)
+    extended_resource_claim_allocation: Annotated[
+        ExtendedResourceClaimAllocation | None,
+        Field(description="Allocation of the pod's extended resources."),
+    ] = None
+    predicted_numa_zones: Annotated[
+        list[PredictedNUMAZone],
+        Field(alias="predictedNUMAZones", max_length=MAX_ITEMS, description="Copied to an annotation of the pod."),
+    ] = Field(default_factory=list)
+    predicted_numa_memory_groups: Annotated[
+        list[PredictedNUMAMemoryGroup],
+        Field(
+            alias="predictedNUMAMemoryGroups", max_length=MAX_ITEMS, description="Copied to an annotation of the pod."
+        ),
+    ] = Field(default_factory=list)
+    backoff_limit: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=2**31 - 1,
+            description="Retries after the first attempt; absent means the configured default.",
+        ),
+    ] = None
+
+    @property
+    def gpu_groups(self) -> tuple[str, ...]:
+        """The groups of the shared devices; the newer list counts alone if it is not empty."""
+        return tuple(group.id for group in self.selected_fractional_gpu_groups) or tuple(self.selected_gpu_groups)
+
+    @property
+    def compute_modes(self) -> Mapping[str, str]:
+        """Modes other than time-slicing, by group."""
+        modes = {group.id: group.compute_sharing_mode for group in self.selected_fractional_gpu_groups}
+        return {group: mode for group, mode in modes.items() if mode not in ("", names.TIME_SLICING)}
+
+    @property
+    def demands(self) -> frozenset[AllocationKind]:
+        """All demands that plugins must serve before the pod may be bound."""
+        demands = {AllocationKind(self.received_resource_type or ResourceType.REGULAR)}
+        if self.resource_claim_allocations:
+            demands.add(AllocationKind.CLAIMS)
+        if self.extended_resource_claim_allocation and self.extended_resource_claim_allocation.allocation:
+            demands.add(AllocationKind.EXTENDED_CLAIM)
+        return frozenset(demands)
+
+
+SPEC_FIELDS = tuple(str(field.alias) for field in BindRequestSpec.model_fields.values())
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """A decoded BindRequest. ``raw`` is the object as sent by the API server."""
+
+    key: ObjectKey
+    uid: ObjectUID
+    resource_version: ResourceVersion
+    generation: int
+    created: datetime | None
+    deleting: bool
+    finalizers: tuple[str, ...]
+    pod_uid: ObjectUID  # from spec.podUID, else from the owner reference, else empty
+    spec: BindRequestSpec | None  # None: the spec is invalid, see ``errors``
+    errors: tuple[FieldError, ...]
+    phase: Phase
+    raw: Object
+
+    @property
+    def pod_key(self) -> ObjectKey:
+        """Key of the pod; available even if the rest of the spec is invalid."""
+        name = self.spec.pod_name if self.spec else _raw_text(self.raw, "podName")
+        return ObjectKey(self.key.namespace, name)
+
+    @property
+    def selected_node(self) -> str:
+        """Name of the node; available even if the rest of the spec is invalid."""
+        return self.spec.selected_node if self.spec else _raw_text(self.raw, "selectedNode")
+
+    @property
+    def has_finalizer(self) -> bool:
+        """Whether the request has Bowline's finalizer, that is, whether side effects may exist."""
+        return names.FINALIZER in self.finalizers
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the pod received shares of devices; False for an invalid spec."""
+        return self.spec is not None and self.spec.received_resource_type is ResourceType.FRACTION
+
+    @property
+    def status(self) -> Object:
+        """The stored ``.status``; empty if absent."""
+        return status_of(self.raw)
+
+    @property
+    def conditions(self) -> tuple[Object, ...]:
+        """The stored conditions, without those that have no type, as a foreign CRD may store them."""
+        value = self.status.get("conditions")
+        items = value if isinstance(value, list) else ()
+        return tuple(item for item in items if isinstance(item, dict) and isinstance(item.get("type"), str))
+
+    @property
+    def failed_attempts(self) -> int:
+        """Number of failed attempts."""
+        value = self.status.get("failedAttempts")
+        return value if isinstance(value, int) and value > 0 else 0
+
+    @property
+    def attempt_id(self) -> str:
+        """ID of the present attempt, for log lines: start of the request's UID, and the attempt's number."""
+        return f"{self.uid[:8]}-{self.failed_attempts + 1}"
+
+    @property
+    def next_attempt(self) -> datetime | None:
+        """No attempt is made before this time."""
+        return parse_time(self.status.get("nextAttemptTime"))
+
+
+def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, tuple[FieldError, ...]]:
+    """Decode a raw spec. Returns it, or None and all errors with their paths."""
+    if not isinstance(spec, dict):
+        return None, (
+            FieldError("bindrequest/schema", path, spec, "must be an object with podName and selectedNode"),
+        )
+    try:
+        return BindRequestSpec.model_validate(spec), ()
+    except ValidationError as error:
+        return None, tuple(schema_errors("bindrequest/schema", path, error.errors()))
+
+
+def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -> BindRequest:
+    """Decode a raw BindRequest. Never raises for its content: errors of the spec are in ``errors``.
+
+    ``other_version``: of the same object; its decoded spec is reused if the spec is unchanged, as usual.
+    """
+    metadata = raw["metadata"]
+    same = other_version if other_version is not None and other_version.raw.get("spec") == raw.get("spec") else None
+    spec, errors = decode_spec(raw.get("spec")) if same is None else (same.spec, same.errors)
+    return BindRequest(
+        key=key_of(raw),
+        uid=uid_of(raw),
+        resource_version=version_of(raw),
+        generation=metadata.get("generation") or 0,
+        created=parse_time(metadata.get("creationTimestamp")),
+        deleting=is_deleting(raw),
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        pod_uid=ObjectUID((spec.pod_uid if spec else "") or owner_pod_uid(raw)),
+        spec=spec,
+        errors=errors,
+        phase=_phase(status_of(raw).get("phase")),
+        raw=raw,
+    )
+
+
+def gpu_groups_of(spec: Any) -> tuple[str, ...]:
+    """Return the groups in an unvalidated spec, as ``BindRequestSpec.gpu_groups``; empty if it is malformed."""
+    if not isinstance(spec, dict):
+        return ()
+    entries, group_names = spec.get("selectedFractionalGpuGroups"), spec.get("selectedGPUGroups")
+    listed = [entry.get("id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    groups = listed or (group_names if isinstance(group_names, list) else [])
+    return tuple(group for group in groups if isinstance(group, str) and group)
+
+
+def owner_pod_uid(raw: Object) -> str:
+    """Return the UID of the owning pod with the name in the spec; empty if no owner reference has it."""
+    name = _raw_text(raw, "podName")
+    for owner in raw["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1" and owner.get("name") == name:
+            return str(owner.get("uid") or "")
+    return ""
+
+
+def _raw_text(raw: Object, field: str) -> str:
+    """Return a string field of an unvalidated spec; empty if there is none."""
+    spec = raw.get("spec")
+    text = spec.get(field) if isinstance(spec, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _phase(word: Any) -> Phase:
+    # An unknown value (another controller's) counts as Pending: the pod itself shows whether it is bound.
+    return Phase(word) if word in (Phase.SUCCEEDED, Phase.FAILED) else Phase.PENDING

@@ -1,0 +1,40 @@
+"""Conversion of pydantic's validation errors into FieldErrors, with the user's paths and terms."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from bowline.api.field_error import FieldError, join_path
+
+# Replaces messages that mention Python types.
+_WORDS: Final[Mapping[str, str]] = {
+    "missing": "is required",
+    "extra_forbidden": "is not a known key",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "mapping_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
+
+
+def schema_errors(rule: str, path: str, errors: Iterable[Any]) -> list[FieldError]:
+    """Convert pydantic's error entries into FieldErrors below ``path``."""
+    # For a list whose items are all invalid it also reports that the list is too short.
+    return [_error(rule, path, error) for error in errors if error["type"] != "too_short" or not error["input"]]
+
+
+def _error(rule: str, path: str, error: Any) -> FieldError:
+    for token in error["loc"]:
+        path = join_path(path, f"[{token}]" if isinstance(token, int) else str(token))
+    value = None if error["type"] == "missing" else error["input"]
+    return FieldError(rule, path, value, _message(error))
+
+
+def _message(error: Any) -> str:
+    if error["type"] == "string_type" and isinstance(error["input"], bool | int | float):
+        return "must be a string; put it in quotes"
+    if error["type"] == "greater_than" and error["ctx"]["gt"] == "datetime.timedelta(0)":
+        return "must be greater than 0s"
+    message: str = error["msg"].removeprefix("Value error, ")
+    return _WORDS.get(error["type"]) or message[:1].lower() + message[1:]

@@ -1,0 +1,53 @@
+"""Taints of nodes and the tolerations of pods, matched as kube-scheduler matches them. Pure.
+
+A cordoned node has no taint until kube-controller-manager writes it, so ``spec.unschedulable`` counts as one.
+A node that is not ready has a taint as well; its condition is not read. Decisions 202 and 203.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from bowline.api.meta import Object
+
+CORDONED: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+# PreferNoSchedule only influences the choice between nodes.
+_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+
+
+def hard_taints(node_spec: Object) -> tuple[Object, ...]:
+    """Return the taints of a node that keep pods without a toleration away; first that of a cordon."""
+    taints = tuple(taint for taint in node_spec.get("taints") or () if taint.get("effect") in _HARD_EFFECTS)
+    return (CORDONED, *taints) if node_spec.get("unschedulable") else taints
+
+
+def untolerated(taints: Iterable[Object], tolerations: Sequence[Object]) -> Object | None:
+    """Return the first taint that no toleration matches; None if the pod tolerates all."""
+    return next((taint for taint in taints if not any(tolerates(item, taint) for item in tolerations)), None)
+
+
+def describe(taint: Object) -> str:
+    """Return the taint in kubectl's notation: ``key=value:Effect``."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """Return whether a toleration, of a pod or of a device request, matches; an empty key or effect matches each."""
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    limit, value = toleration.get("value") or "", taint.get("value") or ""
+    if operator == "Equal":
+        return bool(limit == value)
+    # Kubernetes 1.35 and newer, behind a gate: integers.
+    if operator not in ("Lt", "Gt") or not _is_integer(limit) or not _is_integer(value):
+        return False
+    return int(value) < int(limit) if operator == "Lt" else int(value) > int(limit)
+
+
+def _is_integer(text: Any) -> bool:
+    return isinstance(text, str) and text.removeprefix("-").isdecimal() and text.isascii()

@@ -1,0 +1,266 @@
+"""The cluster of a scheduler's conformance run: Bowline as the binder, the program under test, a stage for a case.
+
+Nothing here knows how the program works: it is started, killed, and judged by the objects and the audit log of the
+API server.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from bowline.api import names
+from bowline.conformance.case import OTHER_NODE
+from bowline.kube.resources import BINDREQUESTS, PODS
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.localcluster.helm import find_helm
+from bowline.localcluster.pair import Pair, PairOptions
+from bowline.localcluster.process import Launch
+from bowline.localcluster.spec import ClusterSpec
+from bowline.testing.builders import pod
+
+T = TypeVar("T")
+
+# The schedulerName of pods that the program under test must leave alone.
+OTHER: Final = "another-scheduler"
+_POLL_S = 0.05
+_LOG_LINES = 15
+_POLICY_GROUP = "admissionregistration.k8s.io/v1"
+_POLICIES = f"/apis/{_POLICY_GROUP}/validatingadmissionpolicies"
+_POLICY_BINDINGS = f"/apis/{_POLICY_GROUP}/validatingadmissionpolicybindings"
+# A decision that fails is retried once, soon.
+_BINDING = {"backoffLimit": 1, "backoff": {"base": "50ms"}, "inFlightTimeout": "2s"}
+# A leader that gets no CPU keeps its Lease: a new term would repeat attempts.
+_LEASE = {"leaseDuration": "60s", "renewDeadline": "50s"}
+
+
+class BrokenRuleError(AssertionError):
+    """The program has broken a rule of the protocol; ``rule`` is its name."""
+
+    def __init__(self, rule: str, why: str) -> None:
+        self.rule = rule
+        super().__init__(f"{rule}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerCluster:
+    """A control plane with two nodes of eight GPUs each, and Bowline's pair as the binder."""
+
+    cluster: Cluster
+    pair: Pair
+
+    @classmethod
+    @contextmanager
+    def start(cls, scheduler_names: Sequence[str], kubernetes: str | None = None) -> Iterator["SchedulerCluster"]:
+        """Start it for pods of these schedulers; it ends with the block. Raises LocalClusterError."""
+        values: dict[str, object] = {
+            "config.schedulerNames": list(dict.fromkeys((*scheduler_names, OTHER))),
+            "config.gpuSharing": {"fakeGPUs": True},
+            "config.binding": _BINDING,
+            "config.leaderElection": _LEASE,
+        }
+        helm = find_helm()
+        with Cluster.start(ClusterSpec(kubernetes=kubernetes, audit="Metadata")) as cluster:
+            cluster.make_nodes(2)
+            cluster.make_runtime_class()
+            pair = Pair.install(cluster, helm, PairOptions(set_values=values))
+            pair.start()
+            yield cls(cluster, pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """The running program under test: one process or several. ``name`` is the schedulerName of its pods."""
+
+    cluster: Cluster
+    name: str
+    launches: Sequence[Launch]
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    @contextmanager
+    def started(cls, cluster: Cluster, argv: Sequence[str], name: str) -> Iterator["Scheduler"]:
+        """Run a command, with an administrator's access in KUBECONFIG, until the block ends."""
+        environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PYTHONUNBUFFERED": "1"}
+        launch = Launch("scheduler", argv, cluster.layout.logs / "scheduler.log", Path.cwd(), environ)
+        cluster.run_process(launch)
+        try:
+            yield cls(cluster, name, [launch])
+        finally:
+            cluster.process(launch.name).stop()
+
+    def kill(self) -> None:
+        """End it without notice, as a node that fails does."""
+        for launch in self.launches:
+            self.cluster.process(launch.name).kill()
+
+    def start(self) -> None:
+        """Start it again."""
+        for launch in self.launches:
+            self.cluster.run_process(launch)
+
+    def failure(self) -> str:
+        """Return how it has ended by itself; empty while it runs."""
+        for process in map(self.cluster.process, (launch.name for launch in self.launches)):
+            if not process.alive:
+                return f"the scheduler has ended with status {process.returncode}"
+        return ""
+
+    def log(self) -> str:
+        """Return the last lines that it has written."""
+        return "\n".join(self.cluster.process(launch.name).tail(_LOG_LINES) for launch in self.launches)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A namespace for one case. ``limit_s``: how long the program may take for what it must do."""
+
+    cluster: Cluster
+    pair: Pair
+    scheduler: Scheduler
+    limit_s: float
+    namespace: str = field(default_factory=lambda: f"case-{uuid.uuid4().hex[:8]}")
+
+    # --- actions of users and administrators ---
+
+    def submit(self, name: str, gpus: int, node: str = "", scheduler: str = "") -> str:
+        """Create a pod for the program under test, or for another one; return its UID."""
+        selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
+        scheduler_name = scheduler or self.scheduler.name
+        body = pod(name, self.namespace, schedulerName=scheduler_name, tolerations=[], **selector)
+        body["metadata"]["labels"] = dict(self.scheduler.pod_labels)
+        body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
+        return str(self.cluster.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
+
+    def kubectl(self, *arguments: str) -> None:
+        """Run kubectl in the namespace."""
+        self.cluster.kubectl(f"--namespace={self.namespace}", *arguments)
+
+    def create_request(self, request: Mapping[str, Any]) -> None:
+        """Create a BindRequest, as another scheduler does."""
+        self.cluster.api.post(BINDREQUESTS.path(self.namespace), dict(request))
+
+    def restart_reconciler(self) -> None:
+        """Start the reconciler again, after it was stopped."""
+        self.pair.launch_reconciler().wait_ready()
+
+    @contextmanager
+    def failing_binds(self, name: str) -> Iterator[None]:
+        """Let each attempt for the pod fail until the block ends, as an exceeded quota does: it is retried."""
+        policy, binding = _failing_policy(self.namespace, name)
+        self.cluster.api.post(_POLICIES, policy)
+        try:
+            self.cluster.api.post(_POLICY_BINDINGS, binding)
+            self.wait(f"the Binding of {name} is denied", lambda: self._is_bind_denied(name))
+            yield
+        finally:
+            self.cluster.api.delete(f"{_POLICY_BINDINGS}/{self.namespace}")
+            self.cluster.api.delete(f"{_POLICIES}/{self.namespace}")
+        self.wait(f"the Binding of {name} is not denied", lambda: not self._is_bind_denied(name))
+
+    def clean_up(self) -> None:
+        """Delete pods and requests, and wait until nothing of them is left: the next case needs their devices."""
+        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
+        self.kubectl("delete", "bindrequests", "--all", "--wait=false")
+        paths = (PODS.path(self.namespace), BINDREQUESTS.path(self.namespace))
+        self.wait("the pods and requests are deleted", lambda: not any(map(self._items, paths)))
+
+    # --- observations ---
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """Return the stored pod."""
+        stored: dict[str, Any] = self.cluster.api.get(PODS.path(self.namespace, name))
+        return stored
+
+    def requests(self, name: str) -> list[dict[str, Any]]:
+        """Return the present requests for the pod."""
+        return [item for item in self._items(BINDREQUESTS.path(self.namespace)) if item["spec"]["podName"] == name]
+
+    def creations(self) -> Counter[tuple[str, int]]:
+        """Return the requests that were created or denied in the namespace, by name and HTTP status."""
+        return Counter(self._creations())
+
+    def decided(self, rule: str, name: str) -> dict[str, Any]:
+        """Wait for a request for the pod."""
+        return self.until(rule, f"a request for pod {name}", lambda: next(iter(self.requests(name)), None))
+
+    def runs(self, rule: str, name: str) -> str:
+        """Wait until the pod is bound; return its node."""
+        return str(self.until(rule, f"pod {name} is bound", lambda: self.pod(name)["spec"].get("nodeName")))
+
+    def until(self, rule: str, description: str, condition: Callable[[], T | None]) -> T:
+        """Wait for what the rule requires. Raises BrokenRuleError after the limit, or when the program has ended."""
+        deadline = time.monotonic() + self.limit_s
+        while (result := condition()) is None or result is False:
+            ended = self.scheduler.failure()
+            if ended or time.monotonic() > deadline:
+                raise BrokenRuleError(rule, ended or f"waited {self.limit_s:g} s for: {description}")
+            time.sleep(_POLL_S)
+        return result
+
+    def wait(self, description: str, condition: Callable[[], object]) -> None:
+        """Wait for what does not depend on the program. Raises TimeoutError."""
+        deadline = time.monotonic() + self.limit_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {self.limit_s:g} s for: {description}\n{self.cluster.log_tails(15)}")
+            time.sleep(_POLL_S)
+
+    def require(self, rule: str, condition: bool, why: str) -> None:
+        """Raise BrokenRuleError unless the condition holds."""
+        if not condition:
+            raise BrokenRuleError(rule, why)
+
+    def _items(self, path: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self.cluster.api.get(path)["items"]
+        return items
+
+    def _creations(self) -> Iterator[tuple[str, int]]:
+        for line in self.cluster.audit_lines():
+            entry = json.loads(line)
+            reference = entry.get("objectRef") or {}
+            is_creation = entry["verb"] == "create" and reference.get("resource") == names.PLURAL
+            if is_creation and reference.get("namespace") == self.namespace:
+                yield reference.get("name", ""), entry["responseStatus"]["code"]
+
+    def _is_bind_denied(self, name: str) -> bool:
+        """Whether the policy is in force. The pod need not exist: admission precedes the search for it."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": OTHER_NODE}
+        try:
+            path = PODS.path(self.namespace, name, "binding")
+            self.cluster.api.post(f"{path}?dryRun=All", {"metadata": {"name": name}, "target": target})
+        except ApiError as error:
+            return error.status not in (404, 409)
+        return False
+
+
+def _failing_policy(namespace: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a policy that denies the Binding of one pod, and its binding to the namespace."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    # The message of a quota: the attempt is retried, and a request that has none left ends Failed.
+    validation = {"expression": f"object.metadata.name != '{name}'", "message": "exceeded quota: conformance"}
+    policy = {
+        "apiVersion": _POLICY_GROUP,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": namespace},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]},
+    }
+    binding = {
+        "apiVersion": _POLICY_GROUP,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": namespace},
+        "spec": {
+            "policyName": namespace,
+            "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": selector},
+        },
+    }
+    return policy, binding

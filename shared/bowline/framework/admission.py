@@ -1,0 +1,397 @@
+"""The admission chain: runs every enabled plugin's mutate and validate methods on one object and collects all errors.
+
+Pure: objects in, ``Verdict`` out. The webhook and ``bowline lint`` call the same functions and so agree.
+
+The chain owns what is not a plugin's decision: which pods are in scope, what a failing plugin means, the
+BindRequest's own rules. The same object always gives the same errors in the same order: plugin order, then each
+plugin's own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import SPEC_FIELDS, BindRequest, decode_bind_request, decode_spec, owner_pod_uid
+from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.meta import Object
+from bowline.framework import structure
+from bowline.framework.config import SYSTEM_NAMESPACES, Settings
+from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, overriding
+from bowline.framework.templates import Template
+from bowline.framework.workloads import resolve_workloads
+
+DEFAULT_SCHEDULER = "default-scheduler"
+# How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.
+_LIKENESS = 0.85
+# (plugin, extension point, exception): the caller logs and counts it; the chain itself stays pure.
+OnPluginError = Callable[[str, str, BaseException], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on one object: allowed unless there are ``errors``. ``patch`` is RFC 6902."""
+
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[FieldError, ...] = ()
+    patch: tuple[PatchOperation, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the object may be stored."""
+        return not self.errors
+
+    def with_patch(self, patch: Iterable[PatchOperation]) -> "Verdict":
+        """Return this verdict with the patch of the mutation that preceded the validation."""
+        return Verdict(self.errors, self.warnings, tuple(patch))
+
+    def placed(self, template: Template) -> "Verdict":
+        """Return this verdict on a template's pod with the paths of the workload, and without the patch, whose paths
+        would be wrong.
+        """
+        return Verdict(tuple(map(template.place, self.errors)), tuple(map(template.place, self.warnings)))
+
+    def as_warnings(self) -> "Verdict":
+        """Return the verdict of a review that must not deny: allowed, each error as a warning, then the warnings.
+
+        An object with errors is not patched: it is stored as its author wrote it.
+        """
+        if self.allowed:
+            return self
+        errors = [replace(error, is_warning=True) for error in self.errors]
+        return Verdict(warnings=(*errors, *self.warnings))
+
+
+ALLOWED = Verdict()
+# Added where the review ended before all errors were found.
+MORE = FieldError(
+    "admission/more",
+    "",
+    None,
+    f"there may be more errors: the review ends after {structure.MAX_ERRORS}; fix these first",
+)
+
+
+def _ignore(plugin: str, point: str, error: BaseException) -> None:
+    """The default error handler: nowhere to report to."""
+
+
+class AdmissionChain:
+    """Admission with the enabled plugins.
+
+    ``own_namespace`` is Bowline's own namespace, which is never in scope; ``default_scheduler``, that of pods that
+    name none.
+    """
+
+    def __init__(
+        self,
+        plugins: Sequence[Plugin],
+        settings: Settings,
+        own_namespace: str = "",
+        on_error: OnPluginError = _ignore,
+        default_scheduler: str = DEFAULT_SCHEDULER,
+    ) -> None:
+        self._default_scheduler = default_scheduler
+        self._settings = settings
+        excluded_namespaces = (*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)
+        self._excluded_namespaces = frozenset(excluded_namespaces) - {""}
+        # The kinds whose pod templates are reviewed; errors of the configured ones were reported at startup.
+        self.workloads, _ = resolve_workloads(settings.workloads)
+        self._on_error = on_error
+        self._plugins = tuple(plugins)
+        reviewers = [plugin for plugin in plugins if isinstance(plugin, AdmissionPlugin)]
+        self._mutate_pod = overriding(reviewers, AdmissionPlugin.mutate_pod)
+        self._validate_pod = overriding(reviewers, AdmissionPlugin.validate_pod)
+        self._mutate_ephemeral = overriding(reviewers, AdmissionPlugin.mutate_ephemeral_containers)
+        self._validate_ephemeral = overriding(reviewers, AdmissionPlugin.validate_ephemeral_containers)
+        self._mutate_request = overriding(reviewers, AdmissionPlugin.mutate_bind_request)
+        self._validate_request = overriding(reviewers, AdmissionPlugin.validate_bind_request)
+
+    # --- pods ---
+
+    def exclusion(self, spec: Object, namespace: str) -> str:
+        """Return why pods with this spec are out of scope, so that no plugin reviews them; empty if they are not."""
+        if namespace in self._excluded_namespaces:
+            return f"namespace {namespace}"
+        scheduler = spec.get("schedulerName") or self._default_scheduler
+        return "" if self._settings.schedules(scheduler) else f"scheduler {scheduler}"
+
+    def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
+        """Mutate a new pod, then validate the result. Modifies ``raw`` in place."""
+        early = self._early_verdict(raw, info)
+        if early is not None:
+            return early
+        pod = MutablePod(raw)
+        for plugin in self._mutate_pod:
+            self._guarded_mutation(plugin, "mutate_pod", pod, partial(plugin.mutate_pod, pod, info))
+        return self._review_pod(raw, None, info).with_patch(pod.operations)
+
+    def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
+        """Validate a pod as it will be stored; on UPDATE only the changes. A pod being deleted is allowed."""
+        if _is_ending(raw, info):
+            return ALLOWED
+        early = self._early_verdict(raw, info)
+        if early is not None:
+            return early
+        verdict = self._review_pod(raw, old, info)
+        if verdict.allowed or old is None or structure.pod_errors(old):
+            return verdict
+        # A ratchet below the plugins' own: an existing error must not deny an unrelated change. Otherwise a finalizer
+        # could not be removed from a pod that was stored while the webhook was unavailable.
+        before = self._review_pod(old, None, info).errors
+        return replace(verdict, errors=tuple(error for error in verdict.errors if error not in before))
+
+    def validate_template(self, template: Template, info: AdmissionInfo) -> Verdict:
+        """Validate a workload's pod template as its pods will be validated; error paths are those of the workload.
+
+        The template is mutated first, in place: an error that mutation corrects is none.
+        """
+        content = template.content
+        if not isinstance(content, dict):
+            return Verdict((FieldError("structure/type", template.path, content, "must be an object"),))
+        if template.is_wrong_path:
+            return Verdict(warnings=(_wrong_path(template),))
+        metadata = content.get("metadata")
+        pod = {"metadata": {} if metadata is None else metadata, "spec": content.get("spec")}
+        return self.admit_pod(pod, info).placed(template)
+
+    def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
+        return verdict_of(
+            self._plugin_errors(plugin, "validate_pod", partial(plugin.validate_pod, raw, old, info))
+            for plugin in self._validate_pod
+        )
+
+    def _early_verdict(self, raw: Object, info: AdmissionInfo) -> Verdict | None:
+        """Return the verdict on a pod that is not passed to the plugins: malformed or out of scope. None for the
+        others.
+        """
+        if info.namespace in self._excluded_namespaces:
+            return ALLOWED
+        errors = structure.pod_errors(raw)
+        if errors:
+            return verdict_of([errors])
+        annotations = raw["metadata"].get("annotations") or {}
+        if names.MIRROR_POD in annotations:
+            return ALLOWED
+        scheduler = raw["spec"].get("schedulerName") or self._default_scheduler
+        if self._settings.schedules(scheduler):
+            return None
+        return Verdict(warnings=(*self._scope_warnings(scheduler, annotations),))
+
+    def _scope_warnings(self, scheduler: str, annotations: Object) -> Iterator[FieldError]:
+        """Yield what a pod of a scheduler that the configuration does not list probably means."""
+        ours = self._settings.scheduler_names
+        # One of a name with a suffix is another instance of that scheduler.
+        candidates = [name for name in ours if not scheduler.startswith(name) and not name.startswith(scheduler)]
+        for name in get_close_matches(scheduler, candidates, 1, _LIKENESS):
+            message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
+            yield FieldError("scope/scheduler-name", "spec.schedulerName", scheduler, message, is_warning=True)
+        message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {' or '.join(ours)}"
+        for key in names.SHARE_ANNOTATIONS:
+            if key in annotations:
+                yield FieldError("scope/scheduler", annotation_path(key), annotations[key], message, is_warning=True)
+
+    # --- subresources of a pod ---
+
+    def admit_ephemeral_containers(self, raw: dict[str, Any], old: Object | None, info: AdmissionInfo) -> Verdict:
+        """Mutate a pod's new ephemeral containers, then validate the result. Modifies ``raw`` in place."""
+        early = self._early_verdict(raw, info)
+        if early is not None:
+            return early
+        pod, old = MutablePod(raw), _readable(old)
+        for plugin in self._mutate_ephemeral:
+            mutate = partial(plugin.mutate_ephemeral_containers, pod, old, info)
+            self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, mutate)
+        return self.validate_ephemeral_containers(raw, old, info).with_patch(pod.operations)
+
+    def validate_ephemeral_containers(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
+        """Validate a pod's new ephemeral containers."""
+        point, old = "validate_ephemeral_containers", _readable(old)
+        return self._early_verdict(raw, info) or verdict_of(
+            self._plugin_errors(plugin, point, partial(plugin.validate_ephemeral_containers, raw, old, info))
+            for plugin in self._validate_ephemeral
+        )
+
+    # --- BindRequests ---
+
+    def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
+        """Fill fields from the owner reference, add the finalizer, let the plugins mutate, then validate a new
+        BindRequest.
+
+        Modifies ``raw`` in place. On UPDATE only the plugins' mutations apply.
+        """
+        if _is_ending(raw, info):
+            return ALLOWED
+        errors = structure.bind_request_errors(raw)
+        if errors:
+            return verdict_of([errors])
+        request = MutableObject(raw)
+        if info.operation == "CREATE":
+            self._complete(request, info)
+        for plugin in self._mutate_request:
+            mutate = partial(plugin.mutate_bind_request, request, info)
+            self._guarded_mutation(plugin, "mutate_bind_request", request, mutate)
+        verdict = self._review_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
+        return verdict.with_patch(request.operations)
+
+    def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
+        """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE only
+        if it changed.
+        """
+        if _is_ending(raw, info):
+            return ALLOWED
+        errors = structure.bind_request_errors(raw)
+        if errors:
+            return verdict_of([errors])
+        if old is not None and old.get("spec") == raw.get("spec"):
+            return ALLOWED
+        return self._review_request(raw, old, info)
+
+    def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
+        errors = spec_errors(raw)
+        if any(not error.is_warning for error in errors):  # plugins receive only requests that can be decoded
+            return verdict_of([errors])
+        by_plugin = (
+            self._plugin_errors(
+                plugin, "validate_bind_request", partial(plugin.validate_bind_request, raw, old, info)
+            )
+            for plugin in self._validate_request
+        )
+        return verdict_of(chain([errors], by_plugin))
+
+    def _complete(self, request: MutableObject, info: AdmissionInfo) -> None:
+        decoded_request = decode_bind_request(_named(request.raw))
+        if decoded_request.spec is not None:
+            uid = owner_pod_uid(request.raw)
+            needs_finalizer = names.FINALIZER not in decoded_request.finalizers and any(
+                self._has_side_effects(plugin, decoded_request) for plugin in self._plugins
+            )
+            if uid and not decoded_request.spec.pod_uid:
+                request.set(uid, "spec", "podUID")
+            if needs_finalizer:
+                request.append(names.FINALIZER, "metadata", "finalizers")
+        if info.traceparent:
+            request.set(info.traceparent, "metadata", "annotations", names.TRACEPARENT)
+
+    # --- an exception of a plugin is a defect of the plugin, not of the object ---
+
+    def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
+        try:
+            return plugin.has_side_effects(request, None)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
+            self._on_error(plugin.name, "has_side_effects", error)
+            return True
+
+    def _guarded_mutation(
+        self, plugin: Plugin, point: str, target: MutableObject, mutate: Callable[[], None]
+    ) -> None:
+        mark = target.checkpoint()
+        try:
+            mutate()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
+            target.revert(mark)
+            self._on_error(plugin.name, point, error)
+
+    def _plugin_errors(
+        self, plugin: Plugin, point: str, validate: Callable[[], Iterable[FieldError]]
+    ) -> Sequence[FieldError]:
+        try:
+            errors = list(_first_errors(validate()))
+            strangers = [error for error in errors if not isinstance(error, FieldError)]
+            if strangers:
+                raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
+            self._on_error(plugin.name, point, error)
+            message = (
+                f"plugin {plugin.name} failed while reviewing this object ({type(error).__name__}); "
+                "ask the cluster's operator to read the webhook's log"
+            )
+            return [FieldError(f"{plugin.name}/internal", "", None, message)]
+        return errors
+
+
+def _wrong_path(template: Template) -> FieldError:
+    """Return the warning for a configured path that leads to a pod spec instead of a template, or the reverse.
+
+    The object is not at fault, so it is not denied.
+    """
+    is_spec = "containers" in template.content
+    kinds = ("a pod's spec", "podSpecs", "templates") if is_spec else ("a pod template", "templates", "podSpecs")
+    message = "is {}, so its rules are not applied; in Bowline's configuration list the path in {}, not in {}"
+    return FieldError("workload/template-path", template.path, None, message.format(*kinds), is_warning=True)
+
+
+def spec_errors(raw: Object) -> list[FieldError]:
+    """Return the errors of a well-formed BindRequest's spec: the schema's, else a mismatch of spec.podUID and
+    owner.
+    """
+    spec, errors = decode_spec(raw.get("spec"))
+    if spec is None:
+        return list(errors)
+    owner = owner_pod_uid(raw)
+    if spec.pod_uid and owner and spec.pod_uid != owner:
+        message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"
+        return [FieldError("bindrequest/pod-uid", "spec.podUID", spec.pod_uid, message)]
+    return list(_misspelt_fields(raw["spec"]))
+
+
+def _misspelt_fields(spec: Object) -> Iterator[FieldError]:
+    """Yield a warning for each unknown field that resembles a known one; the API server stores any."""
+    for field in spec:
+        matches = () if field in SPEC_FIELDS else get_close_matches(field, SPEC_FIELDS, 1, _LIKENESS)
+        if matches:
+            message = f"is not read; did you mean {matches[0]}?"
+            yield FieldError("bindrequest/field-name", f"spec.{field}", spec[field], message, is_warning=True)
+
+
+def _is_ending(raw: Object, info: AdmissionInfo) -> bool:
+    """Return whether the object is being deleted. On CREATE never: the API server ignores a deletionTimestamp
+    there.
+    """
+    return info.operation == "UPDATE" and structure.is_deleting(raw)
+
+
+def _readable(old: Object | None) -> Object:
+    """Return the old pod for the plugins; an empty one if it is malformed, which no API server would have stored."""
+    return {"metadata": {}, "spec": {}} if old is None or structure.pod_errors(old) else old
+
+
+def verdict_of(groups: Iterable[Sequence[FieldError]]) -> Verdict:
+    """Return the verdict for groups of errors and warnings.
+
+    Ends with the group that reaches the limit of errors, and adds ``MORE``.
+    """
+    errors: list[FieldError] = []
+    warnings: list[FieldError] = []
+    for group in groups:
+        for error in group:
+            (warnings if error.is_warning else errors).append(error)
+        if len(errors) >= structure.MAX_ERRORS:
+            errors = [*errors[: structure.MAX_ERRORS], MORE]
+            break
+    return Verdict(tuple(errors), tuple(warnings)) if errors or warnings else ALLOWED
+
+
+def _first_errors(results: Iterable[Any]) -> Iterator[Any]:
+    """Yield errors up to the limit, and as many warnings. Errors after many warnings are still found."""
+    errors = warnings = 0
+    for error in results:
+        if isinstance(error, FieldError) and error.is_warning:
+            warnings += 1
+            if warnings > structure.MAX_ERRORS:
+                continue
+        else:
+            errors += 1
+        yield error
+        if errors >= structure.MAX_ERRORS:
+            return
+
+
+def _named(raw: Object) -> Object:
+    """Return the object with a name: with generateName it has none yet at admission."""
+    metadata = raw["metadata"]
+    return raw if metadata.get("name") else {**raw, "metadata": {**metadata, "name": ""}}

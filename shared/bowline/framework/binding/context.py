@@ -1,0 +1,71 @@
+"""The context of one binding attempt, as passed to plugins."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from bowline.api.bindrequest import BindRequest, BindRequestSpec
+from bowline.api.meta import Object
+from bowline.kube.client import KubeClient
+
+
+def copied(raw: Object) -> Object:
+    """Return a deep copy of a raw object, much faster than copy.deepcopy."""
+    copy: Object = orjson.loads(orjson.dumps(raw))
+    return copy
+
+
+@dataclass(slots=True)
+class BindingPosts:
+    """State of the attempt's Binding POSTs; kept up to date by ``bind_by_post``."""
+
+    last_unknown: float | None = None  # by the monotonic clock, when a POST without a reply ended: it may take effect
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when no further POST may be sent
+    acknowledged: bool = False  # the API server has answered 201
+    rejected: bool = False  # none of the POSTs can have been applied
+
+
+@dataclass(frozen=True, slots=True)
+class BindContext:
+    """One attempt, from preflight to post_bind. A rollback, and a completion after a restart, have a context of their
+    own.
+
+    - ``pod``, ``node`` and ``request.raw`` are copies for this attempt, shared by its plugins. Writing into them
+      changes neither the caches nor the API server: annotations for the pod are returned by ``binding_annotations``.
+    - ``pod`` is complete except for its managed fields; None only in a rollback whose pod no longer exists.
+    - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix):
+      for anything else GET the node with ``client``. None only if the node does not exist.
+    - ``annotations`` are those collected for the Binding: in bind and post_bind those of all plugins; empty in a
+      completion after a restart.
+    - ``labels``: the same for labels.
+    - ``state`` is the plugin's own, in memory, kept until ``forget``.
+    - ``shared`` is what pre_bind of one plugin leaves for the others in this attempt, by the key ``<plugin>/<name>``
+      that the README of the writer documents. Empty in a rollback and in a completion after a restart.
+    - ``cancelled`` is set when the request is withdrawn before the point of no return; a long-running plugin checks
+      it.
+    """
+
+    request: BindRequest
+    pod: Object | None
+    node: Object | None
+    attempt: int  # number of the attempt, from 1
+    attempt_id: str  # identifies the attempt in every log line
+    deadline: datetime  # when the present wait expires, or one that started now
+    client: KubeClient
+    log: logging.LoggerAdapter[logging.Logger]
+    state: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    posts: BindingPosts = field(default_factory=BindingPosts)
+
+    @property
+    def spec(self) -> BindRequestSpec:
+        """The request's spec; an attempt exists only for a valid one."""
+        assert self.request.spec is not None  # noqa: S101 - decide() has refused an invalid spec
+        return self.request.spec

@@ -1,0 +1,166 @@
+"""The methods of a plugin that the reconciler calls.
+
+Every binding method may be called again after a crash, with only the API objects as state, and must first check
+whether its effect already exists.
+
+Exceptions are counted and logged with the plugin's name. An exception is a RETRY, an ``InfrastructureError`` of
+``bowline.errors`` a TRANSIENT, a result of the wrong type a FATAL; a call that exceeds its budget is a RETRY, or a
+TRANSIENT if the API server took the time.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource, Handle, Route
+from bowline.framework.plugin import Args_co, Plugin
+from bowline.framework.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """A plugin's cheap decision whether its pre_bind must run, and whether ``parallel`` to its neighbours.
+
+    A plugin that is not parallel separates the groups before and after it even when it is skipped: plugins after it
+    rely on that order.
+    """
+
+    run: bool
+    parallel: bool = False
+
+
+SKIP = Preflight(run=False)
+SKIP_PARALLEL = Preflight(run=False, parallel=True)
+RUN = Preflight(run=True)
+RUN_PARALLEL = Preflight(run=True, parallel=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Maximum duration of one plugin's calls, in seconds. A plugin overrides them with a value of its own."""
+
+    call_s: float = 60.0  # one pre_bind or bind; a plugin that needs longer returns WAIT
+    post_bind_s: float = 5.0  # one post_bind: it delays the report of the bind
+    rollback_s: float = 10.0  # one rollback, which is retried until it returns OK; one forget
+    setup_s: float = 60.0  # each of setup, start, stop and teardown
+
+
+class BindingPlugin(Plugin[Args_co]):
+    """A plugin of the reconciler. Set ``name``, override the methods you need."""
+
+    # The time budgets of its calls.
+    budgets: ClassVar[Budgets] = Budgets()
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        """Return the allocation kinds of the request that this plugin provides.
+
+        A request with a kind that no enabled plugin supports ends Failed/NoPlugin. Called in every reconcile; a
+        plugin that raises here supports nothing.
+        """
+        return ()
+
+    # --- lifecycle ---
+
+    async def setup(self, handle: Handle) -> None:
+        """Prepare, without writes to the API server. Once per process, before the plugin's watches begin.
+
+        An exception prevents the process from starting. Not called in the webhook, nor for disabled plugins.
+        """
+
+    async def teardown(self) -> None:
+        """Release the resources of setup, without writes. Once, when the process ends, also after a failed setup."""
+
+    async def start(self) -> None:
+        """Start working: this process is the leader and all caches are synced. Once per leadership term.
+
+        An exception ends the process.
+        """
+
+    async def stop(self) -> None:
+        """Release the resources of start, and drop state that another leader may change.
+
+        Called once for each start, also for one that failed or was cancelled; a later term calls start again. After
+        a crash it is not called.
+        """
+
+    # --- binding ---
+
+    def preflight(self, ctx: BindContext) -> Preflight:
+        """Return whether pre_bind has anything to do for this request, and whether it may run in parallel. No I/O."""
+        return RUN
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        """Prepare what the pod needs on its node. Called in every attempt, and again after a crash.
+
+        - OK, SKIP: continue with the next plugin.
+        - WAIT: the attempt ends without being counted; the next begins when an object of ``wake_on`` changes.
+        - RETRY: the attempt ends and counts; the next begins after a backoff.
+        - FATAL: the side effects are rolled back, then the request ends Failed.
+
+        Of parallel plugins the first failure cancels the others; a WAIT lets them finish.
+        """
+        return Status.ok()
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        """Return annotations for the pod; the Binding carries them in the same transaction. After all pre_bind.
+
+        Two plugins with different values for one key are an error that ends the request.
+        """
+        return {}
+
+    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
+        """Return labels for the pod, in the same way. An API server older than Kubernetes 1.35 may ignore them."""
+        return {}
+
+    async def bind(self, ctx: BindContext) -> Status:
+        """Bind the pod, or return SKIP to leave it to the next plugin.
+
+        From its first write on the request cannot be withdrawn. OK is believed only if the API server shows the pod
+        on its node. After a crash the pod is read first, and bind is called again only if it is not bound. If every
+        plugin returns SKIP, the request ends Failed/NoPlugin.
+        """
+        return Status.skip()
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        """Clean up after a bind; cannot change the outcome, an exception is only counted.
+
+        Called once for each completion: again after a crash before Succeeded is written, not again after its own
+        error or timeout. Mandatory work belongs in pre_bind or bind.
+        """
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        """Undo pre_bind of an abandoned request; ``why`` is the failure that ends it.
+
+        OK and SKIP release the request; after anything else, or an exception, it is called again with a backoff, also
+        by the next leader. ``ctx.state`` is empty after a restart: derive what to undo from the API objects.
+        """
+        return Status.ok()
+
+    def on_terminal(self, request: BindRequest, status: Status) -> None:
+        """Observe how a request has ended, after its status is written: OK for Succeeded, FATAL for Failed. No I/O.
+
+        At most once for a request, also of other plugins' failures; not after a crash in between.
+        """
+
+    async def forget(self, key: ObjectKey) -> None:
+        """Drop in-memory data about a request that no longer exists. No I/O; may be called for unknown requests."""
+
+    # --- operations ---
+
+    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
+        """Return another failure in place of a RETRY or FATAL of any plugin, or None to keep it.
+
+        Accepted are RETRY, FATAL, WAIT and TRANSIENT; anything else is counted as an error and the failure is kept.
+        """
+        return None
+
+    def event_sources(self) -> Iterable[EventSource]:
+        """Return the watches that wake waiting requests. Once per process, after setup."""
+        return ()
+
+    def routes(self) -> Iterable[Route]:
+        """Return read-only debug pages. Once per process, after setup."""
+        return ()

@@ -1,0 +1,102 @@
+"""Binding by POST, for every bind plugin that uses it, and the Status of its result."""
+
+import asyncio
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+from bowline.framework.binding.context import BindContext
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import UNLIMITED
+from bowline.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
+from bowline.kube.errors import InfrastructureError, own_policy
+
+# The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
+_MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
+
+# The API server's message for an exceeded ResourceQuota: a retry may succeed.
+_QUOTA = "exceeded quota: "
+
+# A release's policies and its processes are not replaced at the same moment: a denial by one of them is not about the
+# request. A poll, because no watch reports a policy that has changed.
+_POLICY_POLL = timedelta(seconds=10)
+
+
+async def bind_by_post(ctx: BindContext) -> Status:
+    """Bind the pod to the selected node by a Binding that carries ``ctx.annotations``, ``ctx.labels`` and the UID.
+
+    The API server stores a Binding's annotations unvalidated and then rejects every update of the pod, so they are
+    validated here first.
+    """
+    present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
+    errors = annotation_errors(ctx.annotations, present) + label_errors(ctx.labels)
+    if errors:
+        return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(error) for error in errors))
+    request, node = ctx.request, ctx.spec.selected_node
+    is_sent = False
+
+    def on_send() -> None:
+        nonlocal is_sent
+        is_sent = True
+
+    try:
+        result = await post_binding(
+            ctx.client,
+            request.pod_key,
+            request.pod_uid,
+            node,
+            ctx.annotations,
+            ctx.labels,
+            stopping=ctx.posts.stopping,
+            on_send=on_send,
+        )
+    except asyncio.CancelledError:
+        # A POST that has been sent may still be applied; a queued one is not sent any more.
+        if is_sent:
+            ctx.posts.last_unknown = ctx.client.clock.monotonic()
+        raise
+    except InfrastructureError:
+        ctx.posts.rejected = True
+        raise
+    ctx.posts.last_unknown = result.last_unknown
+    ctx.posts.acknowledged = result.outcome is BindOutcome.BOUND
+    ctx.posts.rejected = result.outcome is BindOutcome.REFUSED
+    return binding_status(result)
+
+
+def binding_status(result: BindingResult) -> Status:
+    """Return the attempt's Status for a Binding's result."""
+    match result.outcome:
+        case BindOutcome.BOUND:
+            return Status.ok()
+        case BindOutcome.NOT_FOUND:
+            return Status.fatal(result.message, Reason.POD_GONE)
+        case BindOutcome.REFUSED:
+            status = denied_status(result.message)
+            # A policy's denial concerns this pod on this node; no scheduling decision resolves a missing permission.
+            is_policy = status.reason is Reason.REJECTED
+            return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE) if is_policy else status
+        case BindOutcome.CONFLICT | BindOutcome.UNKNOWN:
+            # The caller reads the pod to find out whether it is bound.
+            why = result.message or "the outcome of the Binding is not known"
+            return Status(Code.TRANSIENT, (why,), retry_after=result.retry_after)
+
+
+def denied_status(message: str) -> Status:
+    """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota and a
+    policy of Bowline itself are not. Decision 163.
+    """
+    if own_policy(message):
+        why = (
+            "a policy of Bowline itself denies a write; use one version of the chart and the reconciler, and for "
+            f"objects of plugins the chart's values that `bowline plugin access` prints: {message}"
+        )
+        return Status.wait(why, retry_after=_POLICY_POLL, timeout=UNLIMITED)
+    if _QUOTA in message:
+        return Status.retry(message)
+    missing = _MISSING_RIGHT.search(message)
+    if missing is None:
+        return Status.fatal(message)
+    verb, resource, group = missing.groups()
+    rule = f'apiGroups: ["{group or ""}"], resources: ["{resource}"], verbs: ["{verb}"]'
+    return Status.fatal(f"the reconciler lacks a right ({rule}); add it to its role: {message}", Reason.RBAC_MISSING)

@@ -1,0 +1,273 @@
+"""The configuration of both processes: one YAML document, ``config.bowline.dev/v1alpha1``.
+
+``Settings`` is the validated, frozen form with all defaults. All errors of a document are collected before any is
+reported, each with its path; a process does not start with any of them. A plugin's ``args`` are validated by the
+Registry, which knows the plugins.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic.alias_generators import to_camel
+
+from bowline.api.duration import format_duration, parse_duration
+from bowline.api.field_error import FieldError
+from bowline.api.names import CONFIG_API_VERSION, CONFIG_KIND
+from bowline.api.schema import schema_errors
+from bowline.framework.strict_yaml import StrictLoader
+from bowline.framework.templates import Action
+from bowline.framework.workloads import resolve_workloads
+
+RULE = "config/schema"
+# Never in scope, whatever the configuration: a webhook in their path can lock a cluster out of itself.
+SYSTEM_NAMESPACES = ("kube-system",)
+
+
+def _duration(value: Any) -> timedelta:
+    return value if isinstance(value, timedelta) else parse_duration(value)
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    PlainSerializer(format_duration, return_type=str),
+]
+PositiveDuration = Annotated[Duration, Field(gt=timedelta(0))]
+
+
+class ConfigurationError(Exception):
+    """The configuration is invalid; ``errors`` lists all errors."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(f"  - {error}" for error in errors))
+
+
+class _Model(BaseModel):
+    # Built at its first use, and as a default not at all: a command that reads no configuration starts sooner.
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid", defer_build=True
+    )
+
+
+class Namespaces(_Model):
+    """Namespaces that Bowline ignores."""
+
+    exclude: tuple[str, ...] = ()
+    """Besides kube-system and Bowline's own, which always are."""
+
+
+AdmissionMode = Literal["Enforce", "Warn", "Off"]
+
+
+def _mode(value: Any) -> Any:
+    """Return the mode: YAML 1.1 reads an unquoted Off as false."""
+    return "Off" if value is False else value
+
+
+class Admission(_Model):
+    """What an admission verdict leads to."""
+
+    mode: Annotated[AdmissionMode, BeforeValidator(_mode)] = "Enforce"
+    """Enforce denies what breaks a rule. Warn reviews, counts and warns, but never denies. Off neither reviews nor
+    mutates."""
+    repeat_backoff: Duration = timedelta(seconds=60)
+    """The longest time for which a BindRequest that repeats a failed decision is denied; 0s never denies one."""
+
+
+# Whether a cluster has a property; Auto finds out.
+Detected = Literal["Auto", True, False]
+
+
+class GpuSharing(_Model):
+    """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
+
+    enabled: bool = True
+    """Off: a pod that requests a share is denied at admission."""
+    runtime_class_name: str = "nvidia"
+    """Given to sharing pods that name none; empty gives none."""
+    reservation_namespace: Annotated[str, Field(min_length=1)] = "kai-resource-reservation"
+    """Where the pods live that hold shared devices."""
+    agent_image: Annotated[str, Field(min_length=1)] = "bowline"
+    """Image of those pods, with the agent in it; the chart puts its own here."""
+    agent_timeout: PositiveDuration = timedelta(seconds=40)
+    """How long a reservation pod may take to report its device."""
+    cdi: Detected = "Auto"
+    """Write CDI names instead of bare device UUIDs. Auto: as NVIDIA's GPU operator is configured (ClusterPolicy)."""
+    fake_gpus: Detected = Field(default="Auto", alias="fakeGPUs")
+    """Devices without hardware, for test clusters only. Auto: on nodes that are labelled run.ai/fake.gpu=true."""
+
+
+class Backoff(_Model):
+    """Delay between failed attempts: exponential with full jitter."""
+
+    base: PositiveDuration = timedelta(seconds=1)
+    """Upper bound of the first wait."""
+    max: PositiveDuration = timedelta(seconds=60)
+    """Upper bound of every wait."""
+
+
+class Binding(_Model):
+    """How requests are bound."""
+
+    backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
+    """Retries of a request that sets none itself, for failures that a retry on the same node can resolve."""
+    backoff: Backoff = Backoff.model_construct()
+    in_flight_timeout: PositiveDuration = timedelta(seconds=60)
+    """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
+    wait_timeout: PositiveDuration = timedelta(seconds=600)
+    """How long one wait for an object may last; a slow volume provisioner takes minutes. A plugin may set its own."""
+    ttl_after_succeeded: Duration = timedelta(hours=1)
+    """When a Succeeded request is removed, or a Failed one without an owner; 0s keeps them until their pods go."""
+    workers: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
+    bound_events: bool = True
+    """Off: no Normal event Bound, one write less per bind on very large clusters; failures are still reported."""
+
+
+class LeaderElection(_Model):
+    """Leader election among reconcilers. The rule is leaseDuration > renewDeadline > retryPeriod."""
+
+    lease_duration: PositiveDuration = timedelta(seconds=15)
+    """A standby leads this long after the leader's last renewal."""
+    renew_deadline: PositiveDuration = timedelta(seconds=10)
+    """A leader that could not renew for this long stops leading."""
+    retry_period: PositiveDuration = timedelta(seconds=2)
+    """Time between renewals."""
+
+
+class PodSpecEntry(_Model):
+    """Where a kind has pod specs instead of pod templates."""
+
+    path: str
+    """Of the pod specs, such as spec.groups[*].podSpec."""
+    metadata: str = ""
+    """Of the objects with the labels and annotations of those pods, such as spec.groups[*]; empty without any."""
+
+
+class WorkloadEntry(_Model):
+    """A kind of object that pods are made from: its pod templates are validated when it is applied.
+
+    The built-in kinds always are; for them an entry can only set the action. Kinds listed in
+    shared/bowline/framework/workload_kinds.py need only their name; any other needs group, resource, and templates or
+    podSpecs.
+    """
+
+    kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    """The kind's name, such as RayCluster."""
+    action: Action = "Deny"
+    """Deny rejects the object, Warn allows it with the same text as a warning; its pods are denied either way."""
+    group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
+    """API group."""
+    resource: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]*)?$")] = ""
+    """The kind's plural in URLs."""
+    templates: tuple[str, ...] = ()
+    """Where its pod templates are, such as spec.groups[*].template."""
+    pod_specs: tuple[PodSpecEntry, ...] = ()
+    """Where it has pod specs that are not in a template."""
+
+
+class PluginEntry(_Model):
+    """One plugin's switch and arguments; merged by name with the built-in defaults."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """The plugin's name; of one that is not built in, its entry point's."""
+    enabled: bool = True
+    """Off: no method of the plugin is called."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the plugin, as its own page lists them."""
+
+
+class Settings(_Model):
+    """The whole configuration."""
+
+    api_version: Literal["config.bowline.dev/v1alpha1"] = "config.bowline.dev/v1alpha1"
+    kind: Literal["BowlineConfiguration"] = "BowlineConfiguration"
+    scheduler_names: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = (
+        "kai-scheduler",
+        "bowline",
+    )
+    """Scheduler names whose pods Bowline handles; "*" means all."""
+    namespaces: Namespaces = Namespaces.model_construct()
+    admission: Admission = Admission.model_construct()
+    gpu_sharing: GpuSharing = GpuSharing.model_construct()
+    gpu_device_classes: tuple[str, ...] = ()
+    """DRA device classes known to be GPUs; a share beside a claim of one is denied, beside others warned about."""
+    workloads: tuple[WorkloadEntry, ...] = ()
+    """Kinds whose pod templates are reviewed, in addition to the built-in ones."""
+    binding: Binding = Binding.model_construct()
+    leader_election: LeaderElection = LeaderElection.model_construct()
+    plugins: tuple[PluginEntry, ...] = ()
+    """Plugins to enable, to disable or to give arguments; merged by name with the built-in defaults."""
+    plugin_order: tuple[str, ...] = ()
+    """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
+    feature_gates: Mapping[str, bool] = Field(default_factory=dict)
+    """Switches of alpha and beta behaviour, by name: GangBinding (alpha, off), see docs/architecture.md."""
+
+    def schedules(self, scheduler_name: str) -> bool:
+        """Return whether pods of that scheduler are in scope."""
+        return "*" in self.scheduler_names or scheduler_name in self.scheduler_names
+
+
+def parse_settings(text: str) -> Settings:
+    """Parse one YAML document; an empty one gives the defaults. Raises ConfigurationError with all errors."""
+    try:
+        document = yaml.load(text, StrictLoader)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # PyYAML does not convert Python's own ValueError for a malformed number, such as 0x_.
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigurationError([FieldError("config/yaml", "", None, f"not a YAML document: {why}")]) from error
+    if document is None:
+        return Settings()
+    if not isinstance(document, dict):
+        raise ConfigurationError([FieldError(RULE, "", document, "the document must be a mapping")])
+    errors = [
+        FieldError(RULE, key, None, f"is required and must be {word}")
+        for key, word in (("apiVersion", CONFIG_API_VERSION), ("kind", CONFIG_KIND))
+        if key not in document
+    ]
+    try:
+        settings = Settings.model_validate(document)
+    except ValidationError as error:
+        errors += schema_errors(RULE, "", error.errors())
+        raise ConfigurationError(errors) from error
+    errors += cross_errors(settings)
+    if errors:
+        raise ConfigurationError(errors)
+    return settings
+
+
+def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = None) -> Settings:
+    """Read the configuration file, or the defaults without one; ``feature_gates`` override the file's.
+
+    Raises ConfigurationError, also for an unreadable file.
+    """
+    settings = Settings.model_construct()
+    if path is not None:
+        try:
+            settings = parse_settings(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+            raise ConfigurationError([FieldError("config/file", "", None, f"{path}: {why}")]) from error
+    gates = {**settings.feature_gates, **(feature_gates or {})}
+    return settings.model_copy(update={"feature_gates": gates})
+
+
+def cross_errors(settings: Settings) -> list[FieldError]:
+    """Return the errors of combinations of keys."""
+    errors = []
+    election = settings.leader_election
+    if not election.lease_duration > election.renew_deadline > election.retry_period:
+        durations = "/".join(
+            format_duration(d) for d in (election.lease_duration, election.renew_deadline, election.retry_period)
+        )
+        rule = "leaseDuration must be longer than renewDeadline, and that longer than retryPeriod"
+        errors.append(FieldError(RULE, "leaderElection", durations, rule))
+    if settings.binding.backoff.max < settings.binding.backoff.base:
+        value = format_duration(settings.binding.backoff.max)
+        errors.append(FieldError(RULE, "binding.backoff.max", value, "must not be shorter than binding.backoff.base"))
+    return errors + resolve_workloads(settings.workloads)[1]

@@ -1,0 +1,127 @@
+"""Command line options common to both processes: files, addresses, gates, logs.
+
+An invalid command line, or an invalid configuration, is reported completely and ends the process with 2 before
+anything starts. ``--check`` ends there also if both are valid, for the Job of the chart (decision 165).
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from bowline.framework.config import ConfigurationError, Settings, load_settings
+from bowline.framework.gates import parse_gates_flag
+from bowline.framework.plugin import Plugin
+from bowline.framework.registry import Registry
+from bowline.runtime.address import ListenAddress, parse_listen
+from bowline.runtime.logging import LogFormat, configure_logging
+from bowline.runtime.version import version_text
+
+T = TypeVar("T")
+
+# Used where neither the pod's environment nor a flag gives Bowline's namespace, as in a developer's checkout.
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """The options of both processes; ``--help`` documents each."""
+
+    config: Path | None
+    kubeconfig: Path | None
+    metrics_listen: ListenAddress
+    namespace: str
+    feature_gates: Mapping[str, bool]
+    log_format: LogFormat
+    log_level: str
+    check: bool = False
+
+
+def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] = os.environ) -> None:
+    """Add the common flags."""
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="configuration document; without it the built-in defaults hold")
+    add(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="access to the API server; without it the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config",
+    )
+    add(
+        "--metrics-listen",
+        type=argument_type(parse_listen),
+        metavar="HOST:PORT",
+        default=parse_listen(":8080"),
+        help="where /healthz, /readyz and /metrics are served over plain HTTP (%(default)s)",
+    )
+    add(
+        "--namespace",
+        metavar="NAME",
+        default=environment.get("POD_NAMESPACE", ""),
+        help="namespace Bowline runs in ($POD_NAMESPACE)",
+    )
+    add(
+        "--feature-gates",
+        type=argument_type(parse_gates_flag),
+        metavar="A=true,B=false",
+        default={},
+        help="switches of alpha and beta behaviour, over those of the configuration",
+    )
+    add(
+        "--check",
+        action="store_true",
+        help="check the command line and the configuration, then exit: 0 if they are valid, else 2 with every error",
+    )
+    add("--version", action="version", version=version_text(), help="print the versions of Bowline and of Python")
+    add("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
+    add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
+
+
+def common_options(flags: argparse.Namespace) -> CommonOptions:
+    """Return the values of the common flags."""
+    return CommonOptions(
+        config=flags.config,
+        kubeconfig=flags.kubeconfig,
+        metrics_listen=flags.metrics_listen,
+        namespace=flags.namespace,
+        feature_gates=flags.feature_gates,
+        log_format=cast(LogFormat, flags.log_format),
+        log_level=flags.log_level,
+        check=flags.check,
+    )
+
+
+def load_configuration(
+    program: str, options: CommonOptions, registry: Registry
+) -> tuple[Settings, tuple[Plugin, ...]]:
+    """Return the settings and the enabled plugins, and configure logging.
+
+    Prints all errors of an invalid configuration and exits with 2; with ``--check`` exits with 0 if it is valid.
+    """
+    try:
+        settings = load_settings(options.config, options.feature_gates)
+        settings, plugins = registry.configure(settings)
+    except ConfigurationError as error:
+        where = f"configuration {options.config}" if options.config is not None else "the configuration"
+        number = len(error.errors)
+        sys.stderr.write(f"{program}: {where}: {number} error{'s' if number != 1 else ''}:\n{error}\n")
+        sys.exit(2)
+    if options.check:
+        sys.exit(0)
+    configure_logging(options.log_format, options.log_level)
+    return settings, plugins
+
+
+def argument_type(parse: Callable[[str], T]) -> Callable[[str], Any]:
+    """Make argparse show the parser's own message; for a ValueError it shows a generic one."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return convert

@@ -1,0 +1,156 @@
+"""The plugin interface: what every plugin has, and the methods that admission calls.
+
+A plugin derives from ``AdmissionPlugin``, from ``BindingPlugin`` (module ``binding.plugin`` of this package), or from
+both. It implements one concern; retries, timeouts, status, events and metrics are the framework's. The admission
+methods are synchronous, pure and bounded, and do no I/O. Every method except the constructor is optional; one that is
+not overridden costs nothing, because extension points are lists of the plugins that override them. Decision 173.
+
+Exceptions are counted and logged with the plugin's name. The changes of a mutate method that raises are undone and
+the object continues; a validate method that raises denies the object.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypeVar
+
+from bowline.api.bindrequest import BindRequest
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object
+from bowline.framework.access import Access
+from bowline.framework.config import Settings
+from bowline.framework.gates import Gate
+from bowline.framework.mutable import MutableObject, MutablePod
+
+
+class PluginConfig(BaseModel):
+    """Base of every plugin's ``args``: unknown keys are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Cluster facts about the nodes, known to the webhook; warnings may use it, denials must not."""
+
+    max_gpus_per_node: int
+    nodes_with_memory_label: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionInfo:
+    """The admission request that the object is part of.
+
+    - ``is_validating_webhook``: true in the validating hook of live objects, after all mutation, where a plugin also
+      reports that its own mutation is missing; false for templates, offline lint and the mutating hook.
+    - ``kind``: the submitted object's kind, which for a template is not Pod.
+    - ``inventory``: None where it is not known.
+    - ``is_partial``: the pod gets containers from elsewhere too, as a TrainJob's from its runtime; templates only.
+    - ``request_uid``: unique per request; generated values are derived from it, so that the chain stays pure. Empty
+      offline.
+    - ``user``: the requesting user. Empty offline.
+    - ``traceparent``: the W3C trace context that a new BindRequest propagates. Empty without tracing.
+    """
+
+    operation: Literal["CREATE", "UPDATE"] = "CREATE"
+    namespace: str = ""
+    kind: str = "Pod"
+    is_validating_webhook: bool = False
+    inventory: Inventory | None = None
+    is_partial: bool = False
+    request_uid: str = ""
+    user: str = ""
+    traceparent: str = ""
+
+
+# A plugin without arguments leaves it out.
+Args_co = TypeVar("Args_co", bound=PluginConfig, default=PluginConfig, covariant=True)
+
+
+class Plugin(Generic[Args_co]):
+    """Base of ``AdmissionPlugin`` and ``BindingPlugin``; ``Args_co`` is the type of the plugin's arguments."""
+
+    name: ClassVar[str]
+    # ``Args_co``, set by ``__init_subclass__``.
+    config_model: ClassVar[type[PluginConfig]] = PluginConfig
+    # Plugins that must be enabled for this one; they also precede it in the order.
+    requires: ClassVar[tuple[str, ...]] = ()
+    # Plugins that, if enabled, must precede this one.
+    after: ClassVar[tuple[str, ...]] = ()
+    # Plugins that, if enabled, must follow this one.
+    before: ClassVar[tuple[str, ...]] = ()
+    # Feature gates that this plugin declares; their values are in ``handle.gates``.
+    gates: ClassVar[tuple[Gate, ...]] = ()
+    # What it needs of the cluster; the chart renders rights, conditions of hooks and policies from it.
+    access: ClassVar[Access] = Access()
+    # The feature gate, if any, without which the plugin as a whole is not available.
+    gate: ClassVar[str | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        bases = vars(cls).get("__orig_bases__", ())
+        models = {model for base in bases for model in get_args(base) if not isinstance(model, TypeVar)}
+        if len(models) > 1:
+            raise TypeError(f"{cls.__name__} has several type parameters; all kinds of a plugin have the same one")
+        if models:
+            cls.config_model = models.pop()
+
+    def __init__(self, args: Args_co, settings: Settings) -> None:
+        """Keep the arguments and the settings shared by several plugins.
+
+        Called in both processes and by `bowline lint`. An exception is reported as a configuration error.
+        """
+        self.args = args
+        self.settings = settings
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        """Return whether pre_bind may write anything that only rollback removes. Must change neither argument.
+
+        If any plugin returns True, or raises, the request gets Bowline's finalizer before the first attempt: in the
+        webhook without a further write, in the reconciler by one. ``pod`` is None in the webhook; a plugin that
+        decides by the pod returns False then, since the reconciler asks again with the pod before every attempt.
+        """
+        return False
+
+
+class AdmissionPlugin(Plugin[Args_co]):
+    """A plugin of the webhook and of `bowline lint`. Set ``name``, override the methods you need.
+
+    The methods yield or return FieldErrors; one with ``is_warning`` does not deny. ``info`` describes the admission
+    request. They must not modify their arguments except the Mutable ones.
+    """
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        """Mutate a pod on CREATE, before it is stored. May be called again with its own result: be idempotent."""
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Return all errors, with paths relative to the pod.
+
+        ``old`` is the stored pod on UPDATE, else None. Validate only the changes then: a pod that violates a rule
+        added since must stay updatable.
+        """
+        return ()
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        """Mutate the ephemeral containers that are not in ``old``; the others are running. Must be idempotent."""
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Return all errors of the ephemeral containers that are not in ``old``, paths relative to the pod."""
+        return ()
+
+    def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
+        """Mutate a BindRequest before it is stored; must be idempotent."""
+
+    def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Return all errors that the CRD's schema cannot express."""
+        return ()
+
+
+P = TypeVar("P", bound=Plugin)
+
+
+def overriding(plugins: Iterable[P], method: Callable[..., Any]) -> tuple[P, ...]:
+    """Return the plugins whose class overrides a method of the interface."""
+    return tuple(plugin for plugin in plugins if getattr(type(plugin), method.__name__) is not method)

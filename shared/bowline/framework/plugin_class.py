@@ -1,0 +1,116 @@
+"""Errors in a plugin's class, found at start instead of at the call.
+
+Each of them would otherwise appear when a pod is bound: a misspelt method is one that is never called, and its pod
+would be bound unprepared. Decision 173.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from bowline.api.field_error import FieldError
+from bowline.framework.access import Access, access_errors
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.gates import Gate
+from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+
+# The methods of the interface.
+POINTS: dict[str, Callable[..., Any]] = {
+    name: member
+    for kind in (Plugin, AdmissionPlugin, BindingPlugin)
+    for name, member in vars(kind).items()
+    if inspect.isfunction(member) and not name.startswith("_")
+}
+
+
+def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
+
+
+# Required types of a plugin's class attributes.
+_ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
+    ("gates", "a tuple of Gate", _is_tuple_of(Gate)),
+    ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
+    ("access", "an Access", lambda value: isinstance(value, Access)),
+    ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
+    (
+        "config_model",
+        "a subclass of PluginConfig",
+        lambda value: isinstance(value, type) and issubclass(value, PluginConfig),
+    ),
+)
+
+
+def class_errors(candidate: Any, name: str, path: str) -> list[FieldError]:
+    """Return why a class cannot be the plugin of that name. ``path`` is that of its name in the configuration."""
+    if (
+        not (isinstance(candidate, type) and issubclass(candidate, AdmissionPlugin | BindingPlugin))
+        or getattr(candidate, "name", None) != name
+    ):
+        message = (
+            "its entry point must name a subclass of AdmissionPlugin or BindingPlugin with a class attribute `name` "
+            "that is the same"
+        )
+        return [FieldError("config/plugin", path, name, message)]
+    errors = []
+    for attribute, expected, is_right in _ATTRIBUTES:
+        value = getattr(candidate, attribute, None)
+        if hasattr(candidate, attribute) and not is_right(value):
+            message = f"its class attribute `{attribute}` must be {expected}, not {value!r}"
+            errors.append(FieldError("config/plugin", path, name, message))
+    if not errors:
+        arguments = candidate.config_model.model_fields
+        for message in access_errors(candidate.access, arguments):
+            errors.append(FieldError("plugin/access", path, f"{name}.access", message))
+    for method in dir(candidate):
+        if not method.startswith("_"):
+            errors += [
+                FieldError(f"plugin/{rule}", path, f"{name}.{method}", message)
+                for rule, message in _method_errors(candidate, method)
+            ]
+    return errors
+
+
+def _method_errors(candidate: type[Plugin], method: str) -> Iterator[tuple[str, str]]:
+    """Yield rule and message of the errors of a public attribute."""
+    member, point = getattr(candidate, method, None), POINTS.get(method)
+    if point is None:
+        if callable(member) and not isinstance(member, type):
+            nearest = POINTS[get_close_matches(method, POINTS, n=1, cutoff=0)[0]].__qualname__
+            message = f"is never called: no extension point has this name, the nearest is {nearest}; correct the "
+            yield "unknown-method", f"{message}name, or begin a helper's with _"
+    elif member is not point and not any(vars(kind).get(method) is point for kind in candidate.__mro__):
+        kind = point.__qualname__.partition(".")[0]
+        yield "kind", f"is never called: it is an extension point of {kind}; derive the class from {kind} too"
+    elif not callable(member):
+        yield "method", f"must be a method, not {member!r}; declare it with `{_declaration(point)}`"
+    elif member is not point:
+        yield from _call_errors(candidate, method, point)
+
+
+def _call_errors(candidate: type[Plugin], method: str, point: Callable[..., Any]) -> Iterator[tuple[str, str]]:
+    member = getattr(candidate, method)
+    is_async = inspect.iscoroutinefunction(point)
+    if inspect.iscoroutinefunction(member) is not is_async or inspect.isasyncgenfunction(member):
+        problem = "must be asynchronous" if is_async else "must not be asynchronous"
+        yield "async", f"{problem}; declare it with `{_declaration(point)}`"
+    arguments = list(inspect.signature(point).parameters)
+    if not inspect.isfunction(inspect.getattr_static(candidate, method)):
+        del arguments[0]  # a static or class method receives no self
+    try:
+        inspect.signature(member).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        yield "arguments", f"cannot be called ({error}); declare it with `{_declaration(point)}`"
+    if point is BindingPlugin.rollback and candidate.has_side_effects is Plugin.has_side_effects:
+        yield (
+            "side-effects",
+            "is not called for a request without side effects; override has_side_effects to return True for the "
+            "requests for which pre_bind writes what rollback removes",
+        )
+
+
+def _declaration(point: Callable[..., Any]) -> str:
+    arguments = ", ".join(inspect.signature(point).parameters)
+    return f"{'async ' if inspect.iscoroutinefunction(point) else ''}def {point.__name__}({arguments})"

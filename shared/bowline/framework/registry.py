@@ -1,0 +1,235 @@
+"""Builds plugins from the configuration: which are enabled, in what order, with which arguments and feature gates.
+
+Built-ins are given as one tuple; others are found by the entry point group ``bowline.plugins``, only when the
+configuration names them. All errors, of the configuration's author or of a plugin's, are collected and reported
+together. No plugin is returned unless there are none.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+
+from pydantic import ValidationError
+
+from bowline.api.field_error import FieldError
+from bowline.api.schema import schema_errors
+from bowline.framework.config import ConfigurationError, PluginEntry, Settings
+from bowline.framework.gates import FeatureGates, Gate, resolve_gates
+from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.plugin_class import class_errors
+from bowline.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
+
+ENTRY_POINT_GROUP = "bowline.plugins"
+# The last resort for binding; external plugins precede it.
+LAST_PLUGIN = "default_binder"
+
+
+Discover = Callable[[], Iterable[EntryPoint]]
+
+
+def installed_plugins() -> Iterable[EntryPoint]:
+    """Return the plugins of all installed distributions, not loaded."""
+    return entry_points(group=ENTRY_POINT_GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A plugin that ships with Bowline."""
+
+    plugin: PluginClass
+    is_enabled: bool = True
+
+
+@dataclass(slots=True)
+class _Selection:
+    """Intermediate result: the named classes, their configuration entries, the enabled classes, and the errors so
+    far.
+    """
+
+    errors: list[FieldError] = field(default_factory=list)
+    classes: dict[str, PluginClass] = field(default_factory=dict)
+    entries: dict[str, tuple[str, PluginEntry]] = field(default_factory=dict)
+    enabled_classes: dict[str, PluginClass] = field(default_factory=dict)
+
+    def path(self, name: str) -> str:
+        """Return the path of a plugin's configuration entry, or of the one it would have."""
+        return self.entries[name][0] if name in self.entries else f"plugins[name={name}]"
+
+    def error(self, name: str, message: str, rule: str = "config/plugin") -> None:
+        """Add an error of a plugin as a whole."""
+        self.errors.append(FieldError(rule, self.path(name), name, message))
+
+
+class Registry:
+    """Builds the plugins of a configuration."""
+
+    def __init__(
+        self,
+        builtins: Sequence[Builtin],
+        gates: Iterable[Gate] = (),
+        discover: Discover = installed_plugins,
+    ) -> None:
+        names = [builtin.plugin.name for builtin in builtins]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"plugin name registered twice: {', '.join(sorted(twice))}")
+        self._builtins = {builtin.plugin.name: builtin for builtin in builtins}
+        self._gates = tuple(gates)
+        self._discover = discover
+
+    def build(self, settings: Settings) -> tuple[Plugin, ...]:
+        """Return the enabled plugins in order. Raises ConfigurationError with all errors."""
+        return self.configure(settings)[1]
+
+    def configure(self, settings: Settings) -> tuple[Settings, tuple[Plugin, ...]]:
+        """Return the settings with the effective value of every feature gate, and the enabled plugins in order.
+
+        Raises ConfigurationError with all errors.
+        """
+        selection = self._select(settings)
+        gates = self._resolve_gates(settings, selection)
+        effective = settings.model_copy(update={"feature_gates": dict(gates.values)})
+        self._remove_gated(selection, gates)
+        order = self._order(settings, selection)
+        selection.errors += dependency_errors(order, {plugin.name: selection.path(plugin.name) for plugin in order})
+        args = {
+            name: self._args(name, selection)
+            for name in selection.classes
+            if name in selection.entries.keys() | selection.enabled_classes
+        }
+        plugins = []
+        for plugin_class in order:
+            try:
+                plugin_args = args[plugin_class.name]
+                if plugin_args is not None:  # else invalid, and reported
+                    plugins.append(plugin_class(plugin_args, effective))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
+                selection.error(plugin_class.name, f"cannot be created: {type(error).__name__}: {error}")
+        if selection.errors:
+            raise ConfigurationError(selection.errors)
+        return effective, tuple(plugins)
+
+    # --- which plugins ---
+
+    def _select(self, settings: Settings) -> _Selection:
+        selection = _Selection()
+        for name, builtin in self._builtins.items():
+            selection.classes[name] = builtin.plugin
+            if builtin.is_enabled:
+                selection.enabled_classes[name] = builtin.plugin
+        installed: dict[str, list[EntryPoint]] = {}
+        for point in self._discover():
+            installed.setdefault(point.name, []).append(point)
+        for index, entry in enumerate(settings.plugins):
+            path = f"plugins[{index}]"
+            if entry.name in selection.entries:
+                first = selection.entries[entry.name][0]
+                error = FieldError("config/plugin", f"{path}.name", entry.name, f"is listed twice, first at {first}")
+                selection.errors.append(error)
+                continue
+            selection.entries[entry.name] = (path, entry)
+            if entry.name not in self._builtins:
+                plugin_class = self._load(entry.name, installed, selection)
+                if plugin_class is None:
+                    continue
+                selection.classes[entry.name] = plugin_class
+            if entry.enabled:
+                selection.enabled_classes[entry.name] = selection.classes[entry.name]
+            else:
+                selection.enabled_classes.pop(entry.name, None)
+        for name in sorted(installed.keys() & self._builtins.keys()):
+            message = f"is the name of a built-in plugin and of {_origins(installed[name])}; uninstall that"
+            selection.error(name, message, "plugin/name")
+        return selection
+
+    def _load(
+        self, name: str, installed: Mapping[str, Sequence[EntryPoint]], selection: _Selection
+    ) -> PluginClass | None:
+        path = f"{selection.path(name)}.name"
+        candidates = installed.get(name, ())
+        if len(candidates) > 1:
+            message = f"is the name of several installed plugins: {_origins(candidates)}; uninstall all but one"
+            selection.errors.append(FieldError("plugin/name", path, name, message))
+            return None
+        if not candidates:
+            names = ", ".join(sorted({*self._builtins, *installed}))
+            message = f"is no plugin; known: {names}. Install its distribution or correct the name"
+            selection.errors.append(FieldError("config/plugin", path, name, message))
+            return None
+        try:
+            plugin_class: PluginClass = candidates[0].load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
+            selection.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
+            return None
+        errors = class_errors(plugin_class, name, path)
+        selection.errors += errors
+        return None if errors else plugin_class
+
+    # --- feature gates ---
+
+    def _resolve_gates(self, settings: Settings, selection: _Selection) -> FeatureGates:
+        definitions = {gate.name: gate for gate in self._gates}
+        for name, plugin_class in selection.classes.items():
+            for gate in plugin_class.gates:
+                if definitions.setdefault(gate.name, gate) != gate:
+                    message = f"declares feature gate {gate.name}, which exists with another definition; rename it"
+                    selection.error(name, message, "config/feature-gate")
+        gates, errors = resolve_gates(settings.feature_gates, definitions.values())
+        selection.errors += errors
+        return gates
+
+    def _remove_gated(self, selection: _Selection, gates: FeatureGates) -> None:
+        """Remove the plugins whose gate is off. It is an error if the configuration enables one by name."""
+        for name, plugin_class in list(selection.enabled_classes.items()):
+            gate = plugin_class.gate
+            if gate is None or gates.values.get(gate):
+                continue
+            del selection.enabled_classes[name]
+            if gate not in gates.values:
+                message = f"has feature gate {gate}, which does not exist; declare it in the plugin's gates"
+                selection.error(name, message, "config/feature-gate")
+            elif name in selection.entries:
+                message = (
+                    f"is enabled, but its feature gate {gate} is off; set featureGates.{gate} to true, or enabled of "
+                    "the plugin to false"
+                )
+                selection.error(name, message, "config/feature-gate")
+
+    # --- arguments and order ---
+
+    def _args(self, name: str, selection: _Selection) -> PluginConfig | None:
+        """Return the validated arguments; None if they are invalid, which is reported.
+
+        A disabled plugin's arguments are validated too, but may be incomplete.
+        """
+        entry = selection.entries.get(name)
+        try:
+            return selection.classes[name].config_model.model_validate(entry[1].args if entry is not None else {})
+        except ValidationError as error:
+            must_be_complete = name in selection.enabled_classes
+            details = [detail for detail in error.errors() if must_be_complete or detail["type"] != "missing"]
+            selection.errors += schema_errors(f"{name}/args", f"{selection.path(name)}.args", details)
+            return None
+
+    def _order(self, settings: Settings, selection: _Selection) -> list[PluginClass]:
+        classes = selection.enabled_classes
+        outsiders = [entry.name for entry in settings.plugins if entry.name not in self._builtins]
+        names = [name for name in self._builtins if name != LAST_PLUGIN] + outsiders + [LAST_PLUGIN]
+        default = sorted_stably([classes[name] for name in dict.fromkeys(names) if name in classes])
+        if not settings.plugin_order:
+            return default
+        order = list(settings.plugin_order)
+        for name in dict.fromkeys(order):
+            if name not in classes or order.count(name) > 1:
+                message = "is not enabled" if name not in classes else "is listed twice"
+                selection.errors.append(FieldError("config/plugin-order", "pluginOrder", name, message))
+        missing = [plugin_class.name for plugin_class in default if plugin_class.name not in order]
+        if missing:
+            message = f"must name every enabled plugin; missing: {', '.join(missing)}"
+            selection.errors.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(order), message))
+            return default
+        return [classes[name] for name in dict.fromkeys(order) if name in classes]
+
+
+def _origins(candidates: Iterable[EntryPoint]) -> str:
+    return ", ".join(sorted(f"{point.dist.name if point.dist else '?'} ({point.value})" for point in candidates))

@@ -1,0 +1,231 @@
+"""The result of a plugin's binding method.
+
+``Status`` here is never the ``.status`` of an object nor Kubernetes' metav1.Status (that is ``ApiStatus``). Expected
+results are values, not exceptions: an exception from a plugin is a defect and counts as RETRY, except an
+``InfrastructureError`` of bowline.kube, which is not the plugin's failure.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from bowline.api.meta import ObjectRef
+
+# A plugin's own reason.
+_WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+
+
+class Code(StrEnum):
+    """The result of a call. The values are those of the metric label ``code``.
+
+    - ``OK``: done; the next plugin is called.
+    - ``SKIP``: not handled by this plugin; the same as OK, except in bind, where the next plugin is called.
+    - ``WAIT``: the decision is valid, but another component must act first. No attempt is counted and no worker held.
+    - ``RETRY``: failed, may succeed on retry; uses an attempt.
+    - ``FATAL``: this decision can never succeed; it is rolled back, and the scheduler must decide again.
+    - ``TRANSIENT``: the API server gave no decision; uses no attempt. Normally set by the framework.
+    - ``CANCELLED``: the request was withdrawn during the attempt. Set by the framework only.
+    """
+
+    OK = "OK"
+    SKIP = "SKIP"
+    WAIT = "WAIT"
+    RETRY = "RETRY"
+    FATAL = "FATAL"
+    TRANSIENT = "TRANSIENT"
+    CANCELLED = "CANCELLED"
+
+
+class Reason(StrEnum):
+    """Reasons of terminal failures, a closed list: the first word of ``status.reason`` of a Failed request."""
+
+    POD_GONE = "PodGone"
+    NODE_GONE = "NodeGone"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    BOUND_ELSEWHERE = "BoundElsewhere"
+    NOT_OURS = "NotOurs"
+    NO_PLUGIN = "NoPlugin"
+    INVALID = "Invalid"
+    REJECTED = "Rejected"
+    RBAC_MISSING = "RBACMissing"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    WAIT_TIMEOUT = "WaitTimeout"
+    DEVICE_CONFLICT = "DeviceConflict"
+    VOLUME_CONFLICT = "VolumeConflict"
+    SUPERSEDED = "Superseded"
+
+
+class Suggestion(StrEnum):
+    """What the scheduler may do about a terminal failure; machine-readable, in ``status.suggestion``."""
+
+    RESCHEDULE_ELSEWHERE = "RescheduleElsewhere"
+    RETRY_SAME_NODE = "RetrySameNode"
+    DELETE_POD = "DeletePod"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One result, from ``ok``, ``skip``, ``wait``, ``retry`` or ``fatal``. Raises TypeError for a wrong type.
+
+    - ``reasons``: sentences for users, joined in ``status.reason`` of the request.
+    - ``plugin``: set by the framework.
+    - ``reason``: FATAL: the machine-readable reason.
+    - ``word``: FATAL: a reason of the plugin's own, reported as ``plugin/Word``; ``reason`` is then REJECTED.
+    - ``retry_after``: RETRY, TRANSIENT: not sooner than this; WAIT: poll at this interval.
+    - ``wake_on``: WAIT: requeue when one of these changes. A reference with the resourceVersion that was read also
+      notices a change between that read and the wait.
+    - ``timeout``: WAIT: how long this wait may last, then the request ends Failed/WaitTimeout; None: the setting
+      binding.waitTimeout.
+    - ``suggestion``: reported with a terminal failure, also with a wait that expires.
+    """
+
+    code: Code
+    reasons: tuple[str, ...] = ()
+    plugin: str = ""
+    reason: Reason | None = None
+    retry_after: timedelta | None = None
+    wake_on: tuple[ObjectRef, ...] = ()
+    timeout: timedelta | None = None
+    suggestion: Suggestion | None = None
+    word: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError for a field of the wrong type.
+
+        It must be raised inside the plugin's call: raised later, it could not be attributed to a plugin.
+        """
+        if not isinstance(self.code, Code):
+            raise _wrong("code", "a Code", self.code)
+        if not isinstance(self.reasons, tuple) or not _all_are(str, self.reasons):
+            raise _wrong("reasons", "a tuple of strings", self.reasons)
+        if not isinstance(self.wake_on, tuple) or not _all_are(ObjectRef, self.wake_on):
+            raise _wrong("wake_on", "a tuple of ObjectRef", self.wake_on)
+        if not isinstance(self.plugin, str):
+            raise _wrong("plugin", "a string", self.plugin)
+        if self.reason is not None and not isinstance(self.reason, Reason):
+            raise _wrong("reason", "a Reason", self.reason)
+        if self.word and not _WORD.fullmatch(self.word):
+            raise _wrong("reason", "a Reason or one word such as NoSeat", self.word)
+        if self.suggestion is not None and not isinstance(self.suggestion, Suggestion):
+            raise _wrong("suggestion", "a Suggestion", self.suggestion)
+        for duration in (self.retry_after, self.timeout):
+            if duration is not None and not isinstance(duration, timedelta):
+                raise _wrong("retry_after and timeout", "a timedelta", duration)
+
+    @property
+    def message(self) -> str:
+        """The reasons as one line."""
+        return "; ".join(self.reasons)
+
+    @property
+    def may_be_transient(self) -> bool:
+        """Whether it may be the API server's failure and not the request's.
+
+        Besides TRANSIENT this is a missing permission, which an authorizer that has just started also reports.
+        """
+        return self.code is Code.TRANSIENT or self.reason is Reason.RBAC_MISSING
+
+    def from_plugin(self, name: str) -> "Status":
+        """Return the same result with the plugin's name, unless it has one."""
+        return self if self.plugin else replace(self, plugin=name)
+
+    @classmethod
+    def ok(cls) -> "Status":
+        """Return the result of a call that is done."""
+        return _OK
+
+    @classmethod
+    def skip(cls) -> "Status":
+        """Return the result of a call that this plugin does not handle."""
+        return _SKIP
+
+    @classmethod
+    def wait(
+        cls,
+        why: str,
+        *wake_on: ObjectRef,
+        retry_after: timedelta | None = None,
+        timeout: timedelta | None = None,
+        suggestion: Suggestion | None = None,
+    ) -> "Status":
+        """Wait without holding a worker, until one of ``wake_on`` changes or ``retry_after`` has passed.
+
+        ``retry_after`` is the poll interval for what no watch reports. ``timeout`` is how long the wait may last;
+        without one the setting binding.waitTimeout applies. ``suggestion`` is reported if the wait expires. Raises
+        ValueError for a duration that is not positive.
+        """
+        for name, duration in (("retry_after", retry_after), ("timeout", timeout)):
+            if duration is not None and duration <= timedelta(0):
+                raise ValueError(f"{name} of a wait must be positive, not {duration.total_seconds():g} s")
+        return cls(
+            Code.WAIT, (why,), retry_after=retry_after, wake_on=wake_on, timeout=timeout, suggestion=suggestion
+        )
+
+    @classmethod
+    def retry(cls, why: str, after: timedelta | None = None) -> "Status":
+        """Return a failure that a retry may resolve, not sooner than ``after``."""
+        return cls(Code.RETRY, (why,), retry_after=after)
+
+    @classmethod
+    def fatal(
+        cls, why: str, reason: Reason | str = Reason.REJECTED, suggestion: Suggestion | None = None
+    ) -> "Status":
+        """Return a failure that ends the request with ``reason``, and ``suggestion`` for its scheduler.
+
+        A ``reason`` of the plugin's own is one word, such as ``NoSeat``: it is reported as ``plugin/NoSeat``. Raises
+        TypeError for anything else.
+        """
+        if isinstance(reason, str) and not isinstance(reason, Reason):
+            if not reason or reason in {member.value for member in Reason}:
+                raise _wrong("reason", "a Reason or a word of the plugin's own such as NoSeat", reason)
+            return cls(Code.FATAL, (why,), reason=Reason.REJECTED, suggestion=suggestion, word=reason)
+        return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
+
+
+def merge_waits(waits: Sequence[Status]) -> Status:
+    """Merge several WAIT of one group: all their reasons, woken by any of their objects.
+
+    The shortest poll interval and the shortest timeout that a plugin has set apply. The suggestion is the one of the
+    wait that expires first, else the first one given.
+    """
+    if len(waits) == 1:
+        return waits[0]
+    by_timeout = sorted(waits, key=lambda status: status.timeout or timedelta.max)
+    return Status(
+        Code.WAIT,
+        tuple(reason for status in waits for reason in status.reasons),
+        plugin=",".join(status.plugin for status in waits),
+        retry_after=min((status.retry_after for status in waits if status.retry_after), default=None),
+        wake_on=tuple(ref for status in waits for ref in status.wake_on),
+        timeout=by_timeout[0].timeout,
+        suggestion=next((status.suggestion for status in by_timeout if status.suggestion), None),
+    )
+
+
+def merge_failures(failures: Sequence[Status]) -> Status:
+    """Merge several failures: all their reasons, the longest retry_after; TRANSIENT if all are, else RETRY."""
+    code = Code.TRANSIENT if all(status.code is Code.TRANSIENT for status in failures) else Code.RETRY
+    return Status(
+        code,
+        tuple(f"{status.plugin}: {status.message}" for status in failures),
+        plugin=failures[0].plugin,
+        retry_after=max((status.retry_after for status in failures if status.retry_after), default=None),
+    )
+
+
+def _all_are(kind: type, values: tuple[Any, ...]) -> bool:
+    for value in values:  # noqa: SIM110 - an answer is made several times a bind, and all() takes three times as long
+        if not isinstance(value, kind):
+            return False
+    return True
+
+
+def _wrong(field: str, expected: str, value: Any) -> TypeError:
+    return TypeError(f"{field} of a Status must be {expected}, not {value!r}")
+
+
+_OK = Status(Code.OK)
+_SKIP = Status(Code.SKIP)

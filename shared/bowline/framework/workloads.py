@@ -1,0 +1,132 @@
+"""Kinds that pods are made from: those that are reviewed, resolved from the configuration. Pure.
+
+The built-in kinds are reviewed, and those in the configuration (``workloads``): a kind of ``workload_kinds`` by its
+name alone, any other with its group, resource and the paths of its templates or pod specs. Process and chart use the
+same list: the process to review templates, the chart to configure which objects the API server sends. Decision 75.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from bowline.api.field_error import FieldError
+from bowline.framework.templates import ITEMS, VALUES, Action, TemplatePath, Workload, WorkloadKey, steps_of
+from bowline.framework.workload_kinds import BUILT_IN, READY
+
+RULE: Final = "config/workload"
+TEMPLATE_PATH: Final = re.compile(r"spec(\.([A-Za-z_][A-Za-z0-9_]*(\[\*\])?|\*))+")
+_FORM: Final = "names of fields, [*] for each item of a list, * for each value of an object"
+_PATH_RULE: Final = f"must lead from spec to a pod template, such as spec.groups[*].template: {_FORM}"
+_SPEC_RULE: Final = f"must lead from spec to a pod's spec, such as spec.groups[*].podSpec: {_FORM}"
+
+
+class PodSpec(Protocol):
+    """A configuration entry for pod specs."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def metadata(self) -> str: ...
+
+
+class Entry(Protocol):
+    """A configuration entry for a kind."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def templates(self) -> Sequence[str]: ...
+    @property
+    def pod_specs(self) -> Sequence[PodSpec]: ...
+    @property
+    def action(self) -> Action: ...
+
+
+def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Workload], list[FieldError]]:
+    """Return all reviewed kinds, and the errors of the entries; an invalid entry adds nothing."""
+    kinds = {workload.key: workload for workload in BUILT_IN}
+    errors: list[FieldError] = []
+    first_paths: dict[WorkloadKey, str] = {}
+    for index, entry in enumerate(entries):
+        path = f"workloads[{index}]"
+        workload = _listed_kind(entry)
+        wrong = _listed_kind_errors(entry, path, workload) if workload else _unlisted_kind_errors(entry, path)
+        key = workload.key if workload else (entry.group, entry.kind)
+        if key in first_paths:
+            wrong.append(
+                FieldError(RULE, path, entry.kind, f"is listed twice, first at {first_paths[key]}; keep one")
+            )
+        first_paths.setdefault(key, path)
+        errors += wrong
+        if not wrong:
+            kinds[key] = replace(workload or _own_kind(entry), action=entry.action)
+    return kinds, errors
+
+
+def _own_kind(entry: Entry) -> Workload:
+    templates = (TemplatePath.of(path) for path in entry.templates)
+    pod_specs = (TemplatePath.of_spec(spec.path, spec.metadata) for spec in entry.pod_specs)
+    return Workload(entry.group, entry.kind, entry.resource, (*templates, *pod_specs))
+
+
+def _listed_kind(entry: Entry) -> Workload | None:
+    """Return the first listed kind of the entry's name, with its group or without; None if there is none."""
+    for workload in (*BUILT_IN, *READY):
+        if workload.kind == entry.kind and entry.group in ("", workload.group):
+            return workload
+    return None
+
+
+def _listed_kind_errors(entry: Entry, path: str, workload: Workload) -> list[FieldError]:
+    fields = (
+        ("resource", entry.resource),
+        ("templates", ", ".join(entry.templates)),
+        ("podSpecs", ", ".join(spec.path for spec in entry.pod_specs)),
+    )
+    message = f"is known for {workload.kind}; leave it out"
+    return [FieldError(RULE, f"{path}.{field}", value, message) for field, value in fields if value]
+
+
+def _unlisted_kind_errors(entry: Entry, path: str) -> list[FieldError]:
+    fields = {"group": entry.group, "resource": entry.resource, "templates": entry.templates or entry.pod_specs}
+    missing = [field for field, value in fields.items() if not value]
+    if len(missing) == len(fields):
+        kinds = ", ".join(dict.fromkeys(workload.kind for workload in (*READY, *BUILT_IN)))
+        message = f"is not known by its name ({kinds} are); correct it, or set its group, resource and templates"
+        return [FieldError(RULE, f"{path}.kind", entry.kind, message)]
+    message = f"is required, because {entry.kind} is not a kind that is known"
+    return [
+        *(FieldError(RULE, f"{path}.{field}", None, message) for field in missing),
+        *(
+            FieldError(RULE, f"{path}.templates[{index}]", text, _PATH_RULE)
+            for index, text in enumerate(entry.templates)
+            if not TEMPLATE_PATH.fullmatch(text)
+        ),
+        *(
+            error
+            for index, spec in enumerate(entry.pod_specs)
+            for error in _pod_spec_errors(spec, f"{path}.podSpecs[{index}]")
+        ),
+    ]
+
+
+def _pod_spec_errors(spec: PodSpec, path: str) -> Iterator[FieldError]:
+    if not TEMPLATE_PATH.fullmatch(spec.path):
+        yield FieldError(RULE, f"{path}.path", spec.path, _SPEC_RULE)
+        return
+    if not spec.metadata:
+        return
+    place, steps = TemplatePath.of_spec(spec.path), steps_of(spec.metadata)
+    begin = place.steps[: place.common]
+    is_path = spec.metadata == "spec" or TEMPLATE_PATH.fullmatch(spec.metadata)
+    if not is_path or steps[: place.common] != begin or {ITEMS, VALUES} & set(steps[place.common :]):
+        start = ".".join(begin).replace(f".{ITEMS}", ITEMS)
+        message = (
+            f"must be {start} or lead on from there by names of fields, to the object with the pod's annotations"
+        )
+        yield FieldError(RULE, f"{path}.metadata", spec.metadata, message)

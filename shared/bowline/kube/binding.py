@@ -1,0 +1,195 @@
+"""Binds a pod to its node with a Binding: the single implementation, for every plugin that binds.
+
+The Binding carries the pod's UID, so that it can never bind another pod of the same name, and all annotations, which
+the API server merges into the pod in the same transaction. A second POST after an unacknowledged one is harmless: a
+bound pod is answered 409. There is no third: a failing object must not occupy a worker.
+
+Its annotations and labels are validated before it is sent: the API server stores invalid ones and then rejects every
+later update of the pod.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
+from bowline.kube.resources import PODS
+from bowline.runtime.backoff import full_jitter
+from bowline.runtime.tasks import wait_until
+
+# The API server's limit on keys and values together.
+MAX_ANNOTATION_BYTES = 256 * 1024
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+
+_QUALIFIED = (
+    "must be a qualified name: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at either end, "
+    "after an optional DNS name and '/'"
+)
+
+# Pause before the second POST: at most this, and at least the Retry-After. If Retry-After is longer than
+# ``_MAX_PAUSE``, or the first POST took longer than ``_QUICK_FAILURE``, the caller must retry later.
+_REPEAT_PAUSE = timedelta(milliseconds=500)
+_MAX_PAUSE = timedelta(seconds=2)
+_QUICK_FAILURE = timedelta(seconds=5)
+
+
+class BindOutcome(StrEnum):
+    """The result of posting a Binding."""
+
+    BOUND = "Bound"  # by this call
+    NOT_FOUND = "NotFound"  # the pod does not exist
+    CONFLICT = "Conflict"  # already bound, gated, deleting, or another pod of that name: a live read decides
+    REFUSED = "Refused"  # rejected, without any effect
+    UNKNOWN = "Unknown"  # may have been applied, or may still be
+
+
+@dataclass(frozen=True, slots=True)
+class BindingResult:
+    """The outcome, and the API server's message.
+
+    - ``last_unknown``: when the last POST without a reply failed.
+    - ``retry_after``: with UNKNOWN, the delay that the API server asks for.
+    """
+
+    outcome: BindOutcome
+    message: str = ""
+    code: int = 0
+    causes: tuple[Cause, ...] = ()
+    last_unknown: float | None = None
+    retry_after: timedelta | None = None
+
+
+def annotation_errors(annotations: Mapping[str, str], present: Mapping[str, str]) -> list[FieldError]:
+    """Return why the API server would reject later updates of the pod. ``present``: its existing annotations."""
+    errors = []
+    for key in annotations:
+        if not _is_qualified(key):
+            message = f"{_QUALIFIED}; rename the annotation"
+            errors.append(FieldError("binding/annotation-key", annotation_path(key), annotations[key], message))
+    together = {**present, **annotations}
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in together.items())
+    if size > MAX_ANNOTATION_BYTES:
+        message = (
+            f"bytes in all annotations, those of the Binding included, must be at most {MAX_ANNOTATION_BYTES}; "
+            "shorten those of the pod"
+        )
+        errors.append(FieldError("binding/annotation-size", "metadata.annotations", size, message))
+    return errors
+
+
+def label_errors(labels: Mapping[str, str]) -> list[FieldError]:
+    """Return why the API server would reject later updates of a pod with these labels."""
+    errors = []
+    for key, value in labels.items():
+        if not _is_qualified(key):
+            errors.append(
+                FieldError("binding/label-key", f"metadata.labels[{key}]", value, f"{_QUALIFIED}; rename it")
+            )
+        if value and (len(value) > 63 or not _NAME.fullmatch(value)):
+            message = (
+                "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at either end; use an "
+                "annotation for other text"
+            )
+            errors.append(FieldError("binding/label-value", f"metadata.labels[{key}]", value, message))
+    return errors
+
+
+def _is_qualified(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    # As the API server validates: uppercase letters are allowed in a prefix.
+    prefix_ok = not slash or (len(prefix) <= 253 and _PREFIX.fullmatch(prefix.lower()))
+    return bool(prefix_ok and len(name) <= 63 and _NAME.fullmatch(name))
+
+
+async def post_binding(
+    client: KubeClient,
+    pod_key: ObjectKey,
+    pod_uid: ObjectUID,
+    node: str,
+    annotations: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+    *,
+    stopping: asyncio.Event | None = None,
+    on_send: Callable[[], None] | None = None,
+) -> BindingResult:
+    """Bind the pod: POST its Binding, and a second time after a short pause if the first POST is not acknowledged.
+
+    - ``stopping``: once set, prevents the second POST.
+    - ``on_send``: called when a POST is sent; a call that is cancelled before it has had no effect.
+
+    Raises InfrastructureError only if no write can have been applied, for example after a failure of admission, which
+    precedes the write. A rejection after an unacknowledged POST is UNKNOWN, not REFUSED: it states nothing about that
+    POST.
+    """
+    if not node:
+        # The API server would answer 500.
+        return BindingResult(BindOutcome.REFUSED, "the node's name is empty; name a node")
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": pod_key.name,
+            "namespace": pod_key.namespace,
+            "uid": pod_uid,
+            "annotations": annotations,
+            **({"labels": labels} if labels else {}),
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    last_unknown: float | None = None
+    failure: InfrastructureError
+    for is_last in (False, True):
+        try:
+            # No timeout beside the client's: time in its queues is time in which nothing has been sent.
+            await client.create(
+                PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding", on_send=on_send
+            )
+            return BindingResult(BindOutcome.BOUND, code=201, last_unknown=last_unknown)
+        except ApiError as error:
+            return classify_error(error, last_unknown)
+        except InfrastructureError as error:
+            failure = error
+        if failure.may_have_been_applied:
+            last_unknown = client.clock.monotonic()
+        elif last_unknown is None:
+            raise failure
+        took = timedelta(seconds=loop.time() - began)
+        if is_last or not await _may_repeat(failure, took, stopping):
+            break
+    return BindingResult(
+        BindOutcome.UNKNOWN, str(failure), failure.code, last_unknown=last_unknown, retry_after=failure.retry_after
+    )
+
+
+async def _may_repeat(failure: InfrastructureError, took: timedelta, stopping: asyncio.Event | None) -> bool:
+    """Wait for a short pause; return whether to POST again."""
+    pause = max(full_jitter(1, _REPEAT_PAUSE, _REPEAT_PAUSE, random.random()), failure.retry_after or timedelta())  # noqa: S311 - spreads load
+    if pause > _MAX_PAUSE or took > _QUICK_FAILURE:
+        return False
+    if stopping is None:
+        await asyncio.sleep(pause.total_seconds())
+        return True
+    return not await wait_until(stopping, pause)
+
+
+def classify_error(error: ApiError, last_unknown: float | None) -> BindingResult:
+    """Classify the API server's decision; ``last_unknown`` is set if an earlier POST was not acknowledged."""
+    outcome = BindOutcome.REFUSED if last_unknown is None else BindOutcome.UNKNOWN
+    if isinstance(error, NotFound):
+        outcome = BindOutcome.NOT_FOUND
+    elif isinstance(error, Conflict) or (
+        isinstance(error, Invalid) and any(cause.field == "metadata.uid" for cause in error.causes)
+    ):
+        outcome = BindOutcome.CONFLICT
+    return BindingResult(outcome, error.message, error.code, error.causes, last_unknown)

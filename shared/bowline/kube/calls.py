@@ -1,0 +1,67 @@
+"""Properties of a request: path, query and Accept header. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from bowline.api.meta import ObjectKey
+from bowline.kube.resources import Resource, Selection
+
+# 299 - "text": the agent is any text without a blank, the text is a quoted string.
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The subject of a request, for metrics and warnings."""
+
+    method: str
+    verb: str
+    resource: Resource
+    key: ObjectKey
+    subresource: str = ""
+
+    @property
+    def label(self) -> str:
+        """The resource's metric label: ``pods/binding``."""
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+
+def warning_texts(headers: Sequence[str]) -> Sequence[str]:
+    """Return the texts of Warning headers; those not in the API server's format are omitted."""
+    matches = (_WARNING.match(header) for header in headers)
+    return [re.sub(r"\\(.)", r"\1", match[1]) for match in matches if match]
+
+
+def object_path(resource: Resource, namespace: str, name: str, subresource: str) -> str:
+    """Return the path of one object. Raises ValueError without a name, or without a required namespace."""
+    # Without a name the path is the collection's: a delete would empty it.
+    if not name:
+        raise ValueError(f"a {resource.kind} needs a name")
+    if resource.namespaced and not namespace:
+        raise ValueError(f"{resource.kind} {name} needs a namespace")
+    return resource.path(namespace, name, subresource)
+
+
+def selectors(selection: Selection) -> dict[str, str]:
+    """Return the selectors of a selection as query parameters."""
+    params = {}
+    if selection.label_selector:
+        params["labelSelector"] = selection.label_selector
+    if selection.field_selector:
+        params["fieldSelector"] = selection.field_selector
+    return params
+
+
+def query(params: Mapping[str, str]) -> str:
+    """Return the query part of a URL; empty without parameters."""
+    return "?" + urlencode(params) if params else ""
+
+
+def accept(resource: Resource, verb: str) -> str:
+    """Return the Accept header: whole objects, or their metadata alone."""
+    if not resource.metadata_only:
+        return "application/json"
+    kind = "PartialObjectMetadataList" if verb == "list" else "PartialObjectMetadata"
+    return f"application/json;as={kind};g=meta.k8s.io;v=v1"

@@ -1,0 +1,498 @@
+"""Client of the API server: one session, raw JSON in, raw JSON out.
+
+Every response that is not a success is raised as an error of ``bowline.kube.errors``. Nothing is retried here,
+except later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials
+that have been rotated since. Callers have their own backoff and know what is safe to retry.
+
+The hot path carries two writes per bind at hundreds of binds per second. Hence headers are built once, URLs are not
+parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp supports nothing newer; the pool bounds
+the concurrent requests.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import orjson
+
+from bowline.api.meta import ObjectKey
+from bowline.kube.accounting import TimeAccount, current_account
+from bowline.kube.availability import Availability
+from bowline.kube.calls import Call, accept, object_path, query, selectors, warning_texts
+from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import (
+    ConnectionFailed,
+    Expired,
+    Forbidden,
+    InfrastructureError,
+    NoResponse,
+    decode_status,
+    from_response,
+    from_status,
+    own_policy,
+)
+from bowline.kube.messages import Answer, Request, TransportOptions, parse_json
+from bowline.kube.metrics import KubeMetrics
+from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.runtime.backoff import full_jitter
+from bowline.runtime.clock import Clock, SystemClock
+
+Body = Mapping[str, Any]
+Objects = list[dict[str, Any]]
+T = TypeVar("T")
+_NO_PARAMS: Mapping[str, str] = {}
+# The list of API groups, with its metric label.
+_GROUPS = Resource("", "", "apis", "APIGroupList", namespaced=False)
+
+# Of a list, and the bytes that a page should have at most: tenants decide how large objects are. Decision 122.
+PAGE_SIZE = 50
+_PAGE_BYTES = 4 * 2**20
+# Pages are read one after another, so that one page is in memory; a hanging one delays the others by this much.
+_PAGE_TURN_S = 5.0
+# A continue token expires after five minutes; maximum attempts for a list that takes longer.
+_LIST_TRIES = 3
+# The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
+_WATCH_MARGIN_S = 30
+# Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
+_UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
+# About ten seconds; a continue token is valid for five minutes.
+_PAGE_TRIES = 6
+_PAGE_BASE, _PAGE_CAP = timedelta(milliseconds=200), timedelta(seconds=5)
+
+Page = dict[str, Any]
+# Requests the page of a token; "" is the first.
+Ask = Callable[[str], Awaitable[Page]]
+
+
+class PatchType(StrEnum):
+    """The format of a patch; the value is its content type."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """Configuration of a client. ``name`` is user agent and field manager, such as bowline-reconciler."""
+
+    name: str = "bowline"
+    # Timeout of one request. Longer than an admission webhook may take (30 s), so that the API server can report its
+    # failure; well below the budget of a plugin's call, so that a hanging request fails as a request.
+    timeout_s: float = 35.0
+    connect_timeout_s: float = 10.0  # includes waiting for a free connection
+    connections: int = 128
+    watch_silence_s: float = 150.0  # bookmarks arrive once a minute; without any, the connection is considered dead
+    on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
+    metrics: KubeMetrics | None = None
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class KubeClient:
+    """Access to one cluster: ``async with KubeClient(access) as client``."""
+
+    def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
+        self._options = options = options or ClientOptions()
+        self.clock: Clock = options.clock
+        self.metrics = options.metrics
+        self.availability = Availability(options.clock)
+        # The API server uses the part before the slash as the field manager.
+        agent = f"{options.name}/http1.1"
+        pool = TransportOptions(agent, options.timeout_s, options.connect_timeout_s, options.connections)
+        # Imported here, because `bowline lint` imports this module with the plugins, and needs no networking.
+        from bowline.kube.transport import Transport  # noqa: PLC0415
+
+        self._transport = Transport(access, pool)
+        # The size of the transport's pool: requests queue here, where their time is accounted for.
+        self._free = asyncio.Semaphore(options.connections)
+        self._page_turn = asyncio.Lock()
+
+    @property
+    def answers(self) -> int:
+        """Number of responses received so far, of any status; each chunk of a watch counts."""
+        return self._transport.answers
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this process must not write, because another one leads.
+
+        Every write except those of Leases and Events then raises ConnectionFailed, also one that is already waiting
+        for a connection.
+        """
+        return self._transport.read_only
+
+    def forbid_writes(self) -> None:
+        """Make the client read-only: this process does not lead any more."""
+        self._transport.forbid_writes()
+
+    def permit_writes(self) -> None:
+        """Permit writes again: this process leads."""
+        self._transport.permit_writes()
+
+    async def __aenter__(self) -> "KubeClient":
+        await self._transport.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Requests in flight fail."""
+        await self._transport.close()
+
+    async def get(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        subresource: str = "",
+        params: Mapping[str, str] = _NO_PARAMS,
+    ) -> dict[str, Any]:
+        """Return one object."""
+        path = object_path(resource, namespace, name, subresource) + query(params)
+        return await self._call(Call("GET", "get", resource, ObjectKey(namespace, name)), path)
+
+    async def serves(self, group: str, version: str) -> bool:
+        """Return whether the API server lists a version of an API group.
+
+        A 404 does not prove the opposite: a proxy may have sent it.
+        """
+        api_groups = await self._call(Call("GET", "get", _GROUPS, ObjectKey("", "")), "/apis")
+        served_versions = {kind["groupVersion"] for entry in api_groups["groups"] for kind in entry["versions"]}
+        return f"{group}/{version}" in served_versions
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_: str = "",
+    ) -> dict[str, Any]:
+        """Return one page as the API server sends it; without a limit, the whole list."""
+        selection = Selection(resource, namespace, label_selector, field_selector)
+        return (await self._list(selection, limit, continue_))[0]
+
+    async def _list(self, selection: Selection, limit: int, continue_: str) -> tuple[Page, int]:
+        """Return one page and its size in bytes."""
+        params = selectors(selection)
+        params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
+        resource, namespace = selection.resource, selection.namespace
+        call = Call("GET", "list", resource, ObjectKey(namespace, ""))
+        return await self._exchange_json(call, resource.path(namespace) + query(params))
+
+    def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield a list page by page; the items of a page are released when the next one is requested.
+
+        After a page, the next has as many objects of its average size as ``_PAGE_BYTES`` hold. Raises Expired if the
+        continue token expires on the way.
+        """
+        limit = page_size
+
+        async def ask(token: str) -> dict[str, Any]:
+            nonlocal limit
+            async with self._turn():
+                page, size = await self._list(selection, limit, token)
+            limit = min(page_size, max(1, len(page.get("items") or ()) * _PAGE_BYTES // size))
+            return page
+
+        return read_pages(ask)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        """Wait for the pages that other lists are reading, up to ``_PAGE_TURN_S``.
+
+        The consumer of a page processes it before the next turn begins, if it does not suspend.
+        """
+        has_turn = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAGE_TURN_S):
+                has_turn = await self._page_turn.acquire()
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._page_turn.release()
+
+    async def list_all(
+        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Objects:
+        """Return all objects of one consistent snapshot. For few or small objects: memory holds all of them."""
+        selection = Selection(resource, namespace, label_selector, field_selector)
+        return [*await self.list_reduced(selection, lambda item: item)]
+
+    async def list_reduced(self, selection: Selection, reduce: Callable[[dict[str, Any]], T]) -> Sequence[T]:
+        """Return the part that ``reduce`` returns of each object of one consistent snapshot, read page by page.
+
+        Memory holds one page and these parts. Restarts after Expired, ``_LIST_TRIES`` in all.
+        """
+        for tries_left in reversed(range(_LIST_TRIES)):
+            try:
+                return [reduce(item) async for page in self.pages(selection) for item in page["items"] or ()]
+            except Expired:
+                if not tries_left:
+                    raise
+        raise AssertionError("the loop above returns or raises")
+
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str,
+        body: Body,
+        *,
+        name: str = "",
+        subresource: str = "",
+        params: Mapping[str, str] = _NO_PARAMS,
+        on_send: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
+
+        ``on_send`` is called when the request leaves the client's own queues; if cancelled before, it has had no
+        effect.
+        """
+        if bool(name) != bool(subresource):
+            raise ValueError("name and subresource go together: the name of a new object is in its body")
+        path = resource.path(namespace, name, subresource) + query(params)
+        named = name or body.get("metadata", {}).get("name", "")
+        call = Call("POST", "create", resource, ObjectKey(namespace, named), subresource)
+        return await self._call(call, path, body, on_send=on_send)
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: Body | Sequence[Body],
+        *,
+        subresource: str = "",
+        content_type: PatchType = PatchType.MERGE,
+        field_manager: str = "",
+        force: bool = False,
+    ) -> dict[str, Any]:
+        """Patch an object. ``field_manager`` defaults to the client's name; ``force`` is only valid with APPLY."""
+        params = {}
+        if field_manager or content_type is PatchType.APPLY:
+            params["fieldManager"] = field_manager or self._options.name
+        if force:
+            params["force"] = "true"
+        path = object_path(resource, namespace, name, subresource) + query(params)
+        call = Call("PATCH", "patch", resource, ObjectKey(namespace, name), subresource)
+        return await self._call(call, path, body, content_type)
+
+    async def update(
+        self, resource: Resource, namespace: str, name: str, body: Body, *, subresource: str = ""
+    ) -> dict[str, Any]:
+        """Replace an object; a resourceVersion in the body is a precondition (Conflict)."""
+        path = object_path(resource, namespace, name, subresource)
+        return await self._call(Call("PUT", "update", resource, ObjectKey(namespace, name), subresource), path, body)
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_period_s: int | None = None,
+    ) -> dict[str, Any]:
+        """Delete an object. ``uid`` and ``resource_version`` are preconditions (Conflict)."""
+        guards = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
+        body: dict[str, Any] = {"preconditions": guards} if guards else {}
+        if grace_period_s is not None:
+            body["gracePeriodSeconds"] = grace_period_s
+        path = object_path(resource, namespace, name, "")
+        return await self._call(Call("DELETE", "delete", resource, ObjectKey(namespace, name)), path, body)
+
+    async def watch(
+        self,
+        selection: Selection,
+        resource_version: str,
+        timeout_s: int,
+        on_open: Callable[[], None] | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the events after a resourceVersion, bookmarks included, until the API server ends the watch.
+
+        An ERROR event is raised as the error that it carries, usually Expired; a broken watch as NoResponse.
+        ``on_open`` is called when the API server has accepted the watch. Close it when done: ``contextlib.aclosing``.
+        """
+        resource = selection.resource
+        params = selectors(selection) | {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_s),
+        }
+        chunks = self._transport.stream(
+            resource.path(selection.namespace) + query(params),
+            accept=accept(resource, "watch"),
+            total_s=timeout_s + _WATCH_MARGIN_S,
+            silence_s=self._options.watch_silence_s,
+        )
+        lines = LineSplitter()
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                if not chunk and on_open is not None:
+                    on_open()
+                for line in lines.feed(chunk):
+                    event = parse_json(line)
+                    if event.get("type") == "ERROR":
+                        raise from_status(decode_status(event["object"]))
+                    if not isinstance(event.get("object"), dict) or "metadata" not in event["object"]:
+                        raise NoResponse("an event without an object; is something between here and the API server?")
+                    yield event
+        if lines.ends_inside_line:
+            raise NoResponse("the watch ended in the middle of an event")
+
+    async def _call(
+        self,
+        call: Call,
+        path: str,
+        body: Body | Sequence[Body] | None = None,
+        content_type: str = "application/json",
+        on_send: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        return (await self._exchange_json(call, path, body, content_type, on_send))[0]
+
+    async def _exchange_json(
+        self,
+        call: Call,
+        path: str,
+        body: Body | Sequence[Body] | None = None,
+        content_type: str = "application/json",
+        on_send: Callable[[], None] | None = None,
+    ) -> tuple[dict[str, Any], int]:
+        """Return the object in the reply, and the reply's size in bytes."""
+        options = self._options
+        account = current_account()
+        request = Request(
+            call.method,
+            path,
+            accept(call.resource, call.verb),
+            body=None if body is None else orjson.dumps(body),
+            content_type=content_type if body is not None else "",
+            # A Lease must not queue behind hanging writes.
+            separate_pool=call.verb == "list" or call.resource in (LEASES, SELF_SUBJECT_REVIEWS),
+            is_fenced=body is not None and call.resource not in _UNFENCED,
+        )
+        started_at = self.clock.monotonic()
+        code, is_lease = "lost", call.resource == LEASES
+        try:
+            answer = await self._exchange(request, account, on_send)
+            code = str(answer.code)
+        except InfrastructureError as error:
+            code = "unreachable" if isinstance(error, ConnectionFailed) else code
+            self.availability.observe(error, is_lease=is_lease)
+            raise
+        finally:
+            if options.metrics is not None:
+                options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started_at)
+        if options.on_warning is not None and "Warning" in answer.headers:
+            for text in warning_texts(answer.headers.getall("Warning")):
+                options.on_warning(call.resource, call.key, text)
+        if not 200 <= answer.code < 300:
+            failure = from_response(answer.code, answer.headers, answer.body)
+            self.availability.observe(failure, is_lease=is_lease)
+            policy = own_policy(str(failure)) if isinstance(failure, Forbidden) else ""
+            if policy and options.metrics is not None:
+                options.metrics.denied_by_policy(policy)
+            raise failure
+        reply = parse_json(answer.body)
+        self.availability.observe(None, is_lease=is_lease)
+        return reply, len(answer.body)
+
+    async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
+        """Send one request on a free connection and read its reply."""
+        if not request.separate_pool:
+            await self._connection(account)
+        if on_send is not None:
+            on_send()
+        account.enter_api()
+        try:
+            return await self._transport.send(request)
+        finally:
+            account.leave_api()
+            if not request.separate_pool:
+                self._free.release()
+
+    async def _connection(self, account: TimeAccount) -> None:
+        """Wait for a free connection. Raises ConnectionFailed after the connect timeout: nothing has been sent."""
+        if not self._free.locked():
+            await self._free.acquire()  # does not suspend
+            return
+        limit = self._options.connect_timeout_s
+        account.enter_queue()
+        try:
+            async with asyncio.timeout(limit):
+                await self._free.acquire()
+        except TimeoutError as error:
+            why = f"all {self._options.connections} connections to the API server were in use for {limit:g} s"
+            raise ConnectionFailed(why) from error
+        finally:
+            account.leave_queue()
+
+
+async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:
+    """Yield page after page. Raises the errors of ``ask``; InfrastructureError of a later page only after
+    ``_PAGE_TRIES``.
+
+    If every failed request restarted the list, a long one would hardly ever complete where one request in ten fails.
+    So a failed page is requested again with the same token. Except the first: its failure loses no progress, and the
+    caller has its own backoff and error report.
+    """
+    token = ""
+    while True:
+        page = await (_page_with_retries(ask, token) if token else ask(token))
+        if not isinstance(page.get("metadata"), dict) or not isinstance(page.get("items") or [], list):
+            raise NoResponse("the answer is no list; is something between here and the API server?")
+        yield page
+        if page.get("items"):
+            page["items"].clear()
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return
+
+
+async def _page_with_retries(ask: Ask, token: str) -> Page:
+    for attempt in range(1, _PAGE_TRIES):
+        try:
+            return await ask(token)
+        except InfrastructureError as error:
+            pause = full_jitter(attempt, _PAGE_BASE, _PAGE_CAP, random.random())  # noqa: S311 - spreads load, guards nothing
+            wait = max(pause, error.retry_after or pause)
+        await asyncio.sleep(wait.total_seconds())
+    return await ask(token)
+
+
+class LineSplitter:
+    """Buffers chunks and returns complete lines of any length, without copying a long one for every chunk."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    @property
+    def ends_inside_line(self) -> bool:
+        """Return whether the stream has ended inside a line."""
+        return bool(self._parts)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Add the next chunk; return the lines it completes, without line ends and empty lines."""
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            if chunk:
+                self._parts.append(chunk)
+            return []
+        lines = head.split(b"\n")
+        if self._parts:
+            lines[0] = b"".join((*self._parts, lines[0]))
+        self._parts = [tail] if tail else []
+        return [line for line in lines if line]

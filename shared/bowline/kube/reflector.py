@@ -1,0 +1,367 @@
+"""List and watch: keeps a store equal to the API server's state and reports every change.
+
+A reflector cycles through three states:
+
+- *list* the whole selection and store it page by page, so that at most one page is held twice; objects that have
+  vanished are reported as deleted at the end, unchanged ones are not reported;
+- *watch* from the list's resourceVersion on; a watch that the API server ends regularly is resumed where it ended,
+  and bookmarks keep that resourceVersion fresh while nothing changes;
+- *recover* from anything else, after a jittered backoff: resume the watch if only the connection failed; relist if
+  the API server no longer has the resourceVersion (410), rejects the request itself, or answers several watches in a
+  row with errors only.
+
+It retries indefinitely: a missing permission, a CRD that is not installed yet or an unreachable API server is logged
+once, reported in ``last_error`` and retried. Handlers are called synchronously, in order, after the store changed;
+they only enqueue. An exception of a handler or of ``transform`` affects that object alone (see ``callbacks``): an
+object that cannot be transformed is not cached, a change that cannot be handled is skipped.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from bowline.api.meta import Object, ObjectKey, ResourceVersion, key_of, uid_of, version_of
+from bowline.kube.callbacks import PROCESS, Callback, Callbacks
+from bowline.kube.client import PAGE_SIZE, KubeClient
+from bowline.kube.errors import (
+    ApiError,
+    BadRequest,
+    Expired,
+    FieldSelectorUnsupported,
+    Forbidden,
+    InfrastructureError,
+    KubeError,
+    NoResponse,
+    ServerError,
+)
+from bowline.kube.resources import Selection
+from bowline.kube.store import Store
+from bowline.runtime.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+# At worst about twenty requests a minute during an outage, and a quick recovery after it.
+_BACKOFF_BASE = timedelta(seconds=0.5)
+_BACKOFF_CAP = timedelta(seconds=5)
+# Of an optional selection, which may be missing for as long as the process runs.
+_OPTIONAL_CAP = timedelta(minutes=1)
+# As in client-go: randomized, so that the watches of a cluster do not all end together.
+_WATCH_S = (300, 600)
+# A watch that ends this soon without an event is a failure, or it would be reopened in a hot loop.
+_SOON_S = 1.0
+# This many consecutive watches with an error and without an event cause a relist.
+_FRUITLESS_WATCHES = 3
+# Bookmarks arrive every minute.
+_MAX_SILENCE_S = 120.0
+# A connection that was cut, as load balancers do with idle ones, and restored this soon was no outage.
+_SHORT_DISCONNECT = timedelta(seconds=10)
+
+
+class EventType(StrEnum):
+    """The kind of change of an object of the selection."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"  # or it no longer matches the selection
+
+
+# Type, key, old, new: ``old`` is None for ADDED, ``new`` is None for DELETED.
+OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
+# Returns the part of a raw object to cache; may modify the raw object. Must keep metadata's namespace, name, uid and
+# resourceVersion. None: exclude the object, as a selector would; if it was cached, it is reported as deleted, with
+# its old content.
+Transform = Callable[[dict[str, Any]], Object | None]
+
+
+class _ClosedSoon(NoResponse):
+    """The API server accepted a watch and closed it without an event."""
+
+
+def rejects_fields(error: KubeError) -> bool:
+    """Return whether the API server cannot select a resource by the fields of a selection.
+
+    Recognized by the texts of apimachinery: for a custom resource without selectable fields, and for a resource
+    without its own conversion. Any other 400 is about this call, such as a continue token of another API server.
+    """
+    texts = ("field label not supported", "is not a known field selector")
+    return isinstance(error, BadRequest) and any(text in error.message for text in texts)
+
+
+def needs_list(error: KubeError) -> bool:
+    """Return whether the watch cannot be resumed at its resourceVersion."""
+    if isinstance(error, InfrastructureError):
+        # etcd was restored from a backup: the resourceVersion is in the future, and waiting for it is useless.
+        causes = error.status.causes if error.status else ()
+        return error.code == 404 or any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
+    return True
+
+
+class Reflector:
+    """Mirrors one selection into ``store``. ``synced`` is set after the first complete list.
+
+    - ``fallback``: where the API server cannot select by the fields of ``selection``, list without them;
+      ``transform`` must exclude the difference. Each list tries ``selection`` first.
+    - ``owner``: the plugin that the watch belongs to, for metrics and logs.
+    - ``page_size``: the objects of a page of a list, which are decoded together.
+
+    Of an optional selection any failure ends the first list, the next try follows within a minute, and no metric
+    reports its contact.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        selection: Selection,
+        *,
+        on_event: OnEvent | None = None,
+        transform: Transform | None = None,
+        fallback: bool = False,
+        owner: str = PROCESS,
+        store: Store | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
+        self.selection = selection
+        self.store = store if store is not None else Store()
+        self.synced = asyncio.Event()
+        # Also set when the API server does not serve the resource: then it has no objects. If optional, by any error.
+        self.first_list_ended = asyncio.Event()
+        # Why there is no contact with the API server; None while there is.
+        self.last_error: str | None = "not listed yet"
+        self.last_contact: datetime | None = None
+        # Since when contact has been uninterrupted; None without contact.
+        self.connected_since: datetime | None = None
+        # When contact was lost, and since when it had lasted.
+        self._contact_loss: tuple[datetime, datetime] | None = None
+        # The start of contact by the monotonic clock: unaffected by adjustments of the wall clock.
+        self._contact_from: float | None = None
+        self._client = client
+        self.on_event = on_event
+        self._transform = transform
+        self._configured_selection = selection
+        self._fallback = fallback
+        self._page_size = page_size
+        self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
+        self._fruitless = 0
+        self._version = ""
+        self._backoff = Backoff(_BACKOFF_BASE, _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP)
+        if client.metrics is not None and not selection.is_optional:
+            client.metrics.follow(selection.resource.plural, self)
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion up to which the store follows the API server; empty before a (re)list has completed."""
+        return self._version
+
+    def discard(self, key: ObjectKey) -> None:
+        """Remove an object that ``transform`` would exclude now. No event: the object has not changed."""
+        self.store.drop(key)
+
+    async def run(self) -> None:
+        """Keep the store up to date until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                self._count_restart("closed")
+            except (InfrastructureError, ApiError) as error:
+                await self._recover(error)
+
+    async def _list(self) -> None:
+        self.selection = self._configured_selection
+        try:
+            version = await self._read()
+        except FieldSelectorUnsupported as error:
+            if not self._fallback:
+                raise
+            log.warning("cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)})
+            self.selection = replace(self._configured_selection, field_selector="")
+            version = await self._read()
+        self._version = version
+        self._fruitless = 0
+        self.last_error = None
+        self.synced.set()
+        self.first_list_ended.set()
+        if self._client.metrics is not None:
+            self._client.metrics.relists.labels(self.selection.resource.plural).inc()
+
+    async def _read(self) -> ResourceVersion:
+        """List the selection into the store; return the list's resourceVersion.
+
+        Raises FieldSelectorUnsupported if the first page is rejected for it. An interrupted list leaves newer objects
+        in the store and misses deletions; the next one starts from its first page.
+        """
+        listed_keys: set[ObjectKey] = set()
+        version = ResourceVersion("")
+        try:
+            async with aclosing(self._client.pages(self.selection, self._page_size)) as pages:
+                async for page in pages:
+                    self._record_contact()
+                    version = version_of(page)
+                    for item in page["items"] or ():
+                        key = key_of(item)
+                        if self._store_listed(key, item):
+                            listed_keys.add(key)
+        except BadRequest as error:
+            if not version and self.selection.field_selector and rejects_fields(error):
+                raise FieldSelectorUnsupported(error.status) from error
+            raise
+        for key in [key for key in self.store if key not in listed_keys]:
+            self._drop_object(key, None)
+        return version
+
+    def _store_listed(self, key: ObjectKey, item: dict[str, Any]) -> bool:
+        """Store an object of a list; return whether it is cached."""
+        if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
+            return True  # unchanged: replacing the cached copy would only create garbage
+        result = self._transform_object(key, item)
+        if result is not None:
+            self._put(key, result)
+        return result is not None
+
+    async def _watch(self) -> None:
+        """Follow one watch to its regular end."""
+        opened_at = asyncio.get_running_loop().time()
+        events = 0
+        timeout_s = random.randint(*_WATCH_S)  # noqa: S311 - spreads load, guards nothing
+        watch = self._client.watch(self.selection, self._version, timeout_s, on_open=self._record_contact)
+        try:
+            async with aclosing(watch):
+                async for event in watch:
+                    events += 1
+                    if events == 1:
+                        self._backoff.reset()
+                        self._fruitless = 0
+                    self._take(event)
+        except InfrastructureError as error:
+            if events or asyncio.get_running_loop().time() - opened_at < _MAX_SILENCE_S:
+                raise
+            # The resourceVersion may be one that etcd, restored from a backup, has not reached again: relist instead.
+            self._version = ""
+            raise NoResponse("nothing was received for minutes, not even a bookmark") from error
+        if not events and asyncio.get_running_loop().time() - opened_at < _SOON_S:
+            raise _ClosedSoon("the watch was closed as soon as it was opened")
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self._record_contact()
+        item = event["object"]
+        version = version_of(item)
+        match event["type"]:
+            case "ADDED" | "MODIFIED":
+                key = key_of(item)
+                result = self._transform_object(key, item)
+                if result is not None:
+                    self._put(key, result)
+                elif key in self.store:
+                    self._drop_object(key, None)
+            case "DELETED":
+                self._drop_object(key_of(item), item)
+        self._version = version
+
+    def _put(self, key: ObjectKey, new: Object) -> None:
+        uid = self.store.uid(key)
+        if uid is not None and uid != uid_of(new):
+            # Deleted and recreated between two lists: report it as a watch would.
+            self._drop_object(key, None)
+        old = self.store.put(key, new)
+        self._report(EventType.MODIFIED if old is not None else EventType.ADDED, key, old, new)
+
+    def _drop_object(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
+        old = self.store.drop(key)
+        if old is None and last is not None:
+            old = self._transform_object(key, last)
+        if old is not None:
+            self._report(EventType.DELETED, key, old, None)
+
+    def _report(self, event: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        on_event = self.on_event
+        if on_event is not None:
+            self.callbacks.guard(Callback.ON_CHANGE, key, lambda: on_event(event, key, old, new), None)
+
+    def _transform_object(self, key: ObjectKey, raw: dict[str, Any]) -> Object | None:
+        transform = self._transform
+        if transform is None:
+            return raw
+        uid, version = uid_of(raw), version_of(raw)
+
+        def transform_checked() -> Object | None:
+            result = transform(raw)
+            if result is not None and (key_of(result), uid_of(result), version_of(result)) != (key, uid, version):
+                raise ValueError("the transform must keep namespace, name, uid and resourceVersion of the metadata")
+            return result
+
+        return self.callbacks.guard(Callback.TRANSFORM, key, transform_checked, None)
+
+    def _record_contact(self) -> None:
+        now = self._client.clock.now()
+        if self.connected_since is None:
+            before = self._resumed_contact(now)
+            self.connected_since = before or now
+            if before is None or self._contact_from is None:
+                self._contact_from = self._client.clock.monotonic()
+        self.last_contact = now
+        if self._version:
+            self.last_error = None
+
+    def in_contact(self) -> timedelta:
+        """Return how long contact with the API server has been uninterrupted; zero without contact."""
+        if self.connected_since is None or self._contact_from is None:
+            return timedelta()
+        return timedelta(seconds=self._client.clock.monotonic() - self._contact_from)
+
+    def _resumed_contact(self, now: datetime) -> datetime | None:
+        """Return the start of contact before a short disconnect; None if it was not short."""
+        if self._contact_loss is None or self.last_contact is None:
+            return None
+        lost_at, since = self._contact_loss
+        # A connection that was silent for longer than the bookmark interval may have hung all that time.
+        was_alive = (lost_at - self.last_contact).total_seconds() < _MAX_SILENCE_S
+        return since if was_alive and now - lost_at < _SHORT_DISCONNECT else None
+
+    async def _recover(self, error: InfrastructureError | ApiError) -> None:
+        """Log and report the error if it is new, decide between resume and relist, and wait for the backoff."""
+        if isinstance(error, ServerError | _ClosedSoon):
+            self._fruitless += 1
+        if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
+            self._version = ""
+        if error.code == 404 or self.selection.is_optional:
+            # In any form: a path that is not served is answered in plain text.
+            self.first_list_ended.set()
+        if isinstance(error, Expired):
+            # Not a failure: the API server compacts its history after some minutes.
+            self._count_restart("expired")
+            log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
+        else:
+            self._count_restart("lost")
+            if self.connected_since is not None:
+                self._contact_loss = (self._client.clock.now(), self.connected_since)
+            self.connected_since = None
+            problem = describe_error(self.selection, error)
+            if problem != self.last_error:
+                log.warning("watch interrupted", extra={"selection": str(self.selection), "problem": problem})
+            self.last_error = problem
+        retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
+        await asyncio.sleep(self._backoff.next_delay(retry_after).total_seconds())
+
+    def _count_restart(self, cause: str) -> None:
+        if self._client.metrics is not None:
+            self._client.metrics.watch_restarts.labels(self.selection.resource.plural, cause).inc()
+
+
+def describe_error(selection: Selection, error: InfrastructureError | ApiError) -> str:
+    """Return a message about a failing selection, with the remedy where there is one."""
+    resource = selection.resource
+    if error.code == 404:
+        return f"the API server does not serve {resource} {resource.version}; install its CustomResourceDefinition"
+    if isinstance(error, Forbidden):
+        where = f"in namespace {selection.namespace}" if selection.namespace else "in all namespaces"
+        return (
+            f"the verbs list and watch on {resource} {where} are not granted; add them to the role: {error.message}"
+        )
+    return str(error)

@@ -1,0 +1,208 @@
+"""Command lines of the control plane's processes (pure: spec, folder and ports in, arguments out).
+
+Each deviation from a production cluster has its reason beside it.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from bowline.localcluster.spec import ClusterSpec
+
+LOOPBACK = "127.0.0.1"
+FAKE_NODE_ANNOTATION = "kwok.x-k8s.io/node"
+FAKE_NODE_VALUE = "fake"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The loopback ports of one control plane."""
+
+    apiserver: int
+    kwok: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of a cluster's files, below its data folder."""
+
+    root: Path
+
+    @property
+    def pki(self) -> Path:
+        """Certificates and keys."""
+        return self.root / "pki"
+
+    @property
+    def logs(self) -> Path:
+        """One file per process."""
+        return self.root / "logs"
+
+    @property
+    def cgroups(self) -> Path:
+        """The cgroups that were created for a real node, one path per line; absent without one."""
+        return self.root / "node" / "cgroups"
+
+    @property
+    def etcd(self) -> Path:
+        """etcd's data."""
+        return self.root / "etcd"
+
+    @property
+    def etcd_socket(self) -> Path:
+        """etcd's client socket. It requires no credentials, so only the folder's mode protects it."""
+        return self.root / "etcd.sock"
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log, one JSON event per line."""
+        return self.root / "audit.log"
+
+    @property
+    def audit_policy(self) -> Path:
+        """The audit log's policy."""
+        return self.root / "audit-policy.yaml"
+
+    @property
+    def kwok_config(self) -> Path:
+        """kwok's configuration; kept here so that the user's own ~/.kwok is never read."""
+        return self.root / "kwok.yaml"
+
+    @property
+    def state(self) -> Path:
+        """The state file by which a later command finds and stops the processes."""
+        return self.root / "state.json"
+
+    @property
+    def workloads(self) -> Path:
+        """Files of processes started from rendered objects."""
+        return self.root / "workloads"
+
+    def kubeconfig(self, user: str) -> Path:
+        """The kubeconfig of one of the cluster's own users."""
+        return self.root / f"{user}.kubeconfig"
+
+
+def etcd_args(layout: Layout) -> list[str]:
+    """A single member whose data may be lost: no fsync, short elections.
+
+    It listens on sockets in the cluster's folder, which only its owner may enter: on a port every user of the machine
+    could read all Secrets and write any object, bypassing the API server.
+    """
+    return [
+        "--name=local",
+        f"--data-dir={layout.etcd}",
+        f"--listen-client-urls=unix://{layout.etcd_socket}",
+        f"--listen-peer-urls=unix://{layout.etcd_socket.with_name('etcd-peer.sock')}",
+        # Required, and must be addresses with a port; a single member does not use them.
+        "--advertise-client-urls=http://localhost:2379",
+        "--initial-advertise-peer-urls=http://localhost:2380",
+        "--initial-cluster=local=http://localhost:2380",
+        "--unsafe-no-fsync",
+        # The first election waits for its timeout, a second by default, although there is no other member.
+        "--heartbeat-interval=20",
+        "--election-timeout=200",
+        # Enough for benchmarks of 100,000 pods, each written several times; the default is 2 GiB.
+        f"--quota-backend-bytes={8 << 30}",
+        "--log-level=warn",
+    ]
+
+
+def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]:
+    """RBAC as in production; admission lacks only the plugins that need a component which does not run here."""
+    # TaintNodesByCondition taints each new node as not ready, and only the node lifecycle controller, which does not
+    # run here, would remove the taint.
+    excluded_plugins = ["TaintNodesByCondition"]
+    if not spec.service_account_admission:
+        excluded_plugins.append("ServiceAccount")
+    args = [
+        f"--etcd-servers=unix://{layout.etcd_socket}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={ports.apiserver}",
+        f"--tls-cert-file={layout.pki / 'apiserver.crt'}",
+        f"--tls-private-key-file={layout.pki / 'apiserver.key'}",
+        f"--client-ca-file={layout.pki / 'ca.crt'}",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        f"--service-account-key-file={layout.pki / 'service-account.crt'}",
+        f"--service-account-signing-key-file={layout.pki / 'service-account.key'}",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        # A loopback address must not be an endpoint of the Service `kubernetes`; trying would log an error every ten
+        # seconds.
+        "--endpoint-reconciler-type=none",
+        "--authorization-mode=Node,RBAC",
+        f"--disable-admission-plugins={','.join(excluded_plugins)}",
+        "--allow-privileged=true",
+    ]
+    if spec.runtime_config:
+        args.append(f"--runtime-config={','.join(spec.runtime_config)}")
+    if spec.feature_gates:
+        args.append(f"--feature-gates={','.join(spec.feature_gates)}")
+    if spec.audit is not None:
+        args += [f"--audit-policy-file={layout.audit_policy}", f"--audit-log-path={layout.audit_log}"]
+        # Blocking: every request that has been answered is in the file.
+        args.append("--audit-log-mode=blocking-strict")
+        # Otherwise the log is rotated at 100 MB, and the crash matrix misses the calls of its first runs.
+        args.append("--audit-log-maxsize=10000")
+    return [*args, *spec.apiserver_args]
+
+
+def controller_manager_args(spec: ClusterSpec, layout: Layout) -> list[str]:
+    """Each controller runs as its own ServiceAccount, with Kubernetes' own permissions."""
+    args = [
+        f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
+        "--use-service-account-credentials=true",
+        f"--controllers={','.join(spec.all_controllers())}",
+        f"--root-ca-file={layout.pki / 'ca.crt'}",
+        "--leader-elect=false",
+        # No port: its metrics are not used here, and a port could collide.
+        "--secure-port=0",
+        f"--kube-api-qps={spec.controller_qps}",
+        f"--kube-api-burst={spec.controller_qps * 2}",
+    ]
+    if spec.feature_gates:
+        args.append(f"--feature-gates={','.join(spec.feature_gates)}")
+    return [*args, *spec.controller_args]
+
+
+def scheduler_args(spec: ClusterSpec, layout: Layout) -> list[str]:
+    """The default profile; only for comparisons, Bowline's pair needs no kube-scheduler."""
+    args = [
+        f"--kubeconfig={layout.kubeconfig('kube-scheduler')}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        f"--kube-api-qps={spec.controller_qps}",
+        f"--kube-api-burst={spec.controller_qps * 2}",
+    ]
+    if spec.feature_gates:
+        args.append(f"--feature-gates={','.join(spec.feature_gates)}")
+    return args
+
+
+def kwok_args(layout: Layout, ports: Ports) -> list[str]:
+    """Simulates the kubelets of annotated nodes only; without leases, which would be most of all writes."""
+    return [
+        f"--config={layout.kwok_config}",
+        f"--kubeconfig={layout.kubeconfig('kwok')}",
+        "--manage-all-nodes=false",
+        f"--manage-nodes-with-annotation-selector={FAKE_NODE_ANNOTATION}={FAKE_NODE_VALUE}",
+        "--node-lease-duration-seconds=0",
+        f"--server-address={LOOPBACK}:{ports.kwok}",
+    ]
+
+
+def audit_policy_text(level: str) -> str:
+    """One rule for every request; the stage before the handler would only duplicate each event."""
+    return f"apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{{level: {level}}}]\n"
+
+
+def kwok_config_text(stages: str) -> str:
+    """kwok's configuration file: the required numbers, then the stages."""
+    options = {
+        "podPlayStageParallelism": 8,
+        "nodePlayStageParallelism": 4,
+        "nodeLeaseParallelism": 1,
+        "cidr": "10.0.0.0/16",
+        "enablePodsOnNodeSyncStreamWatch": True,
+    }
+    head = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": options}
+    return f"{json.dumps(head)}\n---\n{stages}"

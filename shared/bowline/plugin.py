@@ -1,0 +1,79 @@
+"""What the author of a plugin imports from ``bowline``: the interface, its values and what its calls are given.
+
+The promise of stability is in the docstring of ``bowline``; the names are in a test's snapshot.
+"""
+
+from bowline.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
+from bowline.framework.access import Access, Rule
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import EventSource, Handle, Reconcile, Route
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.binding.plugin import (
+    RUN,
+    RUN_PARALLEL,
+    SKIP,
+    SKIP_PARALLEL,
+    BindingPlugin,
+    Budgets,
+    Preflight,
+)
+from bowline.framework.binding.post import bind_by_post, denied_status
+from bowline.framework.config import Settings
+from bowline.framework.gates import FeatureGates, Gate, Stage
+from bowline.framework.mutable import MutableObject, MutablePod
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import PREREQUISITE, BindTimeoutConfig
+from bowline.kube.client import KubeClient
+from bowline.kube.events import EventNote
+from bowline.kube.resources import Resource
+
+__all__ = [
+    "PREREQUISITE",
+    "RUN",
+    "RUN_PARALLEL",
+    "SKIP",
+    "SKIP_PARALLEL",
+    "Access",
+    "AdmissionInfo",
+    "AdmissionPlugin",
+    "AllocationKind",
+    "BindContext",
+    "BindRequest",
+    "BindRequestSpec",
+    "BindTimeoutConfig",
+    "BindingPlugin",
+    "Budgets",
+    "Code",
+    "EventNote",
+    "EventSource",
+    "FeatureGates",
+    "FieldError",
+    "Gate",
+    "Handle",
+    "Inventory",
+    "KubeClient",
+    "MutableObject",
+    "MutablePod",
+    "Object",
+    "ObjectKey",
+    "ObjectRef",
+    "ObjectUID",
+    "PluginConfig",
+    "PluginMetrics",
+    "Preflight",
+    "Reason",
+    "Reconcile",
+    "Resource",
+    "ResourceType",
+    "Route",
+    "Rule",
+    "Settings",
+    "Stage",
+    "Status",
+    "Suggestion",
+    "bind_by_post",
+    "denied_status",
+]

@@ -1,0 +1,36 @@
+"""The built-in plugins, in the order in which they run."""
+
+from bowline.framework.config import Settings
+from bowline.framework.gates import GATES
+from bowline.framework.plugin import Plugin
+from bowline.framework.registry import Builtin, Registry
+from bowline.plugins.default_binder import DefaultBinder
+from bowline.plugins.device_access import DeviceAccess
+from bowline.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.plugins.gpu_request import GpuRequest
+from bowline.plugins.gpu_sharing.plugin import GpuSharing
+from bowline.plugins.hami_core import HamiCore
+from bowline.plugins.node_fit import NodeFit
+from bowline.plugins.numa_placement import NumaPlacement
+from bowline.plugins.nv_fractions import NvFractions
+from bowline.plugins.runtime_class import RuntimeClass
+from bowline.plugins.volume_binding import VolumeBinding
+
+BUILTINS: tuple[Builtin, ...] = (
+    Builtin(GpuRequest),
+    Builtin(NvFractions, is_enabled=False),
+    Builtin(GpuSharing),
+    Builtin(DeviceAccess, is_enabled=False),
+    Builtin(RuntimeClass),
+    Builtin(HamiCore, is_enabled=False),
+    Builtin(VolumeBinding),
+    Builtin(DynamicResources),
+    Builtin(NumaPlacement),
+    Builtin(NodeFit, is_enabled=False),
+    Builtin(DefaultBinder),
+)
+
+
+def build_plugins(settings: Settings) -> tuple[Plugin, ...]:
+    """Return the enabled plugins, built-in and installed, in order. Raises ConfigurationError with all errors."""
+    return Registry(BUILTINS, GATES).build(settings)

@@ -1,0 +1,40 @@
+"""The bind plugin of last resort: binds the pod to its node with a Binding that carries the annotations.
+
+Serves every request that needs no device prepared: CPU pods, whole GPUs and MIG devices, which the kubelet's device
+plugin assigns. It never skips, so it runs last.
+"""
+
+from collections.abc import Collection, Mapping
+
+from bowline.api.names import RECEIVED_RESOURCE_TYPE
+from bowline.plugin import (
+    Access,
+    AllocationKind,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    ResourceType,
+    Status,
+    bind_by_post,
+)
+
+SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
+
+
+class DefaultBinder(BindingPlugin):
+    """Posts the Binding."""
+
+    name = "default_binder"
+    access = Access(binding_annotations=(RECEIVED_RESOURCE_TYPE,))
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        """Return the allocation types that need only the Binding."""
+        return SERVED
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        """Return the annotation that records which resource type the pod received."""
+        return {RECEIVED_RESOURCE_TYPE: str(ctx.spec.received_resource_type or ResourceType.REGULAR)}
+
+    async def bind(self, ctx: BindContext) -> Status:
+        """Post the Binding with the pod's UID, so that another pod of the same name is never bound."""
+        return await bind_by_post(ctx)

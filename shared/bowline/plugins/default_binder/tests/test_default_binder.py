@@ -1,0 +1,43 @@
+"""The allocations of the plugin and its annotations. Its Binding is tested on a real API server, in tests/pair."""
+
+import logging
+from typing import Any, cast
+
+import pytest
+
+from bowline.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.kube.client import KubeClient
+from bowline.plugins.default_binder import DefaultBinder
+from bowline.testing.builders import bind_request, pod, stored
+from bowline.testing.clock import START
+
+
+def context(**spec: Any) -> BindContext:
+    request = decode_bind_request(stored(bind_request(uid="pod-uid", **spec), uid="request-uid"))
+    log = logging.LoggerAdapter(logging.getLogger(__name__))
+    no_client = cast(KubeClient, None)  # nothing here calls the API server
+    return BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, no_client, log)
+
+
+@pytest.mark.parametrize(
+    ("fields", "annotation"),
+    [
+        pytest.param({}, "Regular", id="an empty request, of a CPU pod"),
+        pytest.param({"receivedResourceType": ""}, "Regular", id="the same, spelled as KAI does"),
+        pytest.param({"receivedResourceType": "Regular"}, "Regular", id="whole GPUs"),
+        pytest.param({"receivedResourceType": "MigInstance"}, "MigInstance", id="MIG devices"),
+        pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
+    ],
+)
+def test_the_pod_is_annotated_with_its_resource_type(fields: dict[str, str], annotation: str) -> None:
+    plugin = DefaultBinder(PluginConfig(), Settings())
+    assert plugin.binding_annotations(context(**fields)) == {"received-resource-type": annotation}
+
+
+def test_requests_without_device_preparation_are_served_without_side_effects() -> None:
+    plugin = DefaultBinder(PluginConfig(), Settings())
+    assert set(plugin.supported_allocations(context().request)) == {AllocationKind.REGULAR, AllocationKind.MIG}
+    assert not plugin.has_side_effects(context().request, None)

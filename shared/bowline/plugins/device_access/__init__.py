@@ -1,0 +1,66 @@
+"""Denies containers access to GPUs that they have not requested.
+
+Admission only. On a node with the NVIDIA runtime a container sees the devices that its environment names, and many
+images name all devices: a pod that requested none then runs on a GPU of another pod. Containers without a GPU get
+``NVIDIA_VISIBLE_DEVICES=void``, and other values set by hand are denied. This guards against the common path, not
+against privileged containers or mounted device files. The rules are in ``rules``; off by default.
+"""
+
+from collections.abc import Iterable
+from itertools import chain
+
+from bowline.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, Settings
+from bowline.plugins.device_access.config import DeviceAccessConfig
+from bowline.plugins.device_access.rules import (
+    ContainerRef,
+    container_errors,
+    containers_of,
+    hiding_errors,
+    new_ephemeral_containers,
+    prefix_errors,
+    without_devices,
+)
+
+
+class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
+    """Hides all devices from containers without a GPU, and denies entries that would override that."""
+
+    name = "device_access"
+    # The environment of a share's container is added first.
+    after = ("gpu_sharing",)
+
+    def __init__(self, args: DeviceAccessConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._gpu_resources = frozenset(args.gpu_resources)
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        _void(pod, containers_of(pod.raw, self._gpu_resources))
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Validate a new pod only: the environment of a stored pod is immutable."""
+        if old is not None:
+            return ()
+        return chain(prefix_errors(pod), _all_errors(containers_of(pod, self._gpu_resources), info))
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        _void(pod, new_ephemeral_containers(pod.raw, old))
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        return _all_errors(new_ephemeral_containers(pod, old), info)
+
+
+def _void(pod: MutablePod, refs: Iterable[ContainerRef]) -> None:
+    for ref in refs:
+        env = without_devices(ref)
+        if env is not None and not ref.entries:
+            # Append: replacing the list would repeat every user-written entry in the patch.
+            pod.append(env[-1], "spec", ref.field, ref.index, "env")
+        elif env is not None:
+            pod.set(env, "spec", ref.field, ref.index, "env")
+
+
+def _all_errors(refs: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
+    for ref in refs:
+        yield from container_errors(ref)
+        if info.is_validating_webhook:
+            yield from hiding_errors(ref)

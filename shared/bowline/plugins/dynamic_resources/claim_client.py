@@ -1,0 +1,153 @@
+"""Reads and writes ResourceClaims: executes the writes that ``rules`` derives, each with a precondition.
+
+Every update or patch carries the resourceVersion of the claim it was derived from, a delete its UID; after a Conflict
+the claim is read and evaluated again. A lock per claim serialises this process's attempts, because concurrent ones
+would only cause Conflicts; the lock is held during API calls only, never during a wait for devices.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from weakref import WeakValueDictionary
+
+from bowline.api.meta import Object, ObjectKey, uid_of, version_of
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.status import Code, Status
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
+from bowline.kube.resources import RESOURCECLAIMS
+from bowline.plugins.dynamic_resources.claim import consumers_of
+from bowline.plugins.dynamic_resources.rules import (
+    ClaimStatus,
+    Delete,
+    Finalizers,
+    RequiredClaim,
+    Write,
+    missing_claim,
+    next_release,
+    next_removal,
+    next_reservation,
+)
+from bowline.runtime.tasks import shield_write
+
+# Drivers and the claim controller also write to a claim, but rarely this often in a row.
+MAX_CONFLICTS = 5
+
+
+class ClaimsNotServedError(Exception):
+    """The API server does not serve resource claims."""
+
+
+class ClaimClient:
+    """Client for ResourceClaims. Methods raise the client's errors except Conflict."""
+
+    def __init__(self, client: KubeClient, metrics: PluginMetrics, bind_timeout: timedelta | None) -> None:
+        self._client = client
+        self._bind_timeout = bind_timeout
+        self._changes = metrics.counter(
+            "reservations_total", "Pods added to the consumers of claims, and removed.", change=("made", "released")
+        )
+        self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
+
+    async def get(self, key: ObjectKey) -> Object | None:
+        """Return the claim; None if it does not exist. Raises ClaimsNotServedError."""
+        try:
+            return await self._client.get(RESOURCECLAIMS, key.namespace, key.name)
+        except NotFound:
+            return None
+        except (ApiError, UnrecognizedReply) as error:
+            if error.code == 404 and not await self._client.serves(RESOURCECLAIMS.group, RESOURCECLAIMS.version):
+                raise ClaimsNotServedError from error
+            raise
+
+    async def reserve(self, claim: Object, requirement: RequiredClaim) -> Status:
+        """Reserve the claim for its consumer; returns the status of its devices."""
+        lock = self._lock(requirement.key)
+        was_locked = lock.locked()
+        async with lock:
+            # The previous lock holder has written: the claim passed in is stale.
+            current = await self.get(requirement.key) if was_locked else claim
+            answer = await self._execute(
+                requirement,
+                current,
+                lambda latest: next_reservation(latest, requirement, self._client.clock.now(), self._bind_timeout),
+            )
+        return missing_claim(requirement) if answer is None else answer
+
+    async def release(self, requirement: RequiredClaim) -> Status:
+        """Undo ``reserve`` for a pod that is not bound."""
+        async with self._lock(requirement.key):
+            current = await self.get(requirement.key)
+            answer = await self._execute(
+                requirement,
+                current,
+                lambda latest: next_release(latest, requirement) or Status.ok(),
+            )
+        return Status.ok() if answer is None else answer
+
+    async def create(self, claim: dict[str, Any]) -> Object | None:
+        """Create a claim, or return the existing one of that name; None if that one was deleted meanwhile."""
+        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        try:
+            return await shield_write(self._client.create(RESOURCECLAIMS, namespace, claim))
+        except AlreadyExists:
+            return await self.get(ObjectKey(namespace, name))
+
+    async def remove(self, requirement: RequiredClaim) -> Status:
+        """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
+        async with self._lock(requirement.key):
+            current = await self.get(requirement.key)
+            answer = await self._execute(
+                requirement, current, lambda latest: next_removal(latest, requirement.pod_uid) or Status.ok()
+            )
+        return Status.ok() if answer is None else answer
+
+    async def _execute(
+        self, requirement: RequiredClaim, claim: Object | None, next_of: Callable[[Object], Write | Status]
+    ) -> Status | None:
+        """Write until ``next_of`` returns a Status, which is returned; None if the claim does not exist any more."""
+        failures = 0
+        while claim is not None:
+            step = next_of(claim)
+            if isinstance(step, Status):
+                return step
+            try:
+                claim = await shield_write(self._write(claim, step))
+            except (Conflict, NotFound):
+                failures += 1
+                if failures > MAX_CONFLICTS:
+                    return contention_status(requirement)
+                claim = await self.get(requirement.key)
+        return None
+
+    async def _write(self, claim: Object, write: Write) -> Object | None:
+        """Write; returns the claim as stored, None if it is deleted."""
+        metadata = claim["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        match write:
+            case Finalizers(finalizers):
+                patch = {"metadata": {"resourceVersion": version_of(claim), "finalizers": list(finalizers)}}
+                return await self._client.patch(RESOURCECLAIMS, namespace, name, patch)
+            case ClaimStatus(status):
+                # Not a patch: a merge patch would drop a null in a driver's opaque parameters.
+                body = {**claim, "status": status}
+                updated_claim = await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
+                self._count(len(consumers_of(claim)), len(consumers_of(updated_claim)))
+                return updated_claim
+            case Delete():
+                left = await self._client.delete(RESOURCECLAIMS, namespace, name, uid=uid_of(claim))
+                self._count(len(consumers_of(claim)), 0)
+                return left if left.get("kind") == RESOURCECLAIMS.kind else None
+
+    def _count(self, before: int, after: int) -> None:
+        """Count a write that changed the number of a claim's consumers."""
+        self._changes.labels("made" if after > before else "released").inc(abs(after - before))
+
+    def _lock(self, key: ObjectKey) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+
+def contention_status(requirement: RequiredClaim) -> Status:
+    """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
+    return Status(Code.TRANSIENT, (f"{requirement.label} is changed too often by other writers",))

@@ -1,0 +1,320 @@
+"""All ResourceClaims of one pod: reserved together before the bind, released together when it is abandoned.
+
+All are read before the first is written, so that a pod which cannot have one of them reserves none. The release reads
+the pod live first: claims of a pod that is bound, to any node, are in use, and those of a deleted pod are
+kube-controller-manager's to release. Decisions 31 and 204.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
+from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, key_of, parse_time, uid_of
+from bowline.api.selectors import Node, reads_labels
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.binding.node_labels import NodeLabels
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import PREREQUISITE
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
+from bowline.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
+from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
+from bowline.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
+from bowline.plugins.dynamic_resources.extended import (
+    claim_name,
+    claim_of,
+    extended_claim_status,
+    new_extended,
+    pod_status,
+    required_extended,
+    resources_not_offered,
+    undecided_allocation,
+)
+from bowline.plugins.dynamic_resources.pod_group import pod_group_name
+from bowline.plugins.dynamic_resources.rules import (
+    RequiredClaim,
+    claim_conflict,
+    is_first_use,
+    merge_statuses,
+    missing_claim,
+    required_claims,
+    unreachable,
+)
+from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
+from bowline.runtime.clock import Clock
+from bowline.runtime.shared_read import SharedReads
+from bowline.runtime.tasks import shield_write
+
+# Concurrent reads of one pod's claims.
+CONCURRENT_READS = 8
+
+LIST_TTL_S = 30.0
+# Claims by the UID of their controller pod.
+_ByController = dict[ObjectUID, list[ObjectKey]]
+
+
+class ClaimReserver:
+    """Reserves and releases the claims of pods. Methods raise the client's errors."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        metrics: PluginMetrics,
+        clock: Clock,
+        bind_timeout: timedelta | None,
+        taints: TaintWatch,
+    ) -> None:
+        self._client = client
+        self._taints = taints
+        self._device_wait = metrics.histogram(
+            "device_wait_seconds", "Time from the first check of devices that are not ready until they are."
+        )
+        self._claims = ClaimClient(client, metrics, bind_timeout)
+        self._node_labels = NodeLabels(client)
+        self._leftovers = LeftoverClaims(client, self._claims, clock)
+
+    # --- before the bind ---
+
+    async def reserve(self, pod: Object, node: Object | None, spec: BindRequestSpec, state: dict[str, Any]) -> Status:
+        """Reserve every claim for the pod; claims already reserved are left unchanged.
+
+        ``node`` is the selected node from the reconciler's cache, None if it does not exist. ``state`` is kept
+        between the request's attempts.
+        """
+        pod_group = await self._pod_group(pod)
+        if isinstance(pod_group, Status):
+            return pod_group
+        claims = await self._read(required_claims(pod, spec, pod_group), node)
+        decision = spec.extended_resource_claim_allocation
+        conflict = await self._extended_conflict(pod, node, decision) if decision is not None else None
+        obstacles = [answer for answer in (*claims, conflict) if isinstance(answer, Status)]
+        if obstacles:
+            return merge_statuses(obstacles)
+        answers = []
+        for requirement, claim in (entry for entry in claims if not isinstance(entry, Status)):
+            answers.append(await self._claims.reserve(claim, requirement))
+            if answers[-1].code not in (Code.OK, Code.WAIT):
+                return answers[-1]
+        if decision is not None and decision.allocation:
+            answers.append(await self._reserve_extended(pod, decision, state))
+        answer = merge_statuses(answers)
+        if answer.code in (Code.OK, Code.WAIT):
+            self._observe_wait(state, is_waiting=answer.code is Code.WAIT)
+        return answer
+
+    def _observe_wait(self, state: dict[str, Any], *, is_waiting: bool) -> None:
+        """Start, or end and observe, the wait for a pod's devices. ``state`` has its begin, in monotonic seconds."""
+        now = self._client.clock.monotonic()
+        if is_waiting:
+            state.setdefault("waiting_since", now)
+        elif "waiting_since" in state:
+            self._device_wait.observe(now - state.pop("waiting_since"))
+
+    async def _pod_group(self, pod: Object) -> Object | Status | None:
+        """Return the PodGroup that may share claims with the pod; a Status while it does not exist.
+
+        None if the pod has no PodGroup or the API server does not serve PodGroups: then every claim is the pod's own.
+        """
+        name = pod_group_name(pod)
+        if not name or not pod["spec"].get("resourceClaims"):
+            return None
+        key = ObjectKey(key_of(pod).namespace, name)
+        try:
+            return await self._client.get(PODGROUPS, key.namespace, name)
+        except NotFound:
+            ref = ObjectRef(PODGROUPS.api_version, PODGROUPS.kind, key)
+            return Status.wait(f"the pod's PodGroup {key} does not exist yet", ref, timeout=PREREQUISITE)
+        except (ApiError, UnrecognizedReply) as error:
+            if error.code == 404 and not await self._client.serves(PODGROUPS.group, PODGROUPS.version):
+                return None
+            raise
+
+    async def _read(
+        self, requirements: Sequence[RequiredClaim | Status], node: Object | None
+    ) -> list[tuple[RequiredClaim, Object] | Status]:
+        """Return each claim as stored, or the status that prevents its use."""
+        gate = asyncio.Semaphore(CONCURRENT_READS)
+
+        async def read(requirement: RequiredClaim | Status) -> tuple[RequiredClaim, Object] | Status:
+            if isinstance(requirement, Status):
+                return requirement
+            async with gate:
+                return await self._check(requirement, node)
+
+        return list(await asyncio.gather(*map(read, requirements)))
+
+    async def _check(self, requirement: RequiredClaim, node: Object | None) -> tuple[RequiredClaim, Object] | Status:
+        claim = await self._claims.get(requirement.key)
+        if claim is None:
+            return missing_claim(requirement)
+        conflict = claim_conflict(claim, requirement)
+        if conflict is None:
+            # The stored allocation is what the pod gets; the request may have none for a claim that is reserved
+            # already.
+            allocation = allocation_of(claim) or requirement.allocation or {}
+            conflict = await self._unreachable(requirement.label, allocation, node)
+            if conflict is None and is_first_use(claim, requirement):
+                conflict = await self._taints.refusal(self._client, requirement.label, allocation, requests_of(claim))
+        return conflict or (requirement, claim)
+
+    async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: Object | None) -> Status | None:
+        """Return the failure of devices that are not usable on the node. Node labels are read only if the selector
+        needs them.
+        """
+        if node is None:
+            return _NODE_GONE
+        if not reads_labels(allocation.get("nodeSelector")):
+            return unreachable(label, allocation, Node(key_of(node).name))
+        node_with_labels = await self._node_labels.get(node)
+        return _NODE_GONE if node_with_labels is None else unreachable(label, allocation, node_with_labels)
+
+    async def _extended_conflict(
+        self, pod: Object, node: Object | None, decision: ExtendedResourceClaimAllocation
+    ) -> Status | None:
+        """Return the failure of the request's decision for extended resources; None if they are available."""
+        if decision.allocation:
+            label = required_extended(pod, decision).label
+            return (
+                undecided_allocation(decision)
+                or await self._unreachable(label, decision.allocation, node)
+                or await self._taints.refusal(self._client, label, decision.allocation, decision.device_requests)
+            )
+        if not decision.device_requests and not decision.container_mappings:
+            return None
+        try:
+            return (
+                resources_not_offered(await self._client.get(NODES, "", key_of(node).name), decision)
+                if node
+                else _NODE_GONE
+            )
+        except NotFound:
+            return _NODE_GONE
+
+    async def _reserve_extended(
+        self, pod: Object, decision: ExtendedResourceClaimAllocation, state: dict[str, Any]
+    ) -> Status:
+        """Create the claim, reserve it, and write it to the pod's status for the kubelet."""
+        requirement = required_extended(pod, decision)
+        claim = await self._claims.get(requirement.key)
+        if claim is not None and is_deleting(claim):
+            # Complete the deletion of an interrupted rollback: no other component would.
+            removal = await self._claims.remove(requirement)
+            if removal.code is not Code.OK:
+                return removal
+            claim = await self._claims.get(requirement.key)
+        if claim is None:
+            await self._leftovers.remove(pod)
+            requirement = new_extended(pod, decision)
+            claim = await self._claims.create(claim_of(pod, decision))
+        if claim is None:
+            return contention_status(requirement)
+        if is_deleting(claim):
+            why = f"{requirement.label} is still being removed"
+            return Status.wait(why, claim_ref(requirement.key, claim), timeout=PREREQUISITE)
+        answer = await self._claims.reserve(claim, requirement)
+        if answer.code not in (Code.OK, Code.WAIT):
+            return answer
+        status = pod_status(requirement.key.name, decision)
+        # Compare with this request's own last write: the cached pod may predate a rollback that cleared its status.
+        if state.get("pod_status") != status and not await self._patch_pod_status(pod, status):
+            return Status.fatal(f"pod {key_of(pod)} no longer exists", Reason.POD_GONE)
+        state["pod_status"] = status
+        return answer
+
+    # --- rollback ---
+
+    async def unreserve(self, request: BindRequest, spec: BindRequestSpec) -> Status:
+        """Undo ``reserve`` as far as the API objects show it."""
+        pod = await self._unbound_pod(request)
+        if pod is None:
+            return Status.ok()
+        answers = []
+        decision = spec.extended_resource_claim_allocation
+        if decision is not None and decision.allocation:
+            answers.append(await self._remove_extended(pod, decision))
+        for requirement in required_claims(pod, spec):
+            if isinstance(requirement, RequiredClaim):
+                answers.append(await self._claims.release(requirement))
+        return merge_statuses(answers)
+
+    async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
+        requirement = required_extended(pod, decision)
+        answer = await self._claims.remove(requirement)
+        # The claim first: without the pod's status its name could be lost.
+        if answer.code is Code.OK and extended_claim_status(pod):
+            await self._patch_pod_status(pod, None)
+        return answer
+
+    async def _unbound_pod(self, request: BindRequest) -> Object | None:
+        """Return the request's pod; None if it does not exist or is bound."""
+        try:
+            pod = await self._client.get(PODS, request.pod_key.namespace, request.pod_key.name)
+        except NotFound:
+            return None
+        return None if uid_of(pod) != request.pod_uid or pod["spec"].get("nodeName") else pod
+
+    async def _patch_pod_status(self, pod: Object, status: dict[str, Any] | None) -> bool:
+        """Patch the pod's claim status; False if the pod does not exist or its name belongs to another pod."""
+        key = key_of(pod)
+        body = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
+        try:
+            await shield_write(self._client.patch(PODS, key.namespace, key.name, body, subresource="status"))
+        except NotFound:
+            return False
+        except Invalid as error:
+            # The API server's error for a UID that differs from the stored one.
+            if not any(cause.field == "metadata.uid" for cause in error.causes):
+                raise
+            return False
+        return True
+
+
+_NODE_GONE = Status.fatal("the selected node does not exist", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+class LeftoverClaims:
+    """Finds and removes claims for a pod's extended resources that another binder created and left behind.
+
+    They have generated names, so only a list of the namespace's claims finds them, by annotation and owner. They
+    exist after a migration: the binder that ran before this process was interrupted, or its rollback deleted a claim
+    but left the finalizer, and the claim keeps its devices until its pod is deleted. So only pods older than this
+    process are checked, and all pods of a namespace share one list. Methods raise the client's errors.
+    """
+
+    def __init__(self, client: KubeClient, claims: ClaimClient, clock: Clock) -> None:
+        self._client = client
+        self._claims = claims
+        self._since: datetime = clock.now()
+        self._lists: SharedReads[str, _ByController] = SharedReads(LIST_TTL_S, clock.monotonic)
+
+    async def remove(self, pod: Object) -> None:
+        """Remove the pod's leftover claims, which frees their devices."""
+        creation_time = parse_time(pod["metadata"].get("creationTimestamp"))
+        if creation_time is None or creation_time >= self._since:
+            return
+        namespace = pod["metadata"]["namespace"]
+        claims_by_controller = await self._lists.get(namespace, lambda: self._list(namespace))
+        for key in claims_by_controller.get(uid_of(pod), ()):
+            if key.name != claim_name(pod):
+                label = f"the claim of the pod's extended resources ({key.name})"
+                leftover = RequiredClaim(label, key, None, pod_consumer(pod), uid_of(pod), is_generated=True)
+                await self._claims.remove(leftover)
+
+    async def _list(self, namespace: str) -> _ByController:
+        claims_by_controller: _ByController = {}
+        selection = Selection(RESOURCECLAIMS.as_metadata(), namespace)
+        for name, controllers in await self._client.list_reduced(selection, _extended_resource_claim):
+            for uid in controllers:
+                claims_by_controller.setdefault(uid, []).append(ObjectKey(namespace, name))
+        return claims_by_controller
+
+
+def _extended_resource_claim(claim: Object) -> tuple[str, tuple[ObjectUID, ...]]:
+    """Return the name of a claim and its controllers, if it is one of extended resources; else no controllers."""
+    metadata = claim["metadata"]
+    is_extended = (metadata.get("annotations") or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true"
+    owners = (metadata.get("ownerReferences") or ()) if is_extended else ()
+    return metadata["name"], tuple(ObjectUID(owner["uid"]) for owner in owners if owner.get("controller"))

@@ -1,0 +1,81 @@
+"""Watches the taints of devices, and refuses an allocation of a device that was tainted after the decision.
+
+The caches decide that a device is not tainted; that it is tainted is confirmed by a live read, because the request
+then ends. So a bind costs no call, and a stale cache ends none. Decision 205.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from bowline.api.meta import Object
+from bowline.framework.binding.handle import EventSource
+from bowline.framework.status import Reason, Status, Suggestion
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import NotFound
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES
+from bowline.plugins.dynamic_resources.taints import (
+    TaintedDevice,
+    reduce_rule,
+    reduce_slice,
+    untolerated_taints,
+)
+
+_REDUCE = {RESOURCESLICES.kind: reduce_slice, DEVICETAINTRULES.kind: reduce_rule}
+_RESOURCES = {resource.kind: resource for resource in (RESOURCESLICES, DEVICETAINTRULES)}
+
+
+class TaintWatch:
+    """The tainted devices of the cluster. Methods raise the client's errors."""
+
+    def __init__(self) -> None:
+        self.watches: dict[str, Reflector] = {}
+
+    def sources(self) -> Iterable[EventSource]:
+        """Return the watches. A cluster that does not serve DeviceTaintRules in this version has none."""
+        for resource in _RESOURCES.values():
+            kind, is_optional = resource.kind, resource is DEVICETAINTRULES
+            yield EventSource(
+                resource,
+                transform=_REDUCE[kind],
+                attach=partial(self.watches.__setitem__, kind),
+                optional=is_optional,
+            )
+
+    async def refusal(
+        self,
+        client: KubeClient,
+        label: str,
+        allocation: Mapping[str, Any] | None,
+        requests: Sequence[Mapping[str, Any]],
+    ) -> Status | None:
+        """Return the failure of an allocation with a device that is tainted now; None if there is none.
+
+        ``label``: the claim in messages. ``requests``: of the claim's spec.
+        """
+        slices, rules = self._cached(RESOURCESLICES.kind), self._cached(DEVICETAINTRULES.kind)
+        for tainted in untolerated_taints(allocation, requests, slices, rules):
+            current = await self._read(client, tainted)
+            sources = [current] if current is not None else []
+            is_slice = tainted.kind == RESOURCESLICES.kind
+            for confirmed in untolerated_taints(
+                allocation, requests, sources if is_slice else (), () if is_slice else sources
+            ):
+                why = (
+                    f"{label}: device {confirmed.device} has the taint {confirmed.taint} ({confirmed.kind} "
+                    f"{confirmed.source}), and the claim's request does not tolerate it"
+                )
+                return Status.fatal(why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+        return None
+
+    def _cached(self, kind: str) -> Iterable[Object]:
+        watch = self.watches.get(kind)
+        return list(watch.store.values()) if watch is not None else ()
+
+    async def _read(self, client: KubeClient, tainted: TaintedDevice) -> Object | None:
+        try:
+            stored = await client.get(_RESOURCES[tainted.kind], "", tainted.source.name)
+        except NotFound:
+            return None
+        return _REDUCE[tainted.kind](stored)

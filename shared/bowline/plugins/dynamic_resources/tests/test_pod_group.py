@@ -1,0 +1,155 @@
+"""Claims that a PodGroup shares among its pods (KEP-5729), as tables."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bowline.framework.status import Code, Reason, Status
+from bowline.plugins.dynamic_resources.pod_group import claim_consumer, pod_group_name
+from bowline.plugins.dynamic_resources.rules import (
+    ClaimStatus,
+    RequiredClaim,
+    next_release,
+    next_reservation,
+    required_claims,
+)
+from bowline.plugins.dynamic_resources.tests.builders import (
+    GROUP_REFERENCE,
+    GROUP_UID,
+    IN_GROUP,
+    POD_UID,
+    allocation,
+    group_owner,
+    owner_meta,
+    pod,
+    pod_group,
+    protected_claim,
+    required_claim,
+    spec,
+    user,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TIMED = {**allocation(), "allocationTimestamp": "2026-01-01T00:00:00Z"}
+OF_TEMPLATE = {"name": "dev", "resourceClaimTemplateName": "tpl"}
+NAMED = {"name": "dev", "resourceClaimName": "one"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "shared", "consumer"),
+    [
+        pytest.param(OF_TEMPLATE, [OF_TEMPLATE], GROUP_UID, id="from the same template"),
+        pytest.param(NAMED, [OF_TEMPLATE | {"name": "other"}, NAMED], GROUP_UID, id="the same claim"),
+        pytest.param(OF_TEMPLATE, [], POD_UID, id="the group shares none"),
+        pytest.param(OF_TEMPLATE, [OF_TEMPLATE | {"name": "other"}], POD_UID, id="another entry"),
+        pytest.param(OF_TEMPLATE, [OF_TEMPLATE | {"resourceClaimTemplateName": "b"}], POD_UID, id="another template"),
+        pytest.param(NAMED, [OF_TEMPLATE], POD_UID, id="a claim against a template"),
+    ],
+)
+def test_a_claim_is_reserved_for_the_pod_group_only_if_the_entries_are_equal(
+    entry: dict[str, str], shared: list[dict[str, str]], consumer: str
+) -> None:
+    group_member = pod(resourceClaims=[entry], **IN_GROUP)
+    assert claim_consumer(group_member, entry, pod_group(*shared)).uid == consumer
+
+
+def test_a_pod_without_a_group_has_its_claims_for_itself() -> None:
+    assert pod_group_name(pod()) == pod_group_name(pod(schedulingGroup=None)) == ""
+    assert pod_group_name(pod(**IN_GROUP)) == "gang"
+    assert claim_consumer(pod(), NAMED, None).reference == user()
+
+
+def test_the_claim_of_a_group_has_the_groups_reference() -> None:
+    group_member = pod(resourceClaims=[NAMED], **IN_GROUP)
+    (requirement,) = required_claims(group_member, spec(("dev", allocation())), pod_group(NAMED))
+    assert isinstance(requirement, RequiredClaim)
+    assert requirement.consumer.reference == GROUP_REFERENCE
+    assert requirement.pod_uid == POD_UID
+
+
+@pytest.mark.parametrize(
+    ("reserved_for", "remaining"),
+    [
+        pytest.param([], [], id="the first pod of the group"),
+        pytest.param([user("a")], [user("a")], id="beside a pod outside the group"),
+        pytest.param([user()], [], id="the entry that an older release wrote for the pod is replaced"),
+    ],
+)
+def test_the_group_is_reserved_and_never_the_pod(reserved_for: list[Any], remaining: list[Any]) -> None:
+    stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
+    requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
+    expected = ClaimStatus({"allocation": TIMED, "reservedFor": [*remaining, GROUP_REFERENCE]})
+    assert next_reservation(stored, requirement, NOW) == expected
+
+
+@pytest.mark.parametrize("decision", [allocation(), {}, None])
+def test_a_further_pod_of_the_group_writes_nothing(decision: dict[str, Any] | None) -> None:
+    stored = protected_claim({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}, **group_owner())
+    requirement = required_claim(decision, is_generated=True, shared_by=GROUP_REFERENCE)
+    assert next_reservation(stored, requirement, NOW) == Status.ok()
+
+
+def test_a_group_of_more_than_256_pods_has_one_entry() -> None:
+    stored = protected_claim(
+        {"allocation": TIMED, "reservedFor": [GROUP_REFERENCE, *(user(f"u{index}") for index in range(255))]}
+    )
+    requirement = required_claim(allocation(), shared_by=GROUP_REFERENCE)
+    assert next_reservation(stored, requirement, NOW) == Status.ok()
+
+
+def test_a_claim_created_for_the_pod_before_the_group_shared_it_is_the_groups_as_well() -> None:
+    stored = protected_claim({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}, **owner_meta())
+    requirement = required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE)
+    assert next_reservation(stored, requirement, NOW) == Status.ok()
+
+
+@pytest.mark.parametrize(
+    ("owner", "requirement"),
+    [
+        pytest.param(
+            group_owner("other", "other-uid"),
+            required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE),
+            id="of another group",
+        ),
+        pytest.param(
+            group_owner(uid="former-uid"),
+            required_claim(allocation(), is_generated=True, shared_by=GROUP_REFERENCE),
+            id="of a former group of that name",
+        ),
+        pytest.param(
+            group_owner(version="v1alpha2"),
+            required_claim(allocation(), is_generated=True),
+            id="of a group in a version that the cluster does not serve to the reconciler",
+        ),
+    ],
+)
+def test_a_claim_of_another_group_is_a_conflict_without_the_advice_to_delete_it(
+    owner: dict[str, Any], requirement: RequiredClaim
+) -> None:
+    answer = next_reservation(protected_claim(**owner), requirement, NOW)
+    assert isinstance(answer, Status)
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert f"belongs to PodGroup {owner['ownerReferences'][0]['name']} (UID " in answer.message
+    assert "delete" not in answer.message
+
+
+RELEASE = [
+    pytest.param([GROUP_REFERENCE], None, id="the group's reservation stays: its other pods may run"),
+    pytest.param([user("a"), GROUP_REFERENCE], None, id="so does that of another pod"),
+    pytest.param(
+        [user(), GROUP_REFERENCE],
+        ClaimStatus({"allocation": TIMED, "reservedFor": [GROUP_REFERENCE]}),
+        id="an entry of the pod itself goes",
+    ),
+]
+
+
+@pytest.mark.parametrize("shared_by", [GROUP_REFERENCE, None])
+@pytest.mark.parametrize(("reserved_for", "expected"), RELEASE)
+def test_a_rollback_leaves_what_the_group_has(
+    reserved_for: list[Any], expected: Any, shared_by: dict[str, Any] | None
+) -> None:
+    """Whether or not the rollback knows that the claim is the group's."""
+    stored = protected_claim({"allocation": TIMED, "reservedFor": reserved_for}, **group_owner())
+    assert next_release(stored, required_claim(allocation(), shared_by=shared_by)) == expected

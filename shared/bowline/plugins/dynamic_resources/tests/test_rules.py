@@ -1,0 +1,519 @@
+"""Claim in, next write out: the plugin's decisions as tables."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.selectors import Node
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import PREREQUISITE
+from bowline.plugins.dynamic_resources.rules import (
+    ClaimStatus,
+    Delete,
+    Finalizers,
+    RequiredClaim,
+    merge_statuses,
+    missing_claim,
+    next_release,
+    next_removal,
+    next_reservation,
+    request_errors,
+    required_claims,
+    unreachable,
+)
+from bowline.plugins.dynamic_resources.tests.builders import (
+    POD_UID,
+    allocation,
+    claim,
+    owner_meta,
+    pod,
+    protected_claim,
+    required_claim,
+    result,
+    spec,
+    user,
+    without_requests,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STAMP = {"allocationTimestamp": "2026-01-01T00:00:00Z"}
+KEEP = "example.com/keep"
+OTHERS = [user(f"u{index}") for index in range(256)]
+TIMED = {**allocation(), "allocationTimestamp": "2025-12-31T00:00:00Z"}
+
+TAKE = [
+    pytest.param(claim(), Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="the finalizer is first"),
+    pytest.param(
+        claim(None, KEEP),
+        Finalizers((KEEP, names.RESOURCE_CLAIM_PROTECTION)),
+        id="beside the finalizers of others",
+    ),
+    pytest.param(
+        claim({"allocation": allocation(), "reservedFor": [user("a")]}),
+        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)),
+        id="also on a claim that another binder allocated without it",
+    ),
+    pytest.param(
+        protected_claim(),
+        ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
+        id="then allocation and reservation in one write",
+    ),
+    pytest.param(
+        protected_claim({}),
+        ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
+        id="a claim that was freed is as good as new",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [{"driver": "x"}]}),
+        id="an allocation of these devices is shared and unchanged",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        Status.ok(),
+        id="what is there is not written again",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}),
+        Status.ok(),
+        id="the 256th consumer has its place",
+    ),
+]
+
+
+HERE = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}]}
+ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "node", "is_usable"),
+    [
+        pytest.param(None, Node("node"), True, id="devices that can be used everywhere"),
+        pytest.param(HERE, Node("node"), True, id="devices of the node"),
+        pytest.param(HERE, Node("other"), False, id="devices of another node"),
+        pytest.param(ZONE_A, Node("node", {"zone": "a"}), True, id="devices that several nodes reach, this one too"),
+        pytest.param(ZONE_A, Node("node", {"zone": "b"}), False, id="devices that other nodes reach"),
+    ],
+)
+def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, is_usable: bool) -> None:
+    against = unreachable("claim dev of the pod (one)", {**allocation(), "nodeSelector": selector}, node)
+    if is_usable:
+        assert against is None
+    else:
+        assert against == Status.fatal(
+            f"claim dev of the pod (one): dra.example/node/d0 cannot be used on node {node.name} "
+            "(nodeSelector of the allocation)",
+            Reason.DEVICE_CONFLICT,
+            Suggestion.RESCHEDULE_ELSEWHERE,
+        )
+
+
+@pytest.mark.parametrize(("stored", "expected"), TAKE)
+def test_the_next_write_of_a_reservation(stored: dict[str, Any], expected: Any) -> None:
+    assert next_reservation(stored, required_claim(allocation()), NOW) == expected
+
+
+CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
+ELSEWHERE = (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+UNDECIDED = (Code.FATAL, Reason.INVALID, None)
+EMPTY: tuple[dict[str, Any], ...] = ({}, {"devices": {}}, {"devices": {"results": []}}, {"nodeSelector": {}})
+AGAINST = [
+    pytest.param(
+        protected_claim({"allocation": allocation(result("d1"))}),
+        required_claim(allocation()),
+        ELSEWHERE,
+        "is already allocated to dra.example/node/d1; the request requires dra.example/node/d0",
+        id="another device",
+    ),
+    pytest.param(
+        without_requests(protected_claim({"allocation": {"devices": {}}})),
+        required_claim(allocation()),
+        ELSEWHERE,
+        "is already allocated to no device",
+        id="an allocation of nothing",
+    ),
+    pytest.param(
+        protected_claim({"allocation": {"devices": {}}, "reservedFor": [user("a")]}),
+        required_claim({}),
+        CONFLICT,
+        "is allocated to no device although it requests some; delete the claim",
+        id="an allocation of nothing is not adopted",
+    ),
+    pytest.param(
+        protected_claim({"allocation": {"devices": {}}, "reservedFor": [user()]}),
+        required_claim(None),
+        CONFLICT,
+        "is allocated to no device",
+        id="an allocation of nothing is not used although it is reserved for the pod",
+    ),
+    pytest.param(
+        protected_claim({"allocation": allocation(), "reservedFor": OTHERS}),
+        required_claim({}),
+        CONFLICT,
+        "has 256 consumers",
+        id="no place left beside an adopted allocation",
+    ),
+    *(
+        pytest.param(
+            claim(),
+            required_claim(decision),
+            UNDECIDED,
+            "is not allocated, and its entry in spec.resourceClaimAllocations decides no device; create a request",
+            id=f"the entry is {decision}",
+        )
+        for decision in EMPTY
+    ),
+    pytest.param(
+        protected_claim({"allocation": allocation(), "reservedFor": OTHERS}),
+        required_claim(allocation()),
+        CONFLICT,
+        "has 256 consumers, and Kubernetes allows 256",
+        id="no place left",
+    ),
+    pytest.param(
+        protected_claim(deletionTimestamp="2026-01-01T00:00:00Z"),
+        required_claim(allocation()),
+        CONFLICT,
+        "is being deleted",
+        id="a claim that is going",
+    ),
+    pytest.param(
+        protected_claim(**owner_meta("another")),
+        required_claim(allocation(), is_generated=True),
+        CONFLICT,
+        "belongs to Pod pod (UID another); delete the pod and create it again, so that it gets a claim of its own",
+        id="a claim made for another pod",
+    ),
+    pytest.param(
+        protected_claim(**owner_meta(controller=False)),
+        required_claim(allocation(), is_generated=True),
+        CONFLICT,
+        "has no owner, so it was not created for the pod; delete the pod and create it again",
+        id="a claim the pod owns without having it made",
+    ),
+    pytest.param(claim(), required_claim(None), UNDECIDED, "is not allocated, and spec.resource", id="no decision"),
+    pytest.param(
+        protected_claim({"allocation": allocation(), "reservedFor": [user("a")]}),
+        required_claim(None),
+        UNDECIDED,
+        "is not reserved for the pod, and spec.resourceClaimAllocations has no entry for it; add one",
+        id="decided for another pod only",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "requirement", "verdict", "words"), AGAINST)
+def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
+    stored: dict[str, Any], requirement: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
+) -> None:
+    answer = next_reservation(stored, requirement, NOW)
+    assert isinstance(answer, Status)
+    assert (answer.code, answer.reason, answer.suggestion) == verdict
+    assert words in answer.message
+    assert answer.message.startswith("claim dev of the pod (one)")
+
+
+UNDECIDED_TAKE = [
+    pytest.param(
+        claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)),
+        id="an allocated claim is protected",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        id="an allocated claim is reserved as it is",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user()]}),
+        Status.ok(),
+        id="a reserved claim is not written",
+    ),
+    pytest.param(
+        without_requests(protected_claim()),
+        ClaimStatus({"allocation": STAMP, "reservedFor": [user()]}),
+        id="a claim that requests no device needs no decision",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
+def test_an_entry_without_devices_reserves_an_allocated_claim(stored: dict[str, Any], expected: Any) -> None:
+    assert next_reservation(stored, required_claim({}), NOW) == expected
+
+
+UNDECIDED_RELEASE = [
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")]}),
+        id="the reservation",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user()]}),
+        ClaimStatus({}),
+        id="the devices, as the last user",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}), None, id="nothing of another pod"
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), UNDECIDED_RELEASE)
+def test_the_release_of_an_entry_without_devices(stored: dict[str, Any], expected: Any) -> None:
+    assert next_release(stored, required_claim({})) == expected
+
+
+def test_entries_are_distinguished_from_claims_without_one() -> None:
+    asking = pod(resourceClaims=[entry("a", resourceClaimName="one"), entry("b", resourceClaimName="two")])
+    claims = required_claims(asking, spec(("a", None)))
+    assert [w.allocation for w in claims if isinstance(w, RequiredClaim)] == [{}, None]
+
+
+def test_an_entry_without_devices_is_valid_for_a_claim_not_needed() -> None:
+    asking = pod(pod_statuses(("a", None)), resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
+    assert required_claims(asking, spec(("a", None))) == ()
+
+
+def test_a_claim_that_the_request_does_not_name_is_only_read() -> None:
+    stored_claim = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
+    assert next_reservation(stored_claim, required_claim(None), NOW) == Status.ok()
+    assert next_release(stored_claim, required_claim(None)) is None
+
+
+SAME = [
+    pytest.param([result(consumedCapacity={"m": "1Gi"})], [result(consumedCapacity={"m": "1024Mi"})], id="spelling"),
+    pytest.param([result(adminAccess=None)], [result(adminAccess=False)], id="a default written out"),
+    pytest.param([result("a"), result("b")], [result("b"), result("a")], id="order"),
+    pytest.param([result(tolerations=[{"key": "x"}])], [result()], id="what is filled in"),
+]
+DIFFERENT = [
+    pytest.param([result(shareID="1")], [result(shareID="2")], id="another share"),
+    pytest.param([result(consumedCapacity={"m": "1Gi"})], [result(consumedCapacity={"m": "2Gi"})], id="another size"),
+    pytest.param([result(adminAccess=True)], [result()], id="other access"),
+    pytest.param([result(request="a")], [result(request="b")], id="for another request"),
+    pytest.param([result(), result()], [result()], id="once more"),
+    pytest.param([result(driver="x")], [result()], id="another driver"),
+    pytest.param([result(pool="x")], [result()], id="another pool"),
+    pytest.param([result(consumedCapacity={"m": "odd"})], [result()], id="no quantity at all"),
+]
+
+
+@pytest.mark.parametrize(("stored", "decision"), SAME)
+def test_equal_devices_in_another_form_are_equal(stored: list[Any], decision: list[Any]) -> None:
+    stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
+    assert next_reservation(stored_claim, required_claim(allocation(*decision)), NOW) == Status.ok()
+
+
+@pytest.mark.parametrize(("stored", "decision"), DIFFERENT)
+def test_other_devices_are_not_equal(stored: list[Any], decision: list[Any]) -> None:
+    stored_claim = protected_claim({"allocation": allocation(*stored), "reservedFor": [user()]})
+    answer = next_reservation(stored_claim, required_claim(allocation(*decision)), NOW)
+    assert isinstance(answer, Status)
+    assert answer.reason is Reason.DEVICE_CONFLICT
+
+
+# --- binding conditions ---
+
+WAITING = result(bindingConditions=["ready", "attached"], bindingFailureConditions=["broken"])
+
+
+def report(*true: str, device: str = "d0", false: str = "") -> dict[str, Any]:
+    conditions = [{"type": word, "status": "True"} for word in true]
+    conditions += [{"type": false, "status": "False"}] if false else []
+    return {"driver": "dra.example", "pool": "node", "device": device, "conditions": conditions}
+
+
+READINESS = [
+    pytest.param([], (Code.WAIT, "for device dra.example/node/d0 to report ready, attached"), id="nothing yet"),
+    pytest.param([report()], (Code.WAIT, "to report ready, attached"), id="a report without conditions"),
+    pytest.param([report("ready")], (Code.WAIT, "to report attached"), id="one of two"),
+    pytest.param([report("ready", false="attached")], (Code.WAIT, "to report attached"), id="one is False"),
+    pytest.param([report("ready", "attached", device="d1")], (Code.WAIT, "ready, attached"), id="another device"),
+    pytest.param([report("ready", "attached", false="broken")], (Code.OK, ""), id="all of them"),
+    pytest.param([report("ready", "attached", "broken")], (Code.FATAL, "reports broken"), id="failed in the end"),
+    pytest.param(
+        [report("broken")], (Code.FATAL, "device dra.example/node/d0 reports broken"), id="failed immediately"
+    ),
+]
+
+
+@pytest.mark.parametrize(("devices", "expected"), READINESS)
+def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[Code, str]) -> None:
+    stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW)
+    assert isinstance(answer, Status)
+    assert answer.code is expected[0]
+    assert expected[1] in answer.message
+    if answer.code is Code.WAIT:
+        assert [(ref.kind, ref.key, ref.resource_version) for ref in answer.wake_on] == [
+            ("ResourceClaim", ObjectKey("ns", "one"), "5")
+        ]
+    if answer.code is Code.FATAL:
+        assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+
+
+@pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
+def test_a_device_that_never_gets_ready_suggests_another_node(timeout: timedelta | None) -> None:
+    stored_claim = protected_claim({"allocation": allocation(WAITING), "reservedFor": [user()]})
+    answer = next_reservation(stored_claim, required_claim(allocation(WAITING)), NOW, timeout)
+    assert isinstance(answer, Status)
+    assert (answer.code, answer.timeout, answer.suggestion) == (
+        Code.WAIT,
+        timeout,
+        Suggestion.RESCHEDULE_ELSEWHERE,
+    )
+
+
+# --- release ---
+
+RELEASE = [
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")], "devices": [1]}),
+        id="one of several removes only itself",
+    ),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
+        ClaimStatus({"newer": 1}),
+        id="the last one takes the allocation along",
+    ),
+    pytest.param(protected_claim({}), Finalizers(()), id="and then the finalizer"),
+    pytest.param(
+        claim(None, KEEP, names.RESOURCE_CLAIM_PROTECTION), Finalizers((KEEP,)), id="but no other finalizer"
+    ),
+    pytest.param(claim(), None, id="nothing was taken"),
+    pytest.param(claim(None, KEEP), None, id="nothing is left of ours"),
+    pytest.param(
+        protected_claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        None,
+        id="another pod's claim is not touched",
+    ),
+    pytest.param(protected_claim({"allocation": TIMED}), None, id="nor an allocation that is not for the pod"),
+    pytest.param(
+        protected_claim({"allocation": allocation(result("d1")), "reservedFor": [user()]}),
+        None,
+        id="another decision for the pod",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), RELEASE)
+def test_the_next_write_of_a_release(stored: dict[str, Any], expected: Any) -> None:
+    assert next_release(stored, required_claim(allocation())) == expected
+
+
+EXTENDED: dict[str, Any] = {"annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"}}
+GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+REMOVE = [
+    pytest.param(protected_claim(**EXTENDED, **owner_meta()), Delete(), id="it is deleted"),
+    pytest.param(protected_claim(**EXTENDED, **owner_meta(), **GOING), Finalizers(()), id="and let go"),
+    pytest.param(claim(None, KEEP, **EXTENDED, **owner_meta(), **GOING), None, id="the rest is others' to do"),
+    pytest.param(protected_claim(**owner_meta()), None, id="a claim from a template remains"),
+    pytest.param(protected_claim(**EXTENDED, **owner_meta("b")), None, id="another pod's claim remains"),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), REMOVE)
+def test_the_next_write_to_delete_a_claim_of_extended_resources(stored: dict[str, Any], expected: Any) -> None:
+    assert next_removal(stored, ObjectUID(POD_UID)) == expected
+
+
+# --- which claims ---
+
+
+def entry(name: str, **source: str) -> dict[str, str]:
+    return {"name": name, **source}
+
+
+def pod_statuses(*names_and_claims: tuple[str, str | None]) -> dict[str, Any]:
+    return {"resourceClaimStatuses": [{"name": n, "resourceClaimName": c} for n, c in names_and_claims]}
+
+
+def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
+    asking = pod(
+        pod_statuses(("b", "pod-b-x7"), ("none", None)),
+        resourceClaims=[
+            entry("a", resourceClaimName="shared"),
+            entry("b", resourceClaimTemplateName="tpl"),
+            entry("none", resourceClaimTemplateName="tpl"),
+        ],
+    )
+    claims = required_claims(asking, spec(("b", allocation())))
+    assert [(w.key.name, w.allocation, w.is_generated) for w in claims if isinstance(w, RequiredClaim)] == [
+        ("shared", None, False),
+        ("pod-b-x7", allocation(), True),
+    ]
+    assert len(claims) == 2
+
+
+def test_a_claim_that_does_not_exist_yet_is_awaited_and_others_are_named() -> None:
+    asking = pod(resourceClaims=[entry("a", resourceClaimTemplateName="tpl"), entry("b", resourceClaimName="shared")])
+    first, second = required_claims(asking, spec())
+    assert isinstance(first, Status)
+    assert (first.code, first.timeout, first.suggestion) == (Code.WAIT, PREREQUISITE, None)
+    assert [(ref.kind, ref.key, ref.resource_version) for ref in first.wake_on] == [
+        ("Pod", ObjectKey("ns", "pod"), "7")
+    ]
+    assert isinstance(second, RequiredClaim)
+
+
+@pytest.mark.parametrize(
+    ("status", "allocations", "words"),
+    [
+        pytest.param(
+            {}, [("b", allocation())], "b: is no entry of the pod's spec.resourceClaims", id="of no claim of the pod"
+        ),
+        pytest.param({}, [("a", {}), ("a", {})], "spec.resourceClaimAllocations[1].name", id="twice"),
+        pytest.param(
+            pod_statuses(("a", None)), [("a", allocation())], "it needs no such claim", id="of a claim not needed"
+        ),
+    ],
+)
+def test_an_allocation_that_fits_no_claim_is_invalid(
+    status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]], words: str
+) -> None:
+    asking = pod(status, resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
+    (answer,) = required_claims(asking, spec(*allocations))
+    assert isinstance(answer, Status)
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.INVALID)
+    assert words in answer.message
+
+
+def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None:
+    (fault,) = request_errors(spec(("a", {}), ("b", {}), ("a", {})))
+    assert fault.rule == "dynamic_resources/allocation-duplicate"
+    assert str(fault) == (
+        'spec.resourceClaimAllocations[2].name: "a": a claim has one allocation; leave one of them out'
+    )
+
+
+def test_a_missing_claim_is_awaited_by_name() -> None:
+    answer = missing_claim(required_claim(allocation()))
+    assert (answer.code, answer.message) == (Code.WAIT, "claim dev of the pod (one) does not exist yet")
+    assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
+    assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
+
+
+WAIT_A, WAIT_B = Status.wait("a"), missing_claim(required_claim(None))
+BAD = Status.fatal("no")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param([], Status.ok(), id="no claims"),
+        pytest.param([Status.ok(), WAIT_A], WAIT_A, id="one waits"),
+        pytest.param([WAIT_A, BAD], BAD, id="a failure outweighs a wait"),
+        pytest.param(
+            [WAIT_A, Status.ok(), WAIT_B],
+            Status(Code.WAIT, (*WAIT_A.reasons, *WAIT_B.reasons), wake_on=WAIT_B.wake_on, timeout=PREREQUISITE),
+            id="waits are one wait",
+        ),
+    ],
+)
+def test_several_statuses_are_joined(answers: list[Status], expected: Status) -> None:
+    assert merge_statuses(answers) == expected

@@ -1,0 +1,214 @@
+"""What a pod requests of GPUs, parsed from its raw JSON: the input of every rule.
+
+Parsing never fails: a field of the wrong type reads as absent. The chain and the API server deny it with a message of
+their own; a plugin that failed here would hide that message.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from bowline.api import names
+from bowline.api.field_error import format_value
+from bowline.api.meta import Object
+from bowline.api.quantity import as_stored, parse_quantity
+
+# Upper bound of a count, so that sums stay small.
+_MOST = 2**63 - 1
+_MAX_DIGITS = 20
+_NOTHING: Mapping[str, "Amount"] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An entry of a resource list. ``quantity`` is None if the written value cannot be parsed."""
+
+    resource: str
+    path: str
+    raw_value: Any
+    quantity: Decimal | None
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether anything is requested: 0 is no GPU, an unparsable quantity counts as a request."""
+        return self.quantity != 0
+
+    @property
+    def count(self) -> int:
+        """The number of devices; 0 without a quantity."""
+        return 0 if self.quantity is None else int(max(Decimal(0), min(self.quantity, Decimal(_MOST))))
+
+    @property
+    def text(self) -> str:
+        """The quantity for messages: the same for 0.5, "0.5" and the form that the API server stores, 500m."""
+        if self.quantity is None:
+            return format_value(self.raw_value)
+        if self.quantity.adjusted() < _MAX_DIGITS:
+            return f"{self.quantity.normalize():f}"
+        return f"{self.quantity:.3e}"  # in full, 1e2147483647 takes 2 GB
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The GPU fields of a container or init container. A sidecar is an init container that keeps running."""
+
+    name: str
+    path: str
+    is_init: bool
+    is_sidecar: bool
+    is_privileged: bool
+    limits: Mapping[str, Amount]
+    requests: Mapping[str, Amount]
+    claims: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return f"container {format_value(self.name)}" if self.name else self.path
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its resources name no GPU, as for nearly all containers."""
+        return not self.limits and not self.requests
+
+    @property
+    def effective_requests(self) -> list[Amount]:
+        """What it requests, each resource once: by its limit or, without one, by its request."""
+        if self.is_plain:
+            return []
+        amounts = {amount.resource: amount for part in (self.requests, self.limits) for amount in _nonzero(part)}
+        return [amounts[resource] for resource in sorted(amounts)]
+
+
+@dataclass(frozen=True, slots=True)
+class PodGpus:
+    """The GPU fields of a pod. Containers are in name lookup order: init containers first.
+
+    ``share`` is the first annotation that requests a share of a GPU, also with an empty value; empty if there is
+    none. ``target`` is the container that gets it: the named one, else the first that is not an init container.
+    """
+
+    annotations: Mapping[str, str]
+    share: str
+    containers: tuple[Container, ...]
+    target: Container | None
+    pod_level: tuple[Amount, ...]
+    node_name: str = ""
+
+    @property
+    def whole_gpus(self) -> int:
+        """The whole GPUs that the pod occupies at its peak; sidecars keep running beside all later containers."""
+        sidecars = running = peak = 0
+        for container in self.containers:
+            count = next((a.count for a in container.effective_requests if a.resource == names.RESOURCE_GPU), 0)
+            if not container.is_init:
+                running += count
+            elif container.is_sidecar:
+                sidecars += count
+            else:
+                peak = max(peak, sidecars + count)
+        return max(peak, sidecars + running)
+
+
+def view_pod(pod: Object) -> PodGpus:
+    """Parse a pod, or the ``metadata`` and ``spec`` of a pod template."""
+    spec = mapping_of(mapping_of(pod).get("spec"))
+    annotations = owned_annotations(pod)
+    node_name = spec.get("nodeName")
+    containers = (*_containers(spec, "initContainers"), *_containers(spec, "containers"))
+    return PodGpus(
+        annotations=annotations,
+        share=next((key for key in names.SHARE_ANNOTATIONS if key in annotations), ""),
+        containers=containers,
+        target=_target(annotations, containers),
+        pod_level=_pod_level(spec["resources"]) if "resources" in spec else (),
+        node_name=node_name if isinstance(node_name, str) else "",
+    )
+
+
+def owned_annotations(pod: Object) -> dict[str, str]:
+    """Return the annotations used by the rules, in a fixed order; null is stored as an empty string."""
+    annotations = mapping_of(mapping_of(mapping_of(pod).get("metadata")).get("annotations"))
+    return {
+        key: annotations[key] or ""
+        for key in names.OWNED_ANNOTATIONS
+        if key in annotations and (annotations[key] is None or isinstance(annotations[key], str))
+    }
+
+
+def is_device(resource: str) -> bool:
+    """Return whether the resource is whole GPUs or MIG slices."""
+    return resource == names.RESOURCE_GPU or resource.startswith(names.RESOURCE_MIG_PREFIX)
+
+
+def _target(annotations: Mapping[str, str], containers: tuple[Container, ...]) -> Container | None:
+    if names.GPU_FRACTION_CONTAINER in annotations:
+        name = annotations[names.GPU_FRACTION_CONTAINER]
+        return next((container for container in containers if name and container.name == name), None)
+    return next((container for container in containers if not container.is_init), None)
+
+
+def _pod_level(raw: Any) -> tuple[Amount, ...]:
+    resources = mapping_of(raw)
+    limits, requests = _amounts(resources, "limits", "spec"), _amounts(resources, "requests", "spec")
+    return tuple([amount for amount in (*limits.values(), *requests.values()) if is_device(amount.resource)])
+
+
+def _nonzero(amounts: Mapping[str, Amount]) -> list[Amount]:
+    return [amount for amount in amounts.values() if amount.is_requested]
+
+
+def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
+    is_init = field == "initContainers"
+    for index, raw in enumerate(_array(spec.get(field))):
+        container, path = mapping_of(raw), f"spec.{field}[{index}]"
+        name = container.get("name")
+        resources = mapping_of(container.get("resources"))
+        yield Container(
+            name=name if isinstance(name, str) else "",
+            path=path,
+            is_init=is_init,
+            is_sidecar=is_init and container.get("restartPolicy") == "Always",
+            is_privileged=mapping_of(container.get("securityContext")).get("privileged") is True,
+            limits=_amounts(resources, "limits", path) if resources else _NOTHING,
+            requests=_amounts(resources, "requests", path) if resources else _NOTHING,
+            claims=_claims(resources) if resources else (),
+        )
+
+
+def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Amount]:
+    """Return the GPU entries of ``limits`` or ``requests`` by resource, sorted by name."""
+    entries = mapping_of(resources.get(part))
+    if not entries:
+        return {}
+    place = f"{path}.resources.{part}"
+    resource_names = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)])
+    return {
+        key: Amount(key, f"{place}[{key}]", entries[key], _parse_quantity(entries[key])) for key in resource_names
+    }
+
+
+def _claims(resources: Mapping[str, Any]) -> tuple[str, ...]:
+    claim_names = [mapping_of(claim).get("name") for claim in _array(resources.get("claims"))]
+    return tuple([name for name in claim_names if isinstance(name, str)])
+
+
+def _is_gpu(resource: str) -> bool:
+    return is_device(resource) or resource.startswith(names.RESOURCE_DEVICE_CLASS_PREFIX)
+
+
+def _parse_quantity(raw_value: Any) -> Decimal | None:
+    try:
+        return as_stored(parse_quantity(raw_value))
+    except ValueError:
+        return None
+
+
+def mapping_of(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _array(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

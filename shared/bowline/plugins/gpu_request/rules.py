@@ -1,0 +1,359 @@
+"""The rules for a pod's GPU request, as functions from data to field errors. Pure.
+
+``request_errors`` validates a new pod and returns all its errors in a fixed order: single annotations, exclusions,
+then the containers' resources. ``update_errors`` validates only what changed: a stored pod must stay updatable
+whatever rules were added since, or its finalizers could not be removed.
+
+- Annotations are validated as text, with an explicit grammar: ``int()`` and ``float()`` accept signs, spaces,
+  underscores, ``inf`` and digits of other scripts. A fraction is valid if existing schedulers can parse it: as a
+  64-bit float and as a Kubernetes quantity.
+- Resources are never checked more strictly than by the API server, which denies the same after the webhook; checking
+  here reports all errors together, also offline. It copies limits to absent requests, so a request that equals its
+  limit is not checked again.
+
+The texts and bounds at the top are also those of the chart's policy, which is generated from them.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from bowline.api import names
+from bowline.api.field_error import FieldError, annotation_path, format_value
+from bowline.api.meta import Object
+from bowline.framework.plugin import Inventory
+from bowline.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
+from bowline.plugins.gpu_request.spelling import spelling_warnings
+
+# --- texts and bounds, shared with the policy ---
+
+# One meaning in Python's ``re`` and in RE2: no class shorthands.
+FRACTION_GRAMMAR: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# Schedulers store numbers of devices and of MiB in int64 fields; larger values would be lost there.
+MAX_INT64: Final = 2**63 - 1
+
+# Schedulers name a GPU group for each device; the BindRequest's CRD allows as many.
+MAX_DEVICES: Final = 1024
+
+EITHER_SHARE: Final = f"{names.GPU_FRACTION} or {names.GPU_MEMORY}"
+FRACTION_FORMAT: Final = 'must be a decimal number between 0 and 1 without unit or spaces; for half a GPU write "0.5"'
+FRACTION_RANGE: Final = (
+    f"must be greater than 0 and less than 1; for whole GPUs use limits {names.RESOURCE_GPU} in a container "
+    f"instead, for parts of several GPUs add {names.GPU_FRACTION_NUM_DEVICES}"
+)
+MEMORY_AND_FRACTION: Final = (
+    f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share; remove one of them"
+)
+MEMORY_FORMAT: Final = 'must be a whole number of MiB above 0, digits only; for 4 GiB write "4096"'
+NUM_DEVICES_ALONE: Final = (
+    f"needs {EITHER_SHARE}, which give the share of each device; "
+    f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead"
+)
+NUM_DEVICES_FORMAT: Final = f'must be a whole number from 1 to {MAX_DEVICES}, digits only; for two devices write "2"'
+SHARE_AND_NODE_NAME: Final = (
+    "a share cannot be combined with spec.nodeName: the pod is not scheduled, so it gets no device and never starts; "
+    "remove spec.nodeName, or use a node selector"
+)
+MPS_ALONE: Final = f"needs {EITHER_SHARE}: MPS serves shares only; add one or remove this"
+SHARING_DISABLED: Final = (
+    f"GPU sharing is switched off; ask for whole GPUs with limits {names.RESOURCE_GPU}, "
+    "or have gpuSharing.enabled set to true in Bowline's configuration"
+)
+
+
+# The arguments below add what was found in the pod, where the caller can list it; the policy cannot.
+
+
+def container_name(container_names: str = "") -> str:
+    """Return the text for a container name that does not exist; ``container_names`` are the existing names."""
+    listing = f" ({container_names})" if container_names else ""
+    remedy = "without the annotation the first container is taken"
+    return f"must name a container or init container of this pod{listing}; {remedy}"
+
+
+def share_and_whole(resources: str = "") -> str:
+    """Return the text for a share beside whole GPUs."""
+    return _beside("whole GPUs", resources)
+
+
+def share_and_mig(resources: str = "") -> str:
+    """Return the text for a share beside MIG devices."""
+    return _beside("MIG devices", resources)
+
+
+def share_and_dra(label: str = "its container", classes: str = "") -> str:
+    """Return the text for a share beside a DRA device known to be a GPU."""
+    listing = f" ({classes})" if classes else ""
+    return f"a share cannot be combined with DRA devices of {label}{listing}; remove one of the two"
+
+
+def _beside(kind: str, resources: str) -> str:
+    listing = f" ({resources})" if resources else ""
+    return f"a share cannot be combined with {kind}{listing}; remove the annotation or those resources"
+
+
+# --- the rules ---
+
+_FRACTION = re.compile(FRACTION_GRAMMAR)
+_DIGITS = re.compile(r"[0-9]+")
+_NOT_MPS = ("", "false", "f", "no", "n", "off", "0")
+_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings that the rules depend on. ``gpu_device_classes``: DRA classes known to be GPUs."""
+
+    sharing: bool = True
+    gpu_device_classes: frozenset[str] = frozenset()
+
+
+def request_errors(
+    raw: Object, policy: Policy, inventory: Inventory | None = None, *, is_partial: bool = False
+) -> list[FieldError]:
+    """Return every error and warning of a new pod. ``is_partial``: it may get further containers."""
+    pod = view_pod(raw)
+    return [
+        *(_share_errors(pod, inventory, is_partial=is_partial) if pod.annotations else ()),
+        *(_exclusion_errors(pod, policy) if pod.share else ()),
+        *_device_errors(pod, inventory),
+        *spelling_warnings(raw),
+    ]
+
+
+def update_errors(raw: Object, old: Object) -> list[FieldError]:
+    """Return an error for every changed share annotation: immutable, as the container's environment is."""
+    now, before = owned_annotations(raw), owned_annotations(old)
+    errors = []
+    for key in names.OWNED_ANNOTATIONS:
+        if now.get(key) == before.get(key):
+            continue
+        was = f"it was {format_value(before[key])}" if key in before else "there was none"
+        message = f"is fixed when the pod is created ({was}); create a new pod with the value wanted"
+        errors.append(FieldError("gpu_request/immutable", annotation_path(key), now.get(key), message))
+    return errors
+
+
+# --- annotations ---
+
+
+def _share_errors(pod: PodGpus, inventory: Inventory | None, *, is_partial: bool) -> Iterator[FieldError]:
+    """Yield the errors of the annotations' values and of the annotations they depend on."""
+    annotations = pod.annotations
+    if names.GPU_FRACTION in annotations:
+        yield from _fraction_errors(pod, annotations[names.GPU_FRACTION])
+    if names.GPU_MEMORY in annotations:
+        yield from _memory_errors(pod, annotations[names.GPU_MEMORY], inventory)
+    if names.GPU_FRACTION_NUM_DEVICES in annotations:
+        yield from _num_devices_errors(pod, annotations[names.GPU_FRACTION_NUM_DEVICES], inventory)
+    if names.GPU_FRACTION_CONTAINER in annotations:
+        yield from _container_name_errors(pod, is_partial=is_partial)
+    if names.MPS in annotations:
+        yield from _mps_errors(pod, annotations[names.MPS])
+
+
+def _join_limited(words: list[str]) -> str:
+    """Return the first few words and the number of the others: a pod may have hundreds of containers.
+
+    Names in a message must be escaped with ``format_value``: the webhook runs before the API server validates them.
+    """
+    more = len(words) - _LISTED
+    return ", ".join(words[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _error(pod: PodGpus, rule: str, key: str, message: str, *, is_warning: bool = False) -> FieldError:
+    """Return a field error of an annotation."""
+    return FieldError(
+        f"gpu_request/{rule}", annotation_path(key), pod.annotations.get(key), message, is_warning=is_warning
+    )
+
+
+def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
+    key = names.GPU_FRACTION
+    if not _FRACTION.fullmatch(text):
+        yield _error(pod, "fraction-format", key, _with_remedy(FRACTION_FORMAT, _fraction_meant(text)))
+        return
+    fraction = float(text)
+    if not 0 < fraction < 1:
+        yield _error(pod, "fraction-range", key, FRACTION_RANGE)
+        return
+    rounded_text = f"{fraction:.2f}"
+    if rounded_text in ("0.00", "1.00"):
+        message = f"will be rounded to {rounded_text}; write at least 0.01 and at most 0.99"
+        yield _error(pod, "fraction-precision", key, message, is_warning=True)
+
+
+def _with_remedy(message: str, value: str) -> str:
+    """Return the message with its example replaced by the value that was meant, if one was recognised."""
+    return f'{message.rpartition("; ")[0]}; write "{value}"' if value else message
+
+
+def _fraction_meant(text: str) -> str:
+    """Return the fraction that a percentage or a decimal comma means; empty if the text is neither."""
+    match = re.fullmatch(r"([0-9]{1,2})\s*%|0,([0-9]{1,4})", text.strip())
+    return "" if match is None else f"{int(match[1]) / 100:g}" if match[1] else f"0.{match[2]}"
+
+
+def _mib_meant(text: str) -> str:
+    """Return the MiB that a quantity of memory means; empty if the text is none, or below one MiB."""
+    match = re.fullmatch(r"([0-9]{1,9})\s*([MGT])(i?)B?", text.strip())
+    if match is None:
+        return ""
+    size = int(match[1]) * (1024 if match[3] else 1000) ** ("MGT".index(match[2]) + 2)
+    return str(size // 1024**2) if size >= 1024**2 else ""
+
+
+def _memory_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+    key = names.GPU_MEMORY
+    if names.GPU_FRACTION in pod.annotations:
+        yield _error(pod, "memory-and-fraction", key, MEMORY_AND_FRACTION)
+    if not _is_whole(text, MAX_INT64):
+        yield _error(pod, "memory-format", key, _with_remedy(MEMORY_FORMAT, _mib_meant(text)))
+    elif inventory is not None and inventory.nodes_with_memory_label == 0:
+        message = (
+            f"no node is labelled {names.NODE_GPU_MEMORY}, so its part of a GPU is unknown; use {names.GPU_FRACTION}"
+        )
+        yield _error(pod, "memory-inventory", key, message, is_warning=True)
+
+
+def _num_devices_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+    key = names.GPU_FRACTION_NUM_DEVICES
+    if not pod.share:
+        yield _error(pod, "num-devices-alone", key, NUM_DEVICES_ALONE)
+    if not _is_whole(text, MAX_DEVICES):
+        yield _error(pod, "num-devices-format", key, NUM_DEVICES_FORMAT)
+    elif inventory is not None and Decimal(text) > inventory.max_gpus_per_node > 0:
+        yield _error(pod, "num-devices-inventory", key, _too_many(inventory), is_warning=True)
+
+
+def _container_name_errors(pod: PodGpus, *, is_partial: bool) -> Iterator[FieldError]:
+    key = names.GPU_FRACTION_CONTAINER
+    if not pod.share:
+        message = f"has no effect without {EITHER_SHARE}"
+        yield _error(pod, "container-name-unused", key, message, is_warning=True)
+    elif pod.target is None and not is_partial:
+        container_names = _join_limited(
+            [format_value(container.name) for container in pod.containers if container.name]
+        )
+        yield _error(pod, "container-name", key, container_name(container_names or "it has none"))
+
+
+def _mps_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
+    key = names.MPS
+    if text == "true" and not pod.share:
+        yield _error(pod, "mps-alone", key, MPS_ALONE)
+    elif text != "true" and text.strip().lower() not in _NOT_MPS:
+        yield _error(pod, "mps-spelling", key, 'has no effect: only "true" switches MPS on', is_warning=True)
+
+
+def _too_many(inventory: Inventory) -> str:
+    """Return the warning about more devices than the largest node has; never a denial: nodes may be added."""
+    most = inventory.max_gpus_per_node
+    return f"is more GPUs than any node is labelled with ({most}); ask for fewer, or the pod waits for a larger node"
+
+
+def _is_whole(text: str, most: int) -> bool:
+    # Decimal, because int() raises ValueError for more than 4300 digits.
+    return bool(_DIGITS.fullmatch(text)) and 1 <= Decimal(text) <= most
+
+
+# --- exclusions ---
+
+
+def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
+    """Yield what makes a share impossible, as errors of the annotation that requests it."""
+    if not policy.sharing:
+        yield _error(pod, "sharing-disabled", pod.share, SHARING_DISABLED)
+    whole_gpus, mig_devices = [], []
+    for container in pod.containers:
+        for amount in container.effective_requests:
+            entry = f"{container.label}: {amount.resource} {amount.text}"
+            if amount.resource == names.RESOURCE_GPU:
+                whole_gpus.append(entry)
+            elif amount.resource.startswith(names.RESOURCE_MIG_PREFIX):
+                mig_devices.append(entry)
+    if whole_gpus:
+        yield _error(pod, "share-and-whole", pod.share, share_and_whole(_join_limited(whole_gpus)))
+    if mig_devices:
+        yield _error(pod, "share-and-mig", pod.share, share_and_mig(_join_limited(mig_devices)))
+    if pod.node_name:
+        yield _error(pod, "share-and-node-name", pod.share, SHARE_AND_NODE_NAME)
+    if pod.target is not None and pod.target.is_privileged:
+        message = f"{pod.target.label} is privileged and so can use every GPU of its node, not only its share"
+        yield _error(pod, "share-privileged", pod.share, message, is_warning=True)
+    yield from _claim_errors(pod, policy)
+
+
+def _claim_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
+    """Deny a share beside a DRA claim known to be a GPU; warn beside any other claim.
+
+    A pod names claims and templates, which name the class; only a resource
+    ``deviceclass.resource.kubernetes.io/<class>`` names the class in the pod itself. A lookup of the others would
+    make the verdict depend on the time of the review.
+    """
+    target = pod.target
+    if target is None or (target.is_plain and not target.claims):
+        return
+    prefix = names.RESOURCE_DEVICE_CLASS_PREFIX
+    classes = [a.resource.removeprefix(prefix) for a in target.effective_requests if a.resource.startswith(prefix)]
+    gpus = _join_limited([format_value(name) for name in classes if name in policy.gpu_device_classes])
+    if gpus:
+        yield _error(pod, "share-and-dra", pod.share, share_and_dra(target.label, gpus))
+    elif classes or target.claims:
+        claims = _join_limited([format_value(name) for name in (*target.claims, *classes)])
+        message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it is in addition to the share"
+        yield _error(pod, "share-and-dra", pod.share, message, is_warning=True)
+
+
+# --- resources ---
+
+
+def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldError]:
+    """Yield the errors of every resource entry that names devices."""
+    for amount in pod.pod_level:
+        message = "GPUs cannot be requested at pod level; move this to the resources of the container that uses them"
+        yield FieldError("gpu_request/pod-level", amount.path, amount.raw_value, message)
+    for container in pod.containers:
+        if not container.is_plain:
+            yield from _container_errors(container)
+    if inventory is not None and pod.whole_gpus > inventory.max_gpus_per_node > 0:
+        yield FieldError("gpu_request/whole-inventory", "spec", pod.whole_gpus, _too_many(inventory), is_warning=True)
+
+
+def _container_errors(container: Container) -> Iterator[FieldError]:
+    for resource in sorted({*container.limits, *container.requests}):
+        if is_device(resource):
+            yield from _entry_errors(container, resource)
+
+
+def _entry_errors(container: Container, resource: str) -> Iterator[FieldError]:
+    limit, request = container.limits.get(resource), container.requests.get(resource)
+    if limit is not None:
+        yield from _amount_errors(limit)
+    if request is None or (limit is not None and _same(limit, request)):
+        return
+    yield from _amount_errors(request)
+    if limit is None:
+        path = f"{container.path}.resources.limits[{resource}]"
+        message = f"is required, because GPUs are not overcommitted; set it to the request, {request.text}"
+        yield FieldError("gpu_request/limit-missing", path, None, message)
+    elif limit.quantity is not None and request.quantity is not None:
+        message = f"must be the same as the limit, {limit.text}; leave the request out and it is"
+        yield FieldError("gpu_request/request-differs", request.path, request.raw_value, message)
+
+
+def _amount_errors(amount: Amount) -> Iterator[FieldError]:
+    if amount.quantity is None:
+        message = "must be a whole number, such as 1"
+        yield FieldError("gpu_request/quantity-format", amount.path, amount.raw_value, message)
+    elif amount.quantity < 0 or amount.quantity != amount.quantity.to_integral_value():
+        message = "must be a whole number, 0 or more"
+        if amount.resource == names.RESOURCE_GPU and amount.quantity > 0:
+            message += f"; for a part of a GPU use the annotation {names.GPU_FRACTION} instead"
+        yield FieldError("gpu_request/quantity-integer", amount.path, amount.raw_value, message)
+
+
+def _same(limit: Amount, request: Amount) -> bool:
+    return limit.quantity == request.quantity if limit.quantity is not None else limit.raw_value == request.raw_value

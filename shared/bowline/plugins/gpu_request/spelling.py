@@ -1,0 +1,74 @@
+"""Requests for GPUs that have no effect because of their spelling or place, or hardly any by their size. Pure.
+
+No component reads such an annotation, so the pod runs without its share and nothing reports it; a pod that names a
+resource that no node has stays Pending. Only names that resemble one of the share annotations are compared, under
+the prefixes that GPU schedulers use: most pods have none. All are warnings.
+"""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+from bowline.api import names
+from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.meta import Object
+from bowline.plugins.gpu_request.pod import mapping_of
+
+_PREFIXES = ("", "kai.scheduler", "runai", "run.ai", "bowline.dev")
+_SPELLINGS = tuple(name for name in names.OWNED_ANNOTATIONS if name.startswith("gpu-"))
+# gpu-mem and gpu-fracton resemble an annotation; gpu-product does not.
+_LIKENESS = 0.8
+# A comparison takes a tenth of a millisecond, and a pod may have thousands of annotations.
+_MOST, _LONGEST = 20, 64
+# The resource nvidia.com/gpu in other words. Device plugins name others like it: nvidia.com/vgpu, gpu.shared, gpumem.
+_GPU_NAMES = ("nvidia.com/gpus", "nvidia.com/gpu-count", "nvidia/gpu", "nvidia/gpus", "nvdia.com/gpu", "gpu")
+# A CUDA context alone takes a few hundred MiB.
+_LEAST_MIB = 128
+
+
+def spelling_warnings(raw: Object) -> Iterator[FieldError]:
+    """Yield a warning for each annotation that is misspelt and each label that should be an annotation."""
+    metadata = mapping_of(mapping_of(raw).get("metadata"))
+    annotations, labels = mapping_of(metadata.get("annotations")), mapping_of(metadata.get("labels"))
+    for key in islice(filter(_is_candidate, annotations), _MOST):
+        matches = get_close_matches(_local_name(key), _SPELLINGS, 1, _LIKENESS)
+        if matches:
+            message = f"has no effect: no component reads this annotation; did you mean {matches[0]}?"
+            path = annotation_path(key)
+            yield FieldError("gpu_request/annotation-name", path, annotations[key], message, is_warning=True)
+    yield from _resource_warnings(raw)
+    memory = annotations.get(names.GPU_MEMORY)
+    if isinstance(memory, str) and memory.isascii() and memory.isdigit() and 0 < int(memory[:9]) < _LEAST_MIB:
+        message = f"is {memory} MiB, too little for a CUDA context; the unit is MiB, so 8 GiB are 8192"
+        path = annotation_path(names.GPU_MEMORY)
+        yield FieldError("gpu_request/memory-size", path, memory, message, is_warning=True)
+    for key in _SPELLINGS:
+        if key in labels:
+            path, message = f"metadata.labels[{key}]", f"has no effect as a label; set the annotation {key}"
+            yield FieldError("gpu_request/annotation-as-label", path, labels[key], message, is_warning=True)
+
+
+def _resource_warnings(raw: Object) -> Iterator[FieldError]:
+    spec = mapping_of(mapping_of(raw).get("spec"))
+    for field in ("initContainers", "containers"):
+        containers = spec.get(field)
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            limits = mapping_of(mapping_of(mapping_of(container).get("resources")).get("limits"))
+            for key in limits:
+                spelling = key.lower() if isinstance(key, str) else ""
+                if spelling in (*_GPU_NAMES, names.RESOURCE_GPU) and key != names.RESOURCE_GPU:
+                    message = f"no device plugin serves this resource; did you mean {names.RESOURCE_GPU}?"
+                    path = f"spec.{field}[{index}].resources.limits[{key}]"
+                    yield FieldError("gpu_request/resource-name", path, limits[key], message, is_warning=True)
+
+
+def _is_candidate(key: Any) -> bool:
+    """Return whether a key may be meant as a share annotation and is none."""
+    if not isinstance(key, str) or len(key) > _LONGEST or key in names.OWNED_ANNOTATIONS:
+        return False
+    return "gpu" in key.lower() and key.rpartition("/")[0] in _PREFIXES
+
+
+def _local_name(key: str) -> str:
+    return key.rpartition("/")[2].lower().replace("_", "-")

@@ -1,0 +1,174 @@
+"""Whole GPUs and MIG devices; tests/examples checks each row of RESOURCES with a real API server."""
+
+from typing import Any
+
+import pytest
+
+from bowline.framework.plugin import Inventory
+from bowline.plugins.gpu_request.rules import Policy, request_errors
+from bowline.plugins.gpu_request.tests.builders import (
+    CLASS,
+    COUNT,
+    GPU,
+    INVENTORY,
+    LIMIT,
+    MIG,
+    REQUEST,
+    Found,
+    Json,
+    container,
+    pod,
+    violations,
+)
+
+RESOURCES = [
+    pytest.param({GPU: 2}, None, [], id="an integer"),
+    pytest.param({GPU: "2"}, None, [], id="an integer in quotes"),
+    pytest.param({GPU: 2.0}, None, [], id="2.0 or 2e0"),
+    pytest.param({GPU: "2e0"}, None, [], id="2e0 in quotes"),
+    pytest.param({GPU: "1k"}, None, [], id="a thousand"),
+    pytest.param({GPU: "2000m"}, {GPU: 2}, [], id="the same in thousandths"),
+    pytest.param({GPU: "0.9999"}, {GPU: "1"}, [], id="rounded up by the API server"),
+    pytest.param({GPU: "1e30"}, None, [], id="more than any node has"),
+    pytest.param({GPU: None}, None, [], id="null, which is stored as 0"),
+    pytest.param({GPU: 1}, {"cpu": 1}, [], id="a request of something else"),
+    pytest.param({"cpu": "0.5"}, {"cpu": "0.1"}, [], id="no GPU at all"),
+    pytest.param({"amd.com/gpu": 1}, None, [], id="another resource"),
+    pytest.param({CLASS: 1.5}, None, [], id="a device class"),
+    pytest.param({GPU: "one"}, None, [("quantity-format", LIMIT)], id="a word"),
+    pytest.param({GPU: True}, None, [("quantity-format", LIMIT)], id="a boolean"),
+    pytest.param({GPU: {}}, None, [("quantity-format", LIMIT)], id="an object"),
+    pytest.param({GPU: "all"}, {GPU: "all"}, [("quantity-format", LIMIT)], id="the same word twice"),
+    pytest.param(
+        {GPU: "all"}, {GPU: "any"}, [("quantity-format", LIMIT), ("quantity-format", REQUEST)], id="two words"
+    ),
+    pytest.param({GPU: 0.5}, None, [("quantity-integer", LIMIT)], id="half"),
+    pytest.param({GPU: "500m"}, {GPU: 0.5}, [("quantity-integer", LIMIT)], id="half, as stored after defaulting"),
+    pytest.param({GPU: "1.0001"}, None, [("quantity-integer", LIMIT)], id="a little more than one"),
+    pytest.param({GPU: -1}, None, [("quantity-integer", LIMIT)], id="negative"),
+    pytest.param({GPU: "-1.5"}, None, [("quantity-integer", LIMIT)], id="negative and a part"),
+    pytest.param(None, {GPU: 1}, [("limit-missing", LIMIT)], id="only a request"),
+    pytest.param(None, {GPU: 0}, [("limit-missing", LIMIT)], id="only a request of nothing"),
+    pytest.param(
+        None, {GPU: 1.5}, [("quantity-integer", REQUEST), ("limit-missing", LIMIT)], id="only a request of a part"
+    ),
+    pytest.param({GPU: 2}, {GPU: 1}, [("request-differs", REQUEST)], id="requests less"),
+    pytest.param({GPU: 1}, {GPU: 2}, [("request-differs", REQUEST)], id="requests more"),
+    pytest.param({GPU: 0}, {GPU: 1}, [("request-differs", REQUEST)], id="requests one with a limit of 0"),
+    pytest.param({GPU: 1}, {GPU: None}, [("request-differs", REQUEST)], id="requests null"),
+    pytest.param({GPU: 1}, {GPU: "one"}, [("quantity-format", REQUEST)], id="requests a word"),
+    pytest.param(
+        {GPU: 2.5},
+        {GPU: 1.5},
+        [("quantity-integer", LIMIT), ("quantity-integer", REQUEST), ("request-differs", REQUEST)],
+        id="two different parts",
+    ),
+    pytest.param(
+        {MIG: 0.5, GPU: 0.5},
+        None,
+        [("quantity-integer", LIMIT), ("quantity-integer", f"spec.containers[0].resources.limits[{MIG}]")],
+        id="a part of a MIG device",
+    ),
+    pytest.param(
+        {"nvidia.com/mig-3g.40gb": 1},
+        {MIG: 1},
+        [("limit-missing", f"spec.containers[0].resources.limits[{MIG}]")],
+        id="another MIG device",
+    ),
+]
+
+
+@pytest.mark.parametrize(("limits", "requests", "expected"), RESOURCES)
+def test_resources_of_a_container(limits: Any, requests: Any, expected: Found) -> None:
+    assert violations(pod({}, container(limits=limits, requests=requests))) == expected
+
+
+def test_every_container_is_validated_init_containers_first() -> None:
+    half = container(limits={GPU: 0.5})
+    side = container(limits={GPU: 0.5}, restartPolicy="Always")
+    paths = [path for _, path in violations(pod({}, container(), half, init=[half, side]))]
+    places = ("initContainers[0]", "initContainers[1]", "containers[1]")
+    assert paths == [f"spec.{place}.resources.limits[{GPU}]" for place in places]
+
+
+def test_gpus_at_pod_level() -> None:
+    raw = pod({}, resources={"limits": {"cpu": 1, GPU: 1, MIG: 0}, "requests": {GPU: 1}})
+    assert violations(raw) == [
+        ("pod-level", f"spec.resources.limits[{GPU}]"),
+        ("pod-level", f"spec.resources.limits[{MIG}]"),
+        ("pod-level", f"spec.resources.requests[{GPU}]"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param(pod({}, container(limits={GPU: 8})), [], id="as many as the largest node has"),
+        pytest.param(pod({}, container(limits={GPU: 9})), ["[whole-inventory]"], id="more in one container"),
+        pytest.param(
+            pod({}, container(limits={GPU: 5}), container(limits={GPU: 4})), ["[whole-inventory]"], id="more together"
+        ),
+        pytest.param(
+            pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 8})] * 2),
+            [],
+            id="init containers come one after the other",
+        ),
+        pytest.param(
+            pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 5}, restartPolicy="Always")]),
+            ["[whole-inventory]"],
+            id="a sidecar keeps its devices",
+        ),
+        pytest.param(
+            pod({}, init=[container(limits={GPU: 4}, restartPolicy="Always"), container(limits={GPU: 5})]),
+            ["[whole-inventory]"],
+            id="a sidecar keeps its devices for a later init container",
+        ),
+        pytest.param(
+            pod({}, init=[container(limits={GPU: 5}), container(limits={GPU: 4}, restartPolicy="Always")]),
+            [],
+            id="but not for an earlier one",
+        ),
+        pytest.param(pod({}, container(limits={GPU: "1e2147483647"})), ["[whole-inventory]"], id="more than all"),
+        pytest.param(
+            pod({}, container(limits={GPU: "-9"})), ["quantity-integer"], id="a negative number is no warning"
+        ),
+        pytest.param(pod({"gpu-fraction": "0.5", COUNT: "8"}), [], id="shares of as many"),
+        pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), ["[num-devices-inventory]"], id="shares of more"),
+        pytest.param(pod({"gpu-memory": "1000"}), [], id="memory, and some node is labelled"),
+    ],
+)
+def test_more_than_any_node_has(raw: Json, expected: list[str]) -> None:
+    assert [rule for rule, _ in violations(raw, inventory=INVENTORY)] == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param(pod({}, container(limits={GPU: 9})), [], id="no count to compare with"),
+        pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), [], id="nor for shares"),
+        pytest.param(pod({"gpu-memory": "1000"}), ["[memory-inventory]"], id="unknown memory"),
+    ],
+)
+def test_no_node_is_labelled(raw: Json, expected: list[str]) -> None:
+    inventory = Inventory(max_gpus_per_node=0, nodes_with_memory_label=0)
+    assert [rule for rule, _ in violations(raw, inventory=inventory)] == expected
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text"),
+    [
+        ("500m", "0.5"),
+        (0.5, "0.5"),
+        ("2e0", "2"),
+        (10, "10"),
+        ("1k", "1000"),
+        ("-1500m", "-1.5"),
+        ("1e30", "1.000e+30"),
+        ("1e2147483647", "1.000e+2147483647"),
+        ("9" * 5000, "1.000e+5000"),
+        ("four\nor five", r'"four\nor five"'),
+    ],
+)
+def test_a_quantity_is_printed_the_same_however_it_was_written(quantity: Any, text: str) -> None:
+    fault = request_errors(pod({"gpu-fraction": "0.5"}, container(limits={GPU: quantity})), Policy())[0]
+    assert f"nvidia.com/gpu {text});" in fault.message

@@ -1,0 +1,331 @@
+"""The texts of the errors: one golden text for each rule, and every rule has one and is documented."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bowline.framework.plugin import Inventory
+from bowline.plugins.gpu_request.rules import Policy, request_errors, update_errors
+from bowline.plugins.gpu_request.tests.builders import (
+    CLASS,
+    COUNT,
+    DEFAULT,
+    GPU,
+    INVENTORY,
+    MIG,
+    NAME,
+    Json,
+    claiming,
+    container,
+    pod,
+)
+
+UNLABELLED = Inventory(max_gpus_per_node=0, nodes_with_memory_label=0)
+OFF = Policy(sharing=False)
+KNOWN = Policy(gpu_device_classes=frozenset({"gpu.example.com"}))
+
+GOLDEN = [
+    pytest.param(
+        pod({"gpu-fraction": "50%"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "50%": must be a decimal number between 0 and 1 '
+        'without unit or spaces; write "0.5"',
+        id="fraction-format",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "2"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "2": must be greater than 0 and less than 1; for whole'
+        " GPUs use limits nvidia.com/gpu in a container instead, for parts of several "
+        "GPUs add gpu-fraction-num-devices",
+        id="fraction-range",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.001"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.001": will be rounded to 0.00; write at least 0.01 and at most 0.99',
+        id="fraction-precision",
+    ),
+    pytest.param(
+        pod({"gpu-memory": "4Gi"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-memory]: "4Gi": must be a whole number of MiB above 0, digits only; write "4096"',
+        id="memory-format",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5", "gpu-memory": "4096"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-memory]: "4096": cannot be combined with gpu-fraction: both give '
+        "the size of the share; remove one of them",
+        id="memory-and-fraction",
+    ),
+    pytest.param(
+        pod({"gpu-memory": "4096"}),
+        DEFAULT,
+        UNLABELLED,
+        'metadata.annotations[gpu-memory]: "4096": no node is labelled nvidia.com/gpu.memory, so '
+        "its part of a GPU is unknown; use gpu-fraction",
+        id="memory-inventory",
+    ),
+    pytest.param(
+        pod({COUNT: "2"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction-num-devices]: "2": needs gpu-fraction or gpu-memory, '
+        "which give the share of each device; add one, or for whole GPUs use limits nvidia.com/gpu "
+        "instead",
+        id="num-devices-alone",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5", COUNT: "0"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction-num-devices]: "0": must be a whole number from 1 to '
+        '1024, digits only; for two devices write "2"',
+        id="num-devices-format",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5", COUNT: "16"}),
+        DEFAULT,
+        INVENTORY,
+        'metadata.annotations[gpu-fraction-num-devices]: "16": is more GPUs than any node is '
+        "labelled with (8); ask for fewer, or the pod waits for a larger node",
+        id="num-devices-inventory",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5", NAME: "trainer"}, init=[container("prepare")]),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction-container-name]: "trainer": must name a container or '
+        'init container of this pod ("prepare", "main"); without the annotation the first container is '
+        "taken",
+        id="container-name",
+    ),
+    pytest.param(
+        pod({NAME: "main"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction-container-name]: "main": has no effect without gpu-fraction or gpu-memory',
+        id="container-name-unused",
+    ),
+    pytest.param(
+        pod({"mps": "true"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[mps]: "true": needs gpu-fraction or gpu-memory: MPS serves shares '
+        "only; add one or remove this",
+        id="mps-alone",
+    ),
+    pytest.param(
+        pod({"mps": "True"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[mps]: "True": has no effect: only "true" switches MPS on',
+        id="mps-spelling",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}),
+        OFF,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": GPU sharing is switched off; ask for whole GPUs'
+        " with limits nvidia.com/gpu, or have gpuSharing.enabled set to true in Bowline's "
+        "configuration",
+        id="sharing-disabled",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, container(limits={GPU: "1"})),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": a share cannot be combined with whole GPUs '
+        '(container "main": nvidia.com/gpu 1); remove the annotation or those resources',
+        id="share-and-whole",
+    ),
+    pytest.param(
+        pod({"gpu-memory": "500"}, container(limits={MIG: 1})),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-memory]: "500": a share cannot be combined with MIG devices '
+        '(container "main": nvidia.com/mig-1g.10gb 1); remove the annotation or those resources',
+        id="share-and-mig",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, nodeName="n"),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": a share cannot be combined with spec.nodeName: the pod is not '
+        "scheduled, so it gets no device and never starts; remove spec.nodeName, or use a node selector",
+        id="share-and-node-name",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, container(securityContext={"privileged": True})),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": container "main" is privileged and so can use every GPU of its '
+        "node, not only its share",
+        id="share-privileged",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, claiming("main", "big-gpu")),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": container "main" also uses DRA claims ("big-gpu"); '
+        "if one is a GPU, it is in addition to the share",
+        id="share-and-dra (claim)",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, container(limits={CLASS: 1})),
+        KNOWN,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": a share cannot be combined with DRA devices of '
+        'container "main" ("gpu.example.com"); remove one of the two',
+        id="share-and-dra (class)",
+    ),
+    pytest.param(
+        pod({}, container(limits={GPU: "one"})),
+        DEFAULT,
+        None,
+        'spec.containers[0].resources.limits[nvidia.com/gpu]: "one": must be a whole number, such as 1',
+        id="quantity-format",
+    ),
+    pytest.param(
+        pod({}, container(limits={GPU: "500m"})),
+        DEFAULT,
+        None,
+        'spec.containers[0].resources.limits[nvidia.com/gpu]: "500m": must be a whole number, 0 or '
+        "more; for a part of a GPU use the annotation gpu-fraction instead",
+        id="quantity-integer (GPU)",
+    ),
+    pytest.param(
+        pod({}, container(limits={MIG: -1})),
+        DEFAULT,
+        None,
+        "spec.containers[0].resources.limits[nvidia.com/mig-1g.10gb]: -1: must be a whole number, 0 or more",
+        id="quantity-integer (MIG)",
+    ),
+    pytest.param(
+        pod({}, container(limits={GPU: 2}, requests={GPU: 1})),
+        DEFAULT,
+        None,
+        "spec.containers[0].resources.requests[nvidia.com/gpu]: 1: must be the same as the limit, "
+        "2; leave the request out and it is",
+        id="request-differs",
+    ),
+    pytest.param(
+        pod({}, container(requests={GPU: 1})),
+        DEFAULT,
+        None,
+        "spec.containers[0].resources.limits[nvidia.com/gpu]: null: is required, because GPUs are "
+        "not overcommitted; set it to the request, 1",
+        id="limit-missing",
+    ),
+    pytest.param(
+        pod({}, resources={"limits": {GPU: 1}}),
+        DEFAULT,
+        None,
+        "spec.resources.limits[nvidia.com/gpu]: 1: GPUs cannot be requested at pod level; move this"
+        " to the resources of the container that uses them",
+        id="pod-level",
+    ),
+    pytest.param(
+        pod({}, container(limits={GPU: 16})),
+        DEFAULT,
+        INVENTORY,
+        "spec: 16: is more GPUs than any node is labelled with (8); ask for fewer, or the pod waits"
+        " for a larger node",
+        id="whole-inventory",
+    ),
+    pytest.param(
+        pod({"kai.scheduler/gpu-fraction": "0.5"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[kai.scheduler/gpu-fraction]: "0.5": has no effect: no component reads this annotation; '
+        "did you mean gpu-fraction?",
+        id="annotation-name",
+    ),
+    pytest.param(
+        {"metadata": {"name": "p", "labels": {"gpu-memory": "4096"}}, "spec": {"containers": [container()]}},
+        DEFAULT,
+        None,
+        'metadata.labels[gpu-memory]: "4096": has no effect as a label; set the annotation gpu-memory',
+        id="annotation-as-label",
+    ),
+    pytest.param(
+        {"metadata": {"name": "p"}, "spec": {"containers": [container(limits={"nvidia.com/gpus": "1"})]}},
+        DEFAULT,
+        None,
+        'spec.containers[0].resources.limits[nvidia.com/gpus]: "1": no device plugin serves this resource; did you '
+        "mean nvidia.com/gpu?",
+        id="resource-name",
+    ),
+    pytest.param(
+        pod({"gpu-memory": "8"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-memory]: "8": is 8 MiB, too little for a CUDA context; the unit is MiB, so 8 GiB '
+        "are 8192",
+        id="memory-size",
+    ),
+]
+
+
+@pytest.mark.parametrize(("raw", "policy", "inventory", "text"), GOLDEN)
+def test_the_text_of_each_rule(raw: Json, policy: Policy, inventory: Inventory | None, text: str) -> None:
+    assert [str(fault) for fault in request_errors(raw, policy, inventory)] == [text]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        pytest.param(
+            {"gpu-fraction": "0.5"},
+            {"gpu-fraction": "0.6"},
+            'metadata.annotations[gpu-fraction]: "0.6": is fixed when the pod is created (it was "0.5"); '
+            "create a new pod with the value wanted",
+            id="changed",
+        ),
+        pytest.param(
+            {},
+            {"mps": "true"},
+            'metadata.annotations[mps]: "true": is fixed when the pod is created (there was none); '
+            "create a new pod with the value wanted",
+            id="added",
+        ),
+        pytest.param(
+            {"gpu-memory": "1"},
+            {},
+            'metadata.annotations[gpu-memory]: null: is fixed when the pod is created (it was "1"); '
+            "create a new pod with the value wanted",
+            id="removed",
+        ),
+    ],
+)
+def test_the_text_of_a_forbidden_update(before: Json, after: Json, text: str) -> None:
+    assert [str(fault) for fault in update_errors(pod(after), pod(before))] == [text]
+
+
+def test_a_message_names_a_bounded_number_of_containers() -> None:
+    raw = pod({"gpu-fraction": "0.5"}, *(container(f"worker-{i}", limits={GPU: 1}) for i in range(300)))
+    [fault] = request_errors(raw, DEFAULT)
+    assert '"worker-4": ' in fault.message
+    assert "and 295 more" in fault.message
+    assert "worker-5" not in fault.message
+
+
+def plugin_folder() -> Path:
+    return Path(__file__).parents[1]
+
+
+def rules_in_the_code() -> set[str]:
+    """Every rule id in the modules of this plugin, complete or as the rule given to ``_error``."""
+    source = "".join(module.read_text("utf-8") for module in plugin_folder().glob("*.py"))
+    return {"".join(groups) for groups in re.findall(r'"gpu_request/([a-z-]+)"|_error\(pod, "([a-z-]+)"', source)}
+
+
+def test_each_rule_has_a_golden_text() -> None:
+    assert rules_in_the_code() == {str(row.id).split()[0] for row in GOLDEN} | {"immutable"}

@@ -1,0 +1,85 @@
+"""The plugin in the admission chain: create, update, template, and its settings."""
+
+from typing import Any
+
+import pytest
+
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import GpuSharing, Settings
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig, overriding
+from bowline.framework.templates import Template
+from bowline.plugins.gpu_request import GpuRequest
+from bowline.plugins.gpu_request.tests.builders import CLASS, GPU, INVENTORY, Json, container, pod
+
+
+def chain(settings: Settings | None = None) -> AdmissionChain:
+    settings = settings or Settings()
+    return AdmissionChain([GpuRequest(PluginConfig(), settings)], settings)
+
+
+def ours(annotations: Json, *containers: Json) -> Json:
+    return pod(annotations, *containers, schedulerName="bowline")
+
+
+def test_a_new_pod_is_validated_and_not_changed() -> None:
+    raw = ours({"gpu-fraction": "0.5", "mps": "yes"}, container(limits={GPU: 1}))
+    verdict = chain().admit_pod(raw, AdmissionInfo())
+    assert [fault.rule for fault in verdict.errors] == ["gpu_request/share-and-whole"]
+    assert [fault.rule for fault in verdict.warnings] == ["gpu_request/mps-spelling"]
+    assert verdict.patch == ()
+
+
+def test_an_update_is_validated_by_its_changes() -> None:
+    old = ours({"gpu-fraction": "7"})
+    same, new = ours({"gpu-fraction": "7", "note": "x"}), ours({"gpu-fraction": "8"})
+    info = AdmissionInfo(operation="UPDATE")
+    assert chain().validate_pod(same, old, info).allowed
+    [fault] = chain().validate_pod(new, old, info).errors
+    assert (fault.rule, fault.path) == ("gpu_request/immutable", "metadata.annotations[gpu-fraction]")
+
+
+def test_errors_of_a_template_have_paths_into_it() -> None:
+    template = Template.at("spec.template", ours({"gpu-fraction": "7"}, container(limits={GPU: 0.5})))
+    verdict = chain().validate_template(template, AdmissionInfo(kind="Deployment"))
+    assert [fault.path for fault in verdict.errors] == [
+        "spec.template.metadata.annotations[gpu-fraction]",
+        "spec.template.metadata.annotations[gpu-fraction]",
+        f"spec.template.spec.containers[0].resources.limits[{GPU}]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "inventory", "expected"),
+    [
+        pytest.param(Settings(), None, ["[share-and-dra]"], id="nothing set"),
+        pytest.param(
+            Settings(gpu_device_classes=("gpu.example.com",)), None, ["share-and-dra"], id="the class is a GPU"
+        ),
+        pytest.param(
+            Settings(gpu_sharing=GpuSharing(enabled=False)),
+            None,
+            ["sharing-disabled", "[share-and-dra]"],
+            id="sharing is switched off",
+        ),
+        pytest.param(
+            Settings(),
+            Inventory(max_gpus_per_node=1, nodes_with_memory_label=0),
+            ["[num-devices-inventory]", "[share-and-dra]"],
+            id="small nodes",
+        ),
+        pytest.param(Settings(), INVENTORY, ["[share-and-dra]"], id="large nodes"),
+    ],
+)
+def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, expected: list[str]) -> None:
+    raw = ours({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, container(limits={CLASS: 1}))
+    verdict = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))
+    rules: dict[str, Any] = {fault.rule.removeprefix("gpu_request/"): fault for fault in verdict.errors}
+    warnings = [f"[{fault.rule.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
+    assert [*rules, *warnings] == expected
+
+
+def test_the_plugin_is_admission_only() -> None:
+    plugin = GpuRequest(PluginConfig(), Settings())
+    assert not isinstance(plugin, BindingPlugin)
+    assert not overriding([plugin], AdmissionPlugin.mutate_pod)

@@ -1,0 +1,188 @@
+"""Exclusions, forbidden updates, and the order of all errors."""
+
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.plugins.gpu_request.rules import Policy, update_errors
+from bowline.plugins.gpu_request.tests.builders import (
+    CLASS,
+    COUNT,
+    GPU,
+    LIMIT,
+    MIG,
+    NAME,
+    REQUEST,
+    Found,
+    Json,
+    brief,
+    claiming,
+    container,
+    pod,
+    violations,
+)
+
+
+@pytest.mark.parametrize("key", ["gpu-fraction", "gpu-memory"])
+@pytest.mark.parametrize(
+    ("raw", "rules"),
+    [
+        pytest.param(pod({}, container(limits={GPU: 1})), ["share-and-whole"], id="a limit"),
+        pytest.param(pod({}, container(limits={GPU: "1k"})), ["share-and-whole"], id="a thousand"),
+        pytest.param(pod({}, container(limits={GPU: 0})), [], id="a limit of 0"),
+        pytest.param(pod({}, container(limits={GPU: "0.0"}, requests={GPU: "0m"})), [], id="a 0 written otherwise"),
+        pytest.param(pod({}, container(limits={GPU: None})), [], id="null, which is stored as 0"),
+        pytest.param(
+            pod({}, container(), container("b", limits={GPU: 1}, requests={GPU: 1})),
+            ["share-and-whole"],
+            id="in the second container",
+        ),
+        pytest.param(pod({}, init=[container("i", limits={GPU: 1})]), ["share-and-whole"], id="in an init container"),
+        pytest.param(
+            pod({}, init=[container("i", limits={GPU: 1}, restartPolicy="Always")]),
+            ["share-and-whole"],
+            id="in a sidecar",
+        ),
+        pytest.param(
+            pod({}, ephemeralContainers=[container("d", limits={GPU: 1})]), [], id="in an ephemeral container"
+        ),
+        pytest.param(pod({}, container(limits={MIG: 1})), ["share-and-mig"], id="a MIG device"),
+        pytest.param(pod({}, container(limits={MIG: 0})), [], id="no MIG device"),
+        pytest.param(
+            pod({}, container(limits={GPU: 1, MIG: 1}), container("b", limits={GPU: 1})),
+            ["share-and-whole", "share-and-mig"],
+            id="both, once each",
+        ),
+    ],
+)
+def test_a_share_excludes_devices(key: str, raw: Json, rules: list[str]) -> None:
+    raw = {**raw, "metadata": {"annotations": {key: "0.5" if key == "gpu-fraction" else "500"}}}
+    assert violations(raw) == [(rule, key) for rule in rules]
+
+
+def test_a_share_excludes_a_request_without_limit() -> None:
+    raw = pod({"gpu-fraction": "0.5"}, container(requests={GPU: 1}))
+    limit = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert violations(raw) == [("share-and-whole", "gpu-fraction"), ("limit-missing", limit)]
+
+
+def test_a_share_excludes_a_misspelt_gpu() -> None:
+    raw = pod({"gpu-fraction": "0.5"}, container(limits={GPU: "one"}))
+    limit = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert violations(raw) == [("share-and-whole", "gpu-fraction"), ("quantity-format", limit)]
+
+
+KNOWN = Policy(gpu_device_classes=frozenset({"gpu.example.com"}))
+DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-dra]", "gpu-fraction")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "policy", "expected"),
+    [
+        pytest.param(pod({}, claiming("main", "c")), KNOWN, WARNED, id="a claim of an unknown class"),
+        pytest.param(pod({}, container("main"), claiming("b", "c")), KNOWN, [], id="a claim of another container"),
+        pytest.param(
+            pod({NAME: "b"}, container("main"), claiming("b", "c")),
+            KNOWN,
+            WARNED,
+            id="a claim of the named container",
+        ),
+        pytest.param(
+            pod({NAME: "i"}, container("main"), init=[claiming("i", "c")]),
+            KNOWN,
+            WARNED,
+            id="a claim of the named init container",
+        ),
+        pytest.param(pod({}, init=[claiming("i", "c")]), KNOWN, [], id="a claim of an init container not named"),
+        pytest.param(pod({}, container(limits={CLASS: 1})), KNOWN, DENIED, id="a class known to be a GPU"),
+        pytest.param(pod({}, container(limits={CLASS: 0})), KNOWN, [], id="none of that class"),
+        pytest.param(pod({}, container(limits={CLASS: 1})), Policy(), WARNED, id="a class not known"),
+        pytest.param(
+            pod({}, container("main"), container("b", limits={CLASS: 1})), KNOWN, [], id="that class elsewhere"
+        ),
+        pytest.param(
+            pod({}, container(requests={CLASS: 1}, limits={CLASS: 1, CLASS + "2": 1})),
+            KNOWN,
+            DENIED,
+            id="a known class and another",
+        ),
+    ],
+)
+def test_a_share_beside_a_claim(raw: Json, policy: Policy, expected: Found) -> None:
+    raw["metadata"]["annotations"]["gpu-fraction"] = "0.5"
+    assert violations(raw, policy) == expected
+
+
+def test_claims_without_a_share_are_not_checked() -> None:
+    assert violations(pod({}, claiming("main", "c")), KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        pytest.param({"gpu-fraction": "0.5"}, [("sharing-disabled", "gpu-fraction")], id="a fraction"),
+        pytest.param({"gpu-memory": "1000"}, [("sharing-disabled", "gpu-memory")], id="memory"),
+        pytest.param(
+            {"gpu-fraction": "2"},
+            [("fraction-range", "gpu-fraction"), ("sharing-disabled", "gpu-fraction")],
+            id="a wrong fraction",
+        ),
+        pytest.param({"mps": "false"}, [], id="no share"),
+    ],
+)
+def test_sharing_disabled(annotations: Json, expected: Found) -> None:
+    assert violations(pod(annotations), Policy(sharing=False)) == expected
+
+
+@pytest.mark.parametrize("key", names.OWNED_ANNOTATIONS)
+@pytest.mark.parametrize(
+    ("before", "after"), [({}, "0.5"), ("0.5", {}), ("0.5", "0.6"), ({}, ""), ("", {}), ("bad", "0.5")]
+)
+def test_an_owned_annotation_is_fixed(key: str, before: Any, after: Any) -> None:
+    def with_value(value: Any) -> Json:
+        return pod({} if value == {} else {key: value})
+
+    assert brief(update_errors(with_value(after), with_value(before))) == [("immutable", key)]
+
+
+def test_an_update_validates_only_changes() -> None:
+    bad = {"gpu-fraction": "7", "gpu-memory": "no", "mps": "true"}
+    old = pod(bad, container(limits={GPU: 0.5}))
+    new = pod({**bad, "other": "x"}, container(limits={GPU: 0.5}), ephemeralContainers=[{"name": "debug"}])
+    assert update_errors(new, old) == []
+
+
+def test_every_changed_annotation_is_named_in_a_fixed_order() -> None:
+    old = pod({"mps": "true", "gpu-memory": "1"})
+    new = pod({"gpu-fraction": "0.5", "gpu-memory": "2"})
+    assert brief(update_errors(new, old)) == [
+        ("immutable", "gpu-fraction"),
+        ("immutable", "gpu-memory"),
+        ("immutable", "mps"),
+    ]
+
+
+def test_all_errors_together_in_a_fixed_order() -> None:
+    annotations = {"mps": "TRUE", NAME: "trainer", COUNT: "0", "gpu-memory": "4Gi", "gpu-fraction": "1.5"}
+    raw = pod(annotations, container(limits={MIG: 1, GPU: 0.5}, requests={GPU: 1}), init=[container("i")])
+    expected = [
+        ("fraction-range", "gpu-fraction"),
+        ("memory-and-fraction", "gpu-memory"),
+        ("memory-format", "gpu-memory"),
+        ("num-devices-format", COUNT),
+        ("container-name", NAME),
+        ("[mps-spelling]", "mps"),
+        ("sharing-disabled", "gpu-fraction"),
+        ("share-and-whole", "gpu-fraction"),
+        ("share-and-mig", "gpu-fraction"),
+        ("quantity-integer", LIMIT),
+        ("request-differs", REQUEST),
+    ]
+    assert violations(raw, Policy(sharing=False)) == expected
+    reordered_pod = pod(
+        dict(reversed(annotations.items())),
+        container(limits={GPU: 0.5, MIG: 1}, requests={GPU: 1}),
+        init=[container("i")],
+    )
+    assert violations(reordered_pod, Policy(sharing=False)) == expected

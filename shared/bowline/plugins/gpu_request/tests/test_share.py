@@ -1,0 +1,205 @@
+"""The annotations of a share: their valid values, and what they require."""
+
+from typing import Any
+
+import pytest
+
+from bowline.plugins.gpu_request.rules import Policy, request_errors
+from bowline.plugins.gpu_request.tests.builders import (
+    COUNT,
+    GPU,
+    INVENTORY,
+    NAME,
+    Found,
+    Json,
+    container,
+    pod,
+    violations,
+)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["0.5", ".5", "0.50", "00.5", "5e-1", "5E-1", "0.05e1", "+0.5", "0.005", "0.995", "0.5" + "0" * 10_000],
+)
+def test_a_fraction_is_a_decimal_between_0_and_1(value: str) -> None:
+    assert violations(pod({"gpu-fraction": value})) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        pytest.param("", "fraction-format", id="empty"),
+        pytest.param(None, "fraction-format", id="null, which is stored as empty"),
+        pytest.param("half", "fraction-format", id="a word"),
+        pytest.param("50%", "fraction-format", id="percent"),
+        pytest.param("500m", "fraction-format", id="a quantity with a suffix"),
+        pytest.param(" 0.5", "fraction-format", id="a space before"),
+        pytest.param("0.5\n", "fraction-format", id="a line break after"),
+        pytest.param("0,5", "fraction-format", id="a decimal comma"),
+        pytest.param("0_1.5", "fraction-format", id="an underscore"),
+        pytest.param("0x1p-1", "fraction-format", id="hex"),
+        pytest.param("nan", "fraction-format", id="not a number"),
+        pytest.param("-Inf", "fraction-format", id="infinity"),
+        pytest.param("\u0660.\u0665", "fraction-format", id="digits of another script"),
+        pytest.param(".", "fraction-format", id="a point"),
+        pytest.param("e-1", "fraction-format", id="an exponent"),
+        pytest.param("1/2", "fraction-format", id="a quotient"),
+        pytest.param("0", "fraction-range", id="zero"),
+        pytest.param("-0.5", "fraction-range", id="negative"),
+        pytest.param("1", "fraction-range", id="one"),
+        pytest.param("1.0", "fraction-range", id="one with a point"),
+        pytest.param("1.5", "fraction-range", id="more than one"),
+        pytest.param("2", "fraction-range", id="two devices meant"),
+        pytest.param("1e999", "fraction-range", id="more than any float"),
+        pytest.param("1e-999", "fraction-range", id="less than any float"),
+        pytest.param("0." + "9" * 40, "fraction-range", id="one as a float"),
+        pytest.param("0.0049", "[fraction-precision]", id="rounded to nothing"),
+        pytest.param("1e-3", "[fraction-precision]", id="a thousandth"),
+        pytest.param("0.9951", "[fraction-precision]", id="rounded to everything"),
+    ],
+)
+def test_other_fractions(value: Any, rule: str) -> None:
+    assert violations(pod({"gpu-fraction": value})) == [(rule, "gpu-fraction")]
+
+
+@pytest.mark.parametrize("value", ["1", "4096", "007", "9223372036854775807", "0" * 5000 + "1"])
+def test_memory_is_a_whole_number_of_mib(value: str) -> None:
+    expected = [("[memory-size]", "gpu-memory")] if len(value) < 4 else []
+    assert violations(pod({"gpu-memory": value}), inventory=INVENTORY) == expected
+
+
+NOT_POSITIVE = [
+    pytest.param("", id="empty"),
+    pytest.param(None, id="null, which is stored as empty"),
+    pytest.param("0", id="zero"),
+    pytest.param("+1", id="a sign"),
+    pytest.param("-1", id="negative"),
+    pytest.param("1.5", id="a part"),
+    pytest.param("1e3", id="an exponent"),
+    pytest.param("4Gi", id="a unit"),
+    pytest.param("4096Mi", id="the unit that is meant anyway"),
+    pytest.param("4 096", id="a space inside"),
+    pytest.param(" 1", id="a space before"),
+    pytest.param("1\n", id="a line break after"),
+    pytest.param("1_000", id="an underscore"),
+    pytest.param("\u0664", id="a digit of another script"),
+    pytest.param("9223372036854775808", id="one more than an int64"),
+    pytest.param("9" * 5000, id="far too many digits"),
+]
+
+
+@pytest.mark.parametrize("value", NOT_POSITIVE)
+def test_other_memory(value: Any) -> None:
+    assert violations(pod({"gpu-memory": value})) == [("memory-format", "gpu-memory")]
+
+
+@pytest.mark.parametrize("value", NOT_POSITIVE)
+def test_devices_that_are_not_counted(value: Any) -> None:
+    annotations = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": value}
+    assert violations(pod(annotations)) == [("num-devices-format", "gpu-fraction-num-devices")]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param("true", [("mps-alone", "mps")], id="asked for without a share"),
+        pytest.param("True", [("[mps-spelling]", "mps")], id="capital"),
+        pytest.param(" true", [("[mps-spelling]", "mps")], id="with a space"),
+        pytest.param("1", [("[mps-spelling]", "mps")], id="a one"),
+        pytest.param("yes", [("[mps-spelling]", "mps")], id="yes"),
+        pytest.param("enabled", [("[mps-spelling]", "mps")], id="another word"),
+        pytest.param("false", [], id="false"),
+        pytest.param("False", [], id="capital false"),
+        pytest.param("no", [], id="no"),
+        pytest.param("0", [], id="a zero"),
+        pytest.param("", [], id="empty"),
+        pytest.param(None, [], id="null"),
+    ],
+)
+def test_mps_without_a_share(value: Any, expected: Found) -> None:
+    assert violations(pod({"mps": value})) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", []), ("TRUE", [("[mps-spelling]", "mps")])])
+@pytest.mark.parametrize("share", [{"gpu-fraction": "0.5"}, {"gpu-memory": "1000"}])
+def test_mps_with_a_share(share: Json, value: str, expected: Found) -> None:
+    assert violations(pod({**share, "mps": value})) == expected
+
+
+SIDE = container("proxy", restartPolicy="Always")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param(pod({"gpu-fraction": "0.5", NAME: "main"}), [], id="a container"),
+        pytest.param(pod({"gpu-fraction": "0.5", NAME: "proxy"}, init=[SIDE]), [], id="an init container"),
+        pytest.param(pod({"gpu-memory": "1000", NAME: "Main"}), [("container-name", NAME)], id="in another case"),
+        pytest.param(pod({"gpu-fraction": "0.5", NAME: ""}), [("container-name", NAME)], id="empty"),
+        pytest.param(pod({"gpu-fraction": "0.5", NAME: None}), [("container-name", NAME)], id="null"),
+        pytest.param(
+            pod({"gpu-fraction": "0.5", NAME: ""}, {"image": "x"}), [("container-name", NAME)], id="empty as its name"
+        ),
+        pytest.param(
+            pod({"gpu-fraction": "0.5", NAME: "debug"}, ephemeralContainers=[{"name": "debug"}]),
+            [("container-name", NAME)],
+            id="an ephemeral container",
+        ),
+        pytest.param(pod({NAME: "main"}), [("[container-name-unused]", NAME)], id="without a share"),
+        pytest.param(pod({NAME: "absent"}), [("[container-name-unused]", NAME)], id="wrong and without a share"),
+        pytest.param(
+            pod({NAME: "main"}, container(limits={GPU: 1})), [("[container-name-unused]", NAME)], id="for a whole GPU"
+        ),
+    ],
+)
+def test_the_named_container(raw: Json, expected: Found) -> None:
+    assert violations(raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        pytest.param({"gpu-fraction": "0.5", COUNT: "2"}, [], id="with a fraction"),
+        pytest.param({"gpu-memory": "1000", COUNT: "02"}, [], id="with memory"),
+        pytest.param({COUNT: "2"}, [("num-devices-alone", COUNT)], id="alone"),
+        pytest.param(
+            {COUNT: "two"}, [("num-devices-alone", COUNT), ("num-devices-format", COUNT)], id="alone and wrong"
+        ),
+        pytest.param(
+            {"gpu-fraction": "0.5", "gpu-memory": "1000"},
+            [("memory-and-fraction", "gpu-memory")],
+            id="fraction and memory",
+        ),
+        pytest.param(
+            {"gpu-fraction": "", "gpu-memory": ""},
+            [
+                ("fraction-format", "gpu-fraction"),
+                ("memory-and-fraction", "gpu-memory"),
+                ("memory-format", "gpu-memory"),
+            ],
+            id="both empty",
+        ),
+    ],
+)
+def test_annotations_together(annotations: Json, expected: Found) -> None:
+    assert violations(pod(annotations)) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotations", "remedy"),
+    [
+        ({"gpu-memory": "8Gi"}, 'write "8192"'),
+        ({"gpu-memory": "8 GiB"}, 'write "8192"'),
+        ({"gpu-memory": "512Mi"}, 'write "512"'),
+        ({"gpu-memory": "8G"}, 'write "7629"'),
+        ({"gpu-memory": "lots"}, 'for 4 GiB write "4096"'),
+        ({"gpu-memory": "0Gi"}, 'for 4 GiB write "4096"'),
+        ({"gpu-fraction": "25 %"}, 'write "0.25"'),
+        ({"gpu-fraction": "0,5"}, 'write "0.5"'),
+        ({"gpu-fraction": "half"}, 'for half a GPU write "0.5"'),
+    ],
+)
+def test_the_remedy_has_the_value_that_was_meant(annotations: Json, remedy: str) -> None:
+    (error,) = request_errors(pod(annotations), Policy())
+    assert error.message.endswith(f"; {remedy}")

@@ -1,0 +1,301 @@
+"""What a sharing pod needs before it is stored: the names of its two ConfigMaps, and references to them.
+
+Pure. The content of the ConfigMaps is not known before the bind; the names are fixed here, because a container's
+environment is immutable. Idempotent: the annotation keeps the name generated first. Generated names are derived from
+the request's UID (``seed``), so that a repeated review has the same result. Decision 37.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest
+from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.gpu_share import (
+    GENERATED_LENGTH,
+    GENERATED_LETTERS,
+    GENERATED_TAIL,
+    ShareTarget,
+    capabilities_map,
+    configmap_prefix,
+    direct_env_map,
+    map_volume,
+    share_target,
+    wants_share,
+)
+from bowline.api.meta import Object
+from bowline.framework.access import Access, Rule
+from bowline.framework.config import Settings
+from bowline.framework.mutable import MutablePod
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.rules import request_error
+
+# In the order in which they are written.
+SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
+_REMOVED_ONE_BY_ONE = 8
+MAX_LABEL = 63
+MAX_SUBDOMAIN = 253
+# The API's default mode of a ConfigMap volume.
+_DEFAULT_MODE = 0o644
+_PLACE = re.compile(r"-i?[0-9]+")
+_NOT_IN_NAME = re.compile(r"[^a-z0-9.-]+")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
+    """The methods of plugin ``gpu_sharing`` that admission calls."""
+
+    name = "gpu_sharing"
+    after = ("gpu_request",)
+    # The rights on reservation pods end at their namespace, which has its own part of the chart.
+    access = Access(
+        rules=(
+            Rule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
+            Rule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
+        ),
+        pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
+    )
+
+    def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._sharing = settings.gpu_sharing
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        """Add the names of the pod's ConfigMaps and the container's references to them."""
+        if self._sharing.enabled:
+            prepare(pod, info.request_uid)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Deny an invalid ConfigMap prefix and, at the final hook, a pod that was not mutated."""
+        if old is not None or not self._sharing.enabled:
+            return ()
+        return share_errors(pod, is_final=info.is_validating_webhook)
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
+        back.
+        """
+        if not self._sharing.enabled or request.spec is None or not request.is_share:
+            return False
+        return request_error(request.spec) is None
+
+
+def prepare(pod: MutablePod, seed: str) -> None:
+    """Mutate the share's container; a pod without a share, or without that container, is not changed."""
+    target = share_target(pod.raw) if wants_share(pod.raw) else None
+    if target is None:
+        return
+    _pin(pod, target)
+    prefix = configmap_prefix(pod.raw)
+    if prefix:
+        _clean_others(pod, target, prefix)
+    else:
+        prefix = generated_prefix(pod.raw, target, seed)
+        pod.set_annotation(names.SHARED_GPU_CONFIGMAP, prefix)
+    capabilities = capabilities_map(prefix, target)
+    container = ("spec", target.field, target.index)
+    env = target.container.get("env") or []
+    former = [index for index, entry in enumerate(env) if entry.get("name") in SHARE_ENV]
+    if not former or not _has_env(env, capabilities):
+        # Replacing the list would repeat every user-written entry in the patch.
+        _remove(pod, former, *container, "env")
+        pod.extend([_env_entry(name, capabilities) for name in SHARE_ENV], *container, "env")
+    if not _has_env_from(target, capabilities):
+        _remove_former(pod, _direct, target.container.get("envFrom"), prefix, *container, "envFrom")
+        pod.append(_direct(capabilities), *container, "envFrom")
+    if not _has_volume(pod.raw, capabilities):
+        _remove_former(pod, _volume, pod.raw["spec"].get("volumes"), prefix, "spec", "volumes")
+        pod.append(_volume(capabilities), "spec", "volumes")
+
+
+def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
+    """Return ``<base>-<7 characters>-shared-gpu``; every name derived from it is valid and short enough."""
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or [{}]
+    own_name = metadata.get("name") or (metadata.get("generateName") or "").removesuffix("-")
+    base = owners[0].get("name") or own_name
+    # The longest derived name that must fit a label: the volume's, or the slightly longer one with "-evar".
+    room = MAX_LABEL - len(f"-{'x' * GENERATED_LENGTH}-{GENERATED_TAIL}-{target.suffix}-evar")
+    return f"{_as_name(base, room)}-{_random_letters(seed, metadata)}-{GENERATED_TAIL}"
+
+
+def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
+    """Yield the errors of a share's preparation: a prefix that forms no valid names, else what a final pod lacks."""
+    target = share_target(pod) if wants_share(pod) else None
+    if target is None:
+        return
+    prefix = configmap_prefix(pod)
+    capabilities = capabilities_map(prefix, target)
+    wrong = _prefix_rule(capabilities, target) if prefix else ""
+    if wrong:
+        message = f"{wrong}; remove the annotation, and a name is generated"
+        yield FieldError("gpu_sharing/configmap-prefix", annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
+    elif is_final:
+        yield from _unprepared_errors(pod, target, prefix, capabilities)
+
+
+def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
+    """Return the rule that a ConfigMap or volume of this name would break; empty if it breaks none."""
+    direct = direct_env_map(capabilities)
+    if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
+        return "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
+    if len(map_volume(capabilities)) > MAX_LABEL:
+        longest = MAX_LABEL - len(f"-{target.suffix}-vol")
+        return f"must have at most {longest} characters, because a volume is named after it"
+    return ""
+
+
+def _unprepared_errors(pod: Object, target: ShareTarget, prefix: str, capabilities: str) -> Iterator[FieldError]:
+    """Yield the error of a sharing pod that would start without its share's environment."""
+    missing = [
+        part
+        for part, is_present in (
+            (f"the annotation {names.SHARED_GPU_CONFIGMAP}", bool(prefix)),
+            ("the environment", _has_env(target.container.get("env") or [], capabilities)),
+            ("envFrom", _has_env_from(target, capabilities)),
+            ("the volume", _has_volume(pod, capabilities)),
+        )
+        if not is_present
+    ]
+    if missing:
+        message = (
+            f"the container of the GPU share lacks {', '.join(missing)}, which the mutating webhook adds: it was "
+            "unavailable or something changed the pod after it; create the pod again"
+        )
+        yield FieldError("gpu_sharing/unprepared", f"spec.{target.field}[{target.index}]", _name(target), message)
+
+
+def _name(target: ShareTarget) -> str:
+    return str(target.container.get("name") or "")
+
+
+def _env_entry(name: str, capabilities: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": capabilities, "key": name}}}
+
+
+def _direct(capabilities: str) -> dict[str, Any]:
+    return {"configMapRef": {"name": direct_env_map(capabilities), "optional": False}}
+
+
+def _volume(capabilities: str) -> dict[str, Any]:
+    return {"name": map_volume(capabilities), "configMap": {"name": capabilities, "defaultMode": _DEFAULT_MODE}}
+
+
+def _pin(pod: MutablePod, target: ShareTarget) -> None:
+    """Record the share's container by name: a webhook that runs later may insert another one before it."""
+    name = _name(target)
+    if name and names.GPU_FRACTION_CONTAINER not in pod.annotations:
+        pod.set_annotation(names.GPU_FRACTION_CONTAINER, name)
+
+
+def _remove_former(
+    pod: MutablePod,
+    make_entry: Callable[[str], dict[str, Any]],
+    entries: Sequence[Object] | None,
+    prefix: str,
+    *array: str | int,
+) -> None:
+    """Remove entries of an earlier review for another container index.
+
+    The ConfigMap of that index is never written, and the kubelet would wait for it indefinitely.
+    """
+    _remove(pod, [i for i, entry in enumerate(entries or ()) if _is_former(entry, make_entry, prefix)], *array)
+
+
+def _is_former(entry: Object, make_entry: Callable[[str], dict[str, Any]], prefix: str) -> bool:
+    source = (
+        entry.get("configMapRef") or entry.get("configMap") or (entry.get("valueFrom") or {}).get("configMapKeyRef")
+    )
+    name = str((source or {}).get("name") or "").removesuffix("-evar")
+    return name.startswith(prefix) and bool(_PLACE.fullmatch(name, len(prefix))) and entry == make_entry(name)
+
+
+def _clean_others(pod: MutablePod, target: ShareTarget, prefix: str) -> None:
+    """Remove the share's environment from containers that an earlier review took for the share's.
+
+    A reference to the current ConfigMap is user-written there: it is kept, and denied by the validation.
+    """
+    current = capabilities_map(prefix, target)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(pod.raw["spec"].get(field) or ()):
+            if (field, index) == (target.field, target.index):
+                continue
+            place = ("spec", field, index)
+            former = [
+                at
+                for at, entry in enumerate(container.get("env") or ())
+                if entry.get("name") in SHARE_ENV
+                and not _refers(entry, current)
+                and _is_former(entry, partial(_env_entry, entry["name"]), prefix)
+            ]
+            if former:
+                _remove(pod, former, *place, "env")
+                _remove_former(pod, _direct, container.get("envFrom"), prefix, *place, "envFrom")
+
+
+def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
+    """Remove entries of an array: a few one by one, more by replacing the array.
+
+    The API server copies the array for each operation on it.
+    """
+    if len(indices) <= _REMOVED_ONE_BY_ONE:
+        for index in reversed(indices):
+            pod.remove(*array, index)
+        return
+    entries: Any = pod.raw
+    for token in array:
+        entries = entries[token]
+    removals = set(indices)
+    pod.set([entry for index, entry in enumerate(entries) if index not in removals], *array)
+
+
+def _has_env(env: Sequence[Object], capabilities: str) -> bool:
+    """Return whether each variable exists once and refers to its key; of duplicates the last one takes effect."""
+    variables = [entry for entry in env if entry.get("name") in SHARE_ENV]
+    return len(variables) == len(SHARE_ENV) == len({entry["name"] for entry in variables}) and all(
+        _refers(entry, capabilities) for entry in variables
+    )
+
+
+def _refers(entry: Object, capabilities: str) -> bool:
+    reference = (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}
+    return bool(reference.get("name") == capabilities and reference.get("key") == entry["name"])
+
+
+def _has_env_from(target: ShareTarget, capabilities: str) -> bool:
+    direct = direct_env_map(capabilities)
+    return any(
+        (source.get("configMapRef") or {}).get("name") == direct and not source.get("prefix")
+        for source in target.container.get("envFrom") or ()
+    )
+
+
+def _has_volume(pod: Object, capabilities: str) -> bool:
+    return any(
+        (volume.get("configMap") or {}).get("name") == capabilities for volume in pod["spec"].get("volumes") or ()
+    )
+
+
+def _as_name(base: str, room: int) -> str:
+    """Return the base as a prefix of a DNS subdomain, truncated to ``room``. Names of owners may contain other
+    characters.
+    """
+    name = _NOT_IN_NAME.sub("-", base.lower())[:room]
+    return ".".join(filter(None, (label.strip("-") for label in name.split(".")))) or "pod"
+
+
+def _random_letters(seed: str, metadata: Object) -> str:
+    """Return seven characters derived from the seed and the pod's name: stable within a review, distinct across
+    reviews.
+    """
+    unique = "/".join((seed, metadata.get("namespace") or "", metadata.get("name") or ""))
+    number = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8], "big")
+    letters = []
+    for _ in range(GENERATED_LENGTH):
+        number, index = divmod(number, len(GENERATED_LETTERS))
+        letters.append(GENERATED_LETTERS[index])
+    return "".join(letters)

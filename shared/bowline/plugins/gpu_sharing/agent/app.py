@@ -1,0 +1,154 @@
+"""The agent's loop: read the device, write the annotation, repeat.
+
+The device is read at start and every ``PERIOD``: a restarted kubelet may have assigned another one to the container.
+The annotation is written only if it differs, so a restarted agent costs one GET. API failures are retried. A device
+that cannot be read ends the process: the kubelet restarts it, and its last log lines are in the pod's status, where
+the reconciler reads them.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from bowline.api import names
+from bowline.api.meta import ObjectKey, uid_of
+from bowline.framework.options import argument_type
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import load_access
+from bowline.kube.errors import ApiError, CredentialsError, InfrastructureError
+from bowline.kube.resources import NODES, PODS
+from bowline.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
+from bowline.runtime.address import ListenAddress, parse_listen
+from bowline.runtime.backoff import Backoff
+from bowline.runtime.logging import configure_logging
+from bowline.runtime.metrics import new_registry
+from bowline.runtime.probes import ProbeServer
+from bowline.runtime.tasks import ShutdownSignal, run_process, wait_until
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "gpu-sharing-agent"
+# A device changes only if the kubelet's device manager has lost its checkpoint: a minute is soon enough, and reading
+# is cheap.
+PERIOD = timedelta(minutes=1)
+# Minimum delay after an API failure.
+SOON = timedelta(seconds=0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The agent's configuration."""
+
+    pod: ObjectKey
+    node: str  # only used with ``fake``; empty: the reconciler has verified its label
+    fake: bool
+    listen: ListenAddress
+    kubeconfig: Path | None
+    period: timedelta = PERIOD
+
+
+def parse_options(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
+    """Parse the command line; exits with 2 if it, or the environment, is incomplete."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Writes the reserved GPU into its pod's annotation.")
+    parser.add_argument(
+        "--fake", action="store_true", help=f"report a fake device, on nodes with {names.NODE_FAKE_GPU}=true"
+    )
+    parser.add_argument(
+        "--listen",
+        type=argument_type(parse_listen),
+        metavar="HOST:PORT",
+        default=parse_listen(":8080"),
+        help="where /healthz and /readyz are served over plain HTTP (%(default)s)",
+    )
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="access to the API server, outside a pod")
+    flags = parser.parse_args(arguments)
+    missing = [name for name in ("POD_NAMESPACE", "POD_NAME") if not environment.get(name)]
+    if missing:
+        parser.error(f"environment: {', '.join(missing)} must be set; a pod gets it by fieldRef")
+    return Options(
+        ObjectKey(environment["POD_NAMESPACE"], environment["POD_NAME"]),
+        environment.get("NODE_NAME", ""),
+        flags.fake,
+        flags.listen,
+        flags.kubeconfig,
+    )
+
+
+def main() -> None:
+    """Run the process; exits with 1 and a message if the device cannot be read."""
+    options = parse_options()
+    configure_logging("json", "info")
+    try:
+        run_process(lambda stop: Agent(options, read_device).run(stop))
+    except (DeviceError, CredentialsError) as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        sys.exit(1)
+
+
+class Agent:
+    """One agent. ``read`` returns the UUID of the visible device."""
+
+    def __init__(self, options: Options, read: Callable[[], str]) -> None:
+        self._options = options
+        self._read = read
+        self._reported_device = ""
+        self._missing: str | None = "the device is not reported yet"
+
+    async def run(self, stop: ShutdownSignal) -> None:
+        """Run until ``stop``. Raises DeviceError if the device cannot be read."""
+        probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing})
+        await probes.start()
+        try:
+            async with KubeClient(await load_access(self._options.kubeconfig), ClientOptions(name=PROGRAM)) as client:
+                await self._watch_device(client, stop)
+        finally:
+            await probes.stop()
+
+    async def _watch_device(self, client: KubeClient, stop: ShutdownSignal) -> None:
+        backoff = Backoff(timedelta(seconds=0.5), timedelta(seconds=15))
+        while not stop.is_set():
+            try:
+                await self._report(client)
+            except (InfrastructureError, ApiError) as error:
+                self._missing = f"the device cannot be reported: {error}"
+                retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
+                pause = backoff.next_delay(max(retry_after or SOON, SOON))
+                log.warning("the device cannot be reported", extra={"error": str(error)})
+            else:
+                self._missing = None
+                backoff.reset()
+                pause = self._options.period
+            await wait_until(stop, pause)
+
+    async def _report(self, client: KubeClient) -> None:
+        """Read the device and write it to the pod's annotation if that differs."""
+        if not self._options.fake:
+            device = await asyncio.to_thread(self._read)
+            if device == self._reported_device:
+                return
+            pod = await self._own_pod(client)
+        elif self._reported_device:
+            return
+        else:
+            pod = await self._own_pod(client)
+            node = await client.get(NODES, "", self._options.node) if self._options.node else None
+            device = fake_device(pod, node)
+        before = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
+        if before != device:
+            # By UID: another pod of the same name has an agent of its own.
+            change = {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}
+            await client.patch(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": change})
+        if before and before != device:
+            log.error("the device has changed; pods that share the former one keep it", extra={"before": before})
+        self._reported_device = device
+        log.info("device reported", extra={"device": device})
+
+    async def _own_pod(self, client: KubeClient) -> dict[str, Any]:
+        return await client.get(PODS, self._options.pod.namespace, self._options.pod.name)

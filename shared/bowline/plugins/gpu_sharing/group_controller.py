@@ -1,0 +1,439 @@
+"""The controller of all groups: creates reservation pods, and deletes them when their device has no users.
+
+Requests ask it for a group's device or release it. One worker at a time reconciles a group, from live reads:
+
+- a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
+  that makes the pod a user. It is answered with the device, or with what to wait for;
+- a *release* is answered when the group has been checked and unused reservations are deleted;
+- an *event* (a sharing pod ended or lost its label) triggers a check if the watch shows no other user; pods are read
+  live only before a delete.
+
+A reconcile waits for API responses only. If an agent has not reported its device, the claim is answered with Pending,
+and the request waits without a worker.
+
+The state may be lost: after a restart, unfinished requests and labels show which devices are in use. Decision 35.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.framework.binding.handle import Handle
+from bowline.kube.accounting import api_time
+from bowline.kube.errors import KubeError
+from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.plugins.gpu_sharing.recovery import (
+    SEARCH_INTERVAL,
+    Abandon,
+    Await,
+    Reserve,
+    next_step,
+    running_users,
+)
+from bowline.plugins.gpu_sharing.reservation import (
+    Answer,
+    Create,
+    DeviceRequest,
+    Held,
+    Lost,
+    Orphaned,
+    Pending,
+    Reservation,
+    ReservationState,
+    Unreleased,
+    User,
+    check_reservations,
+    overdue,
+    unreported_reservations,
+    unused_reservations,
+)
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+
+log = logging.getLogger(__name__)
+
+# Groups are independent: a slow API response delays only the groups of the same queue.
+QUEUES = 8
+# Requeue delay, for example of a reservation that changed before its delete.
+REQUEUE_DELAY = timedelta(milliseconds=200)
+# How long a delete of an unused reservation may take: one that hangs must not delay the other groups of the queue.
+DELETE_TIMEOUT_S = 2.0
+# When a delete that failed is repeated.
+RELEASE_RETRY = timedelta(seconds=10)
+# A recovery serves running pods, not a request.
+_NO_REQUEST = ObjectKey("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A device that pods use and no reservation holds. ``until``: monotonic time of the next search."""
+
+    why: str = ""  # why the last search failed; empty during the first search
+    until: float = 0.0
+    last_uid: ObjectUID | None = None  # the reservation created last in this search
+
+    def pause(self, now: float) -> timedelta:
+        """Return the delay before the next search, at least REQUEUE_DELAY."""
+        return max(timedelta(seconds=self.until - now), REQUEUE_DELAY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query to a group's reconcile: a claim, or None for a release."""
+
+    claim: DeviceRequest | None
+    answer: "asyncio.Future[Answer]"
+
+
+class GroupController:
+    """Answers for all groups of the cluster while this process is the leader."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        client: ReservationClient,
+        agent_timeout: timedelta,
+        metrics: SharingMetrics,
+        idle: IdleGroups,
+    ) -> None:
+        self._client = client
+        self._idle = idle
+        self._metrics = metrics
+        self._clock = handle.clock
+        self._timeout = agent_timeout
+        self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
+        self._claims: dict[str, dict[ObjectKey, DeviceRequest]] = {}
+        self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
+        self._queries: dict[str, list[_Query]] = {}
+        # Rolled back requests, which may still list a group for some time.
+        self._withdrawn: dict[ObjectKey, ObjectUID] = {}
+        # When a reservation without a device was first seen: monotonic, because wall clocks differ and may be set.
+        self._unreported_since: dict[str, dict[ObjectUID, float]] = {}
+        # Why reservations were deleted after the timeout, for the requests that wait for them.
+        self._timed_out: dict[str, dict[ObjectUID, str]] = {}
+        # Devices that pods use and no reservation holds, by group.
+        self._losses: dict[str, Loss] = {}
+
+    # --- called by requests ---
+
+    async def claim(self, claims: Sequence[DeviceRequest]) -> list[ReservationState]:
+        """Return the answer to each claim, in order. Raises the client's errors."""
+        for claim in claims:
+            self._claims.setdefault(claim.group, {})[claim.request] = claim
+            self._claimed_by.setdefault(claim.request, set()).add(claim.group)
+        answers = await asyncio.gather(*(self._query(claim.group, claim) for claim in claims))
+        return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
+
+    def release_claims(self, request: ObjectKey) -> None:
+        """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
+        for group in self._claimed_by.pop(request, ()):
+            claims = self._claims[group]
+            del claims[request]
+            if not claims:
+                del self._claims[group]
+
+    async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
+        """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
+
+        What cannot be deleted now is deleted later: it delays only pods that need its device.
+        """
+        self._withdrawn[request] = uid
+        self.release_claims(request)
+        await asyncio.gather(*(self._query(group, None) for group in groups))
+
+    async def release_unused(self, groups: Iterable[str], node: str) -> list[Unreleased]:
+        """Try to delete the unused reservations of the groups, except of those with claims.
+
+        Returns the reservations on the node that cannot be deleted now.
+        """
+        answers = await asyncio.gather(*(self._query(group, None) for group in groups if group not in self._claims))
+        return [answer for answer in answers if isinstance(answer, Unreleased) and answer.reservation.node == node]
+
+    def forget(self, request: ObjectKey) -> None:
+        """Drop the state of a request that does not exist any more."""
+        self._withdrawn.pop(request, None)
+        self.release_claims(request)
+
+    # --- called by watches ---
+
+    def enqueue(self, groups: Iterable[str]) -> None:
+        """Enqueue the groups for a check."""
+        for group in groups:
+            self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
+
+    def clear(self) -> None:
+        """Drop all state and cancel pending queries: this process is not the leader any more."""
+        for queries in self._queries.values():
+            for query in queries:
+                query.answer.cancel()
+        for memory in (
+            self._claims,
+            self._claimed_by,
+            self._queries,
+            self._withdrawn,
+            self._unreported_since,
+            self._timed_out,
+            self._losses,
+        ):
+            memory.clear()
+
+    # --- one reconcile of one group ---
+
+    async def _reconcile(self, key: ObjectKey) -> timedelta | None:
+        group = key.name
+        queries = self._queries.pop(group, [])
+        try:
+            reservations = await self._client.reservations(group)
+            await self._delete_overdue(group, reservations)
+            is_released = any(query.claim is None for query in queries)
+            orphan = await self._recover(
+                group, reservations, [query.claim for query in queries if query.claim], is_released
+            )
+            for query in queries:
+                # Done if the caller was cancelled: create nothing for a withdrawn request.
+                if query.claim is not None and not query.answer.done():
+                    answer = orphan if orphan is not None else await self._answer(query.claim, reservations)
+                    if not query.answer.done():
+                        query.answer.set_result(answer)
+            timeout = self._track_unreported(group, reservations)
+            # A release is answered from live reads, so watch lag does not matter.
+            again, release_failure = None, None
+            if is_released or not self._idle.has_users(group):
+                again, release_failure = await self._delete_unused(group, reservations)
+            again = again or timeout
+            loss = self._losses.get(group)
+            if loss is not None and loss.last_uid is None:
+                again = min(again or SEARCH_INTERVAL, loss.pause(self._clock.monotonic()))
+            for query in queries:
+                if not query.answer.done():
+                    query.answer.set_result(release_failure)
+        except Exception as error:
+            pending = [query for query in queries if not query.answer.done()]
+            for query in pending:
+                query.answer.set_exception(error)
+            if not pending or not isinstance(error, KubeError):
+                raise
+            # The callers retry.
+            return None
+        finally:
+            # Pending only if this worker was cancelled, at the end of the leadership.
+            for query in queries:
+                query.answer.cancel()
+        return again
+
+    async def _answer(self, claim: DeviceRequest, reservations: list[Reservation]) -> ReservationState:
+        verdict = check_reservations(claim, reservations, self._timed_out.get(claim.group, {}))
+        match verdict:
+            case Held() | Pending():
+                return verdict
+            case Lost():
+                if verdict.remove is not None:
+                    await self._remove(verdict.remove, reservations)
+                return verdict
+            case Create():
+                return await self._create(claim, verdict, reservations)
+            case _:
+                assert_never(verdict)
+
+    async def _create(
+        self, claim: DeviceRequest, verdict: Create, reservations: list[Reservation]
+    ) -> ReservationState:
+        scaling = await self._client.scaling_up()
+        if scaling is not None:
+            return scaling
+        await self._remove_all(verdict.instead_of, reservations)
+        reservation = await self._client.create(claim)
+        if isinstance(reservation, str):
+            return Lost(reservation)
+        self._metrics.reserved_devices.inc()
+        log.info(
+            "device reserved", extra={"group": claim.group, "node": claim.node, "reservation": str(reservation.key)}
+        )
+        reservations.append(reservation)
+        return Pending(reservation)
+
+    async def _recover(
+        self, group: str, reservations: list[Reservation], claims: Sequence[DeviceRequest], is_released: bool
+    ) -> Orphaned | None:
+        """Recover the group's device if pods use it and no reservation holds it. None if there is nothing to recover.
+
+        Removes blockers and adds a new reservation to ``reservations``. ``is_released``: another pod is about to be
+        bound to the node, perhaps with a device that the search blocks, so the search ends.
+        """
+        if any(reservation.holds for reservation in reservations):
+            await self._finish_recovery(group, reservations)
+            return None
+        if self._idle.has_users(group):
+            users = running_users(await self._client.users(group))
+        else:
+            nodes = {
+                claim.node
+                for claim in claims
+                if not any(reservation.lives and reservation.node == claim.node for reservation in reservations)
+            }
+            users = running_users([user for node in sorted(nodes) for user in await self._client.users(group, node)])
+        if not users:
+            self._losses.pop(group, None)
+            return None
+        node = users[0].node
+        loss = self._losses.get(group)
+        if loss is None:
+            loss = self._losses[group] = Loss()
+            self._metrics.lost_devices.inc()
+            log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
+            note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
+            await self._client.report(users, "SharedGPUUnreserved", note)
+        is_blocking = any(reservation.is_blocker for reservation in reservations)
+        if loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_released and is_blocking):
+            await self._search(group, node, users, reservations, is_released)
+        refs = [reservation.ref for reservation in unreported_reservations(reservations)]
+        refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
+        pods = ", ".join(str(user.key) for user in users[:5])
+        why = self._losses[group].why or "it is being reserved again"
+        problem = f"nothing reserves the device of group {group} on node {node}, used by pod {pods}"
+        return Orphaned(f"{problem}: {why}", tuple(refs))
+
+    async def _finish_recovery(self, group: str, reservations: list[Reservation]) -> None:
+        loss = self._losses.pop(group, None)
+        await self._remove_all([reservation for reservation in reservations if reservation.is_blocker], reservations)
+        if loss is not None:
+            self._metrics.recovered_devices.inc()
+            log.info("a shared device is reserved again", extra={"group": group})
+            users = running_users(await self._client.users(group))
+            note = f"the GPU of group {group} is reserved again"
+            await self._client.report(users, "SharedGPUReserved", note, is_warning=False)
+
+    async def _search(
+        self, group: str, node: str, users: Sequence[User], reservations: list[Reservation], is_released: bool
+    ) -> None:
+        """Execute one step of the search for the lost device."""
+        loss, now = self._losses[group], self._clock.monotonic()
+        evidence = await self._client.evidence(group, users)
+        step = next_step(group, node, reservations, evidence, loss.last_uid)
+        blockers = tuple(reservation for reservation in reservations if reservation.is_blocker)
+        if is_released and blockers:
+            step = Abandon("another pod is bound to the node", blockers)
+        match step:
+            case Await():
+                return
+            case Reserve():
+                await self._remove_all(step.remove, reservations)
+                claim = DeviceRequest(
+                    _NO_REQUEST,
+                    ObjectUID(""),
+                    users[0].key,
+                    node,
+                    group,
+                    evidence.tolerations,
+                    evidence.compute_mode,
+                )
+                reservation = await self._client.create(claim, step.name, evidence.devices)
+                if isinstance(reservation, str):
+                    self._losses[group] = Loss(reservation, now + SEARCH_INTERVAL.total_seconds())
+                    return
+                self._losses[group] = Loss(loss.why, loss.until, reservation.uid)
+                if reservation.uid not in {existing.uid for existing in reservations}:
+                    reservations.append(reservation)
+                log.info("reserving a lost device", extra={"group": group, "reservation": str(reservation.key)})
+            case Abandon():
+                await self._remove_all(step.release, reservations)
+                if step.why != loss.why:
+                    note = f"the GPU of group {group} cannot be reserved again now: {step.why}; restart this pod"
+                    await self._client.report(users, "SharedGPUUnreserved", note)
+                self._losses[group] = Loss(step.why, now + SEARCH_INTERVAL.total_seconds())
+                self._metrics.unrecovered_devices.inc()
+                log.warning("a lost device cannot be reserved", extra={"group": group, "why": step.why})
+            case _:
+                assert_never(step)
+
+    async def _remove_all(self, targets: Sequence[Reservation], reservations: list[Reservation]) -> None:
+        for reservation in targets:
+            await self._remove(reservation, reservations)
+
+    async def _remove(self, target: Reservation, reservations: list[Reservation]) -> bool:
+        """Delete the pod as read, here and in ``reservations``. False if it has changed: a later pass deletes it."""
+        if not await self._client.remove(target):
+            return False
+        reservations.remove(target)
+        if target.has_ended and not target.device:
+            self._metrics.ended_reservations.inc()
+        return True
+
+    async def _delete_overdue(self, group: str, reservations: list[Reservation]) -> None:
+        """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
+        reasons = overdue(reservations, self._unreported_since.get(group, {}), self._clock.monotonic(), self._timeout)
+        for late in [reservation for reservation in reservations if reservation.uid in reasons]:
+            if await self._remove(late, reservations):
+                self._timed_out.setdefault(group, {})[late.uid] = reasons[late.uid]
+                self._metrics.silent_reservations.inc()
+                log.warning("reservation released", extra={"group": group, "why": reasons[late.uid]})
+
+    def _track_unreported(self, group: str, reservations: Sequence[Reservation]) -> timedelta | None:
+        """Record since when reservations have had no device; returns the delay until the first times out."""
+        now, before = self._clock.monotonic(), self._unreported_since.pop(group, {})
+        waiting = {
+            reservation.uid: before.get(reservation.uid, now) for reservation in unreported_reservations(reservations)
+        }
+        if group not in self._claims:
+            self._timed_out.pop(group, None)
+        if not waiting:
+            return None
+        self._unreported_since[group] = waiting
+        return max(self._timeout - timedelta(seconds=now - min(waiting.values())), REQUEUE_DELAY)
+
+    async def _delete_unused(
+        self, group: str, reservations: list[Reservation]
+    ) -> tuple[timedelta | None, Unreleased | None]:
+        """Delete unused reservations; returns a requeue delay, and a reservation that cannot be deleted now."""
+        deleting = next(
+            (reservation for reservation in reservations if reservation.deleting and not reservation.has_ended), None
+        )
+        release_failure = Unreleased(deleting, "it is being deleted") if deleting is not None else None
+        idle = unused_reservations(reservations, (), self._claimed_nodes(group), ())
+        if not idle:
+            return None, release_failure
+        nodes = {reservation.node for reservation in idle}
+        users = [user for node in nodes for user in await self._client.users(group, node)]
+        idle = unused_reservations(idle, users, self._claimed_nodes(group), ())
+        if not idle:
+            return None, release_failure
+        requested_nodes = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
+        again = None
+        # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
+        for reservation in idle:
+            if not unused_reservations([reservation], users, self._claimed_nodes(group), requested_nodes):
+                continue
+            try:
+                async with asyncio.timeout(DELETE_TIMEOUT_S):
+                    is_removed = await self._remove(reservation, reservations)
+            except (KubeError, TimeoutError) as error:
+                why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
+                release_failure, again = Unreleased(reservation, why), again or RELEASE_RETRY
+                log.warning("a device cannot be released", extra={"reservation": str(reservation.key), "error": why})
+                continue
+            if is_removed:
+                self._metrics.freed_devices.inc()
+                log.info(
+                    "device released",
+                    extra={"group": group, "node": reservation.node, "reservation": str(reservation.key)},
+                )
+            else:
+                # It exists still: a pod that needs its device waits for its deletion.
+                release_failure, again = Unreleased(reservation, "it has changed meanwhile"), REQUEUE_DELAY
+        return again, release_failure
+
+    def _claimed_nodes(self, group: str) -> Collection[str]:
+        return {claim.node for claim in self._claims.get(group, {}).values()}
+
+    async def _query(self, group: str, claim: DeviceRequest | None) -> Answer:
+        query = _Query(claim, asyncio.get_running_loop().create_future())
+        self._queries.setdefault(group, []).append(query)
+        self.enqueue([group])
+        # The caller waits for the worker's API requests, so this counts as API time.
+        with api_time():
+            return await query.answer

@@ -1,0 +1,116 @@
+"""The groups with a reserved device and no users, according to the watches. Pure.
+
+KAI-Scheduler does not count reservation pods: once the last pod of a group has ended, it assigns the device to
+another pod. Idle groups of a node are therefore checked, and their devices released, before another pod is bound to
+the node. This is only a trigger: the live check before a delete covers claims and pods that the watches do not show.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
+from bowline.api.meta import Object, identity_of
+from bowline.plugins.gpu_sharing.reservation import may_be_on
+
+
+class IdleGroups:
+    """Follows the watches of reservation pods and of sharing pods."""
+
+    def __init__(self) -> None:
+        self._reservation_names: dict[str, set[str]] = {}  # by group: names of reservation pods
+        self._blockers: Counter[str] = Counter()  # reservation pods that only block a device during a recovery
+        self._users: Counter[str] = Counter()
+        self._idle: set[str] = set()
+
+    def reservation_changed(self, old: Object | None, new: Object | None) -> None:
+        """Apply an event of a reservation pod; both as returned by ``transform_reservation``."""
+        if old is not None:
+            present = self._reservation_names.get(group_of(old), set())
+            present.discard(old["metadata"]["name"])
+            if not present:
+                self._reservation_names.pop(group_of(old), None)
+            self._blockers[group_of(old)] -= bool(old["misplaced"])
+        if new is not None:
+            self._reservation_names.setdefault(group_of(new), set()).add(new["metadata"]["name"])
+            self._blockers[group_of(new)] += bool(new["misplaced"])
+        self._update({group_of(reservation) for reservation in (old, new) if reservation is not None})
+
+    def user_changed(self, old: Object | None, new: Object | None) -> None:
+        """Apply an event of a sharing pod; both as returned by ``transform_user``."""
+        before, now = groups_of(old), groups_of(new)
+        self._users.subtract(before)
+        self._users.update(now)
+        self._update(before | now)
+
+    def has_users(self, group: str) -> bool:
+        """Return whether the watch shows a pod that uses the group's device."""
+        return self._users[group] > 0
+
+    def is_reserved(self, group: str) -> bool:
+        """Return whether the watch shows a reservation pod of the group."""
+        return group in self._reservation_names
+
+    def on_node(self, node: str) -> frozenset[str]:
+        """Return the idle groups whose device may be on the node."""
+        return frozenset(
+            group
+            for group in self._idle
+            if any(may_be_on(node, group, name) for name in self._reservation_names[group])
+        )
+
+    def _update(self, groups: Collection[str]) -> None:
+        for group in groups:
+            if self._users[group] <= 0:
+                del self._users[group]
+            if not self._blockers[group]:
+                del self._blockers[group]
+            if group in self._reservation_names and (group not in self._users or group in self._blockers):
+                self._idle.add(group)
+            else:
+                self._idle.discard(group)
+
+
+# --- transforms: only the fields in use are cached ---
+
+
+def groups_of(pod: Object | None) -> frozenset[str]:
+    """Return the groups that a pod is labelled with."""
+    return gpu_groups(pod["metadata"].get("labels") or {}) if pod is not None else frozenset()
+
+
+def transform_user(pod: dict[str, Any]) -> Object:
+    """Keep identity and labels of a sharing pod: its groups, and the label that the watch selects."""
+    labels = pod["metadata"].get("labels") or {}
+    sharing_labels = {
+        key: labels[key] for key in labels if key == names.LABEL_GPU_SHARING or gpu_groups({key: labels[key]})
+    }
+    return {"metadata": {**identity_of(pod), "labels": sharing_labels}}
+
+
+def transform_reservation(pod: dict[str, Any]) -> Object:
+    """Keep a reservation pod's group, whether its agent has reported, and whether the device is an expected one."""
+    metadata = pod["metadata"]
+    annotations = metadata.get("annotations") or {}
+    device = annotations.get(names.RESERVED_DEVICE) or ""
+    expected_devices = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
+    group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
+    is_misplaced = bool(device and expected_devices and device not in expected_devices.split(","))
+    return {"metadata": identity_of(pod), "reported": bool(device), "misplaced": is_misplaced, "group": group}
+
+
+def transform_other(pod: dict[str, Any]) -> Object:
+    """Keep identity and version of a pod."""
+    return {"metadata": identity_of(pod)}
+
+
+def group_of(reservation: Object) -> str:
+    """Return the group of a reservation pod from ``transform_reservation``."""
+    group: str = reservation["group"]
+    return group
+
+
+def has_reported(reservation: Object) -> bool:
+    """Return whether the agent of a reservation pod from ``transform_reservation`` has reported its device."""
+    return bool(reservation["reported"])

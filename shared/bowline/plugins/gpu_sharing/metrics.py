@@ -1,0 +1,55 @@
+"""Metrics of shared devices, in addition to the framework's per-plugin metrics."""
+
+from collections.abc import Callable
+
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.kube.store import Store
+from bowline.plugins.gpu_sharing.idle_groups import has_reported
+
+
+class SharingMetrics:
+    """The plugin's own series."""
+
+    def __init__(self, metrics: PluginMetrics) -> None:
+        self._reservations = metrics.gauge(
+            "reservations",
+            "Reservation pods, by whether the agent reported the device.",
+            state=("held", "waiting"),
+        )
+        devices = metrics.counter("devices_total", "Devices reserved and released.", change=("reserved", "freed"))
+        self.reserved_devices, self.freed_devices = devices.labels("reserved"), devices.labels("freed")
+        failures = metrics.counter(
+            "reservations_failed_total",
+            "Reservation pods released before they reported a device: the agent timed out, or the pod ended.",
+            cause=("silent", "ended"),
+        )
+        self.silent_reservations, self.ended_reservations = failures.labels("silent"), failures.labels("ended")
+        losses = metrics.counter(
+            "devices_lost_total",
+            "Devices in use without a reservation: detected, reserved again, or a search without success.",
+            change=("lost", "recovered", "unrecovered"),
+        )
+        self.lost_devices, self.recovered_devices, self.unrecovered_devices = (
+            losses.labels(change) for change in ("lost", "recovered", "unrecovered")
+        )
+        self.refused_configmaps = metrics.counter(
+            "configmaps_refused_total", "ConfigMaps that were not written because another object owns them."
+        )
+        self.unreserved_groups = metrics.gauge(
+            "groups_unreserved", "Groups that pods use and nothing reserves, by the last resync of this process."
+        )
+
+        self._contradicted = metrics.gauge(
+            "cdi_contradicted", "1 while the setting gpuSharing.cdi contradicts NVIDIA's ClusterPolicy, else 0."
+        )
+
+    def follow_detection(self, contradiction: Callable[[], str]) -> None:
+        """Export whether a setting contradicts the cluster; computed at each scrape."""
+        self._contradicted.set_function(lambda: bool(contradiction()))
+
+    def follow(self, reservations: Store) -> None:
+        """Export the numbers of reservation pods in the watch cache; computed at each scrape."""
+        self._reservations.labels("held").set_function(lambda: sum(map(has_reported, reservations.values())))
+        self._reservations.labels("waiting").set_function(
+            lambda: sum(not has_reported(reservation) for reservation in reservations.values())
+        )

@@ -1,0 +1,88 @@
+"""Resync: finds unused or unreserved devices at the start of leadership and periodically.
+
+Without a leader the end of sharing pods is not observed; an interrupted watch may miss one too. A resync compares two
+lists and enqueues the groups that seem to have no users, or no reservation; the group's reconcile then decides.
+
+The first resync reads the metadata of all pods, because no selector finds pods of several devices that another binder
+has labelled: they get the label that the watch selects.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
+from bowline.api.meta import Object, ObjectKey, key_of
+from bowline.kube.errors import ApiError
+from bowline.kube.resources import PODS, Selection
+from bowline.plugins.gpu_sharing.group_controller import GroupController
+from bowline.plugins.gpu_sharing.idle_groups import groups_of, transform_user
+from bowline.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.plugins.gpu_sharing.reservation import Reservation
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.rules import label_changes, needs_relabeling
+
+log = logging.getLogger(__name__)
+
+PERIOD = timedelta(minutes=10)
+SHARING = f"{names.LABEL_GPU_SHARING}=true"
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class OrphanScan:
+    """One resync per call; the first one of a leadership also labels pods of other binders."""
+
+    def __init__(self, client: ReservationClient, controller: GroupController, metrics: SharingMetrics) -> None:
+        self._client = client
+        self._controller = controller
+        self._metrics = metrics
+        self._adopts = True
+
+    def begin(self) -> None:
+        """Start of leadership: other binders may have labelled pods before."""
+        self._adopts = True
+
+    async def run(self, _: ObjectKey) -> timedelta | None:
+        """Resync once; returns the delay until the next."""
+        selector = "" if self._adopts else SHARING
+        reservations = await self._client.reservations()
+        groups_in_use: set[str] = set()
+        for pod in await self._sharing(selector):
+            groups_in_use |= gpu_groups(pod["metadata"]["labels"])
+            await self._adopt(pod)
+        self._adopts = False
+        self._controller.enqueue({reservation.group for reservation in reservations} - groups_in_use)
+        unheld_groups = groups_in_use - _held_groups(reservations)
+        if unheld_groups:
+            # Shares may have been bound since: listing all pods of a cluster takes a while.
+            unheld_groups -= _held_groups(await self._client.reservations())
+        self._metrics.unreserved_groups.set(len(unheld_groups))
+        if unheld_groups:
+            self._controller.enqueue(unheld_groups)
+            log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld_groups)[:20]})
+        return PERIOD
+
+    async def _sharing(self, selector: str) -> list[Object]:
+        """Return identity and group labels of the running pods with groups."""
+        selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
+        pods = await self._client.kube.list_reduced(
+            selection, lambda pod: transform_user(pod) if groups_of(pod) else None
+        )
+        return [pod for pod in pods if pod is not None and key_of(pod).namespace != self._client.spec.namespace]
+
+    async def _adopt(self, pod: Object) -> None:
+        """Add the labels for watch and scheduler to a pod that another binder has bound."""
+        labels = pod["metadata"].get("labels") or {}
+        if not needs_relabeling(labels):
+            return
+        try:
+            await self._client.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
+        except ApiError as error:
+            # For example denied by a policy: the next leader's first resync retries.
+            log.warning("a sharing pod cannot be labelled", extra={"pod": str(key_of(pod)), "error": str(error)})
+
+
+def _held_groups(reservations: Sequence[Reservation]) -> set[str]:
+    """Return the groups whose device is, or is about to be, held; an ended reservation holds nothing."""
+    return {reservation.group for reservation in reservations if reservation.lives and not reservation.is_misplaced}

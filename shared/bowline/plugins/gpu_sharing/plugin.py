@@ -1,0 +1,345 @@
+"""Shared GPUs: from the mutation of the pod to a bound pod that sees its device, and the release of that device.
+
+Admission adds an environment that refers to ConfigMaps (``admission``). Binding finds the device of each group
+(``group_controller``, the only writer of reservation pods), labels the pod as its user, writes the ConfigMaps
+(``configmaps``) and leaves the Binding to the bind plugin. Rollback undoes all of it. Devices without users are
+released (``group_controller``, triggered by the watches here and by ``orphan_scan``).
+
+Waiting for an agent to report its device holds neither worker nor lock: pre_bind returns WAIT and is called again.
+Decision 132.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
+
+from bowline.api import names
+from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
+from bowline.api.meta import uid_of
+from bowline.framework.waiting import UNLIMITED
+from bowline.kube.errors import ApiError, Conflict
+from bowline.kube.resources import CLUSTERPOLICIES, NODES, PODS
+from bowline.plugin import (
+    RUN_PARALLEL,
+    SKIP_PARALLEL,
+    AllocationKind,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    Code,
+    EventSource,
+    Handle,
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    Preflight,
+    Reason,
+    Settings,
+    Status,
+    Suggestion,
+    denied_status,
+)
+from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
+from bowline.plugins.gpu_sharing.detection import Detection, transform_fake_node, transform_policy
+from bowline.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
+from bowline.plugins.gpu_sharing.idle_groups import (
+    IdleGroups,
+    group_of,
+    groups_of,
+    transform_other,
+    transform_reservation,
+    transform_user,
+)
+from bowline.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
+from bowline.plugins.gpu_sharing.reservation import (
+    Blocked,
+    DeviceRequest,
+    Held,
+    Lost,
+    Orphaned,
+    Pending,
+    ReservationState,
+    Unreleased,
+)
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from bowline.plugins.gpu_sharing.rules import (
+    Share,
+    label_changes,
+    label_removals,
+    request_error,
+    share_configmaps,
+    share_of,
+    takes_whole_gpus,
+)
+from bowline.runtime.tasks import shield_write
+
+log = logging.getLogger(__name__)
+
+SCAN = ObjectKey("", "scan")
+# Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
+# never placed; the request then ends, and the scheduler may choose a device that is shared already.
+SCALING = timedelta(seconds=10)
+# How long a request may wait while a device that pods still use is being reserved again.
+RECOVERY = timedelta(seconds=60)
+
+
+class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
+    """Mutates pods that request a share, and reserves their devices."""
+
+    def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._detection = Detection(self._sharing)
+
+    # --- binding ---
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        return (AllocationKind.FRACTION,) if self._sharing.enabled else ()
+
+    # --- lifecycle ---
+
+    async def setup(self, handle: Handle) -> None:
+        sharing = self._sharing
+        spec = ReservationSpec(
+            namespace=sharing.reservation_namespace,
+            image=sharing.agent_image,
+            is_fake=self._detection.is_fake,
+            # Where fake GPUs are detected, the node has the label already, and the agent may not read nodes.
+            verifies_fakes=sharing.fake_gpus is True,
+            settings=self.args,
+        )
+        self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
+        self._metrics = SharingMetrics(handle.metrics)
+        self._metrics.follow_detection(self._detection.contradiction)
+        self._idle = IdleGroups()
+        self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
+        self._orphan_scan = OrphanScan(self._client, self._controller, self._metrics)
+        self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
+
+    async def start(self) -> None:
+        if self._sharing.enabled:
+            self._orphan_scan.begin()
+            self._enqueue_scan(SCAN)
+
+    async def stop(self) -> None:
+        self._controller.clear()
+        self._metrics.unreserved_groups.set(0)
+
+    def event_sources(self) -> Iterable[EventSource]:
+        """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
+        if not self._sharing.enabled:
+            return
+        yield EventSource(
+            PODS.as_metadata(),
+            label_selector=self._client.app,
+            field_selector=f"metadata.namespace={self._client.spec.namespace}",
+            transform=transform_reservation,
+            on_change=self._reservation_changed,
+            attach=lambda reflector: self._metrics.follow(reflector.store),
+        )
+        yield EventSource(
+            PODS.as_metadata(),
+            label_selector=SHARING,
+            # Only bound pods use a device; before that a claim or an unfinished request keeps it.
+            field_selector=f"{RUNNING},spec.nodeName!=",
+            transform=transform_user,
+            on_change=self._user_changed,
+        )
+        yield EventSource(CLUSTERPOLICIES, transform=transform_policy, on_change=self._policy_changed, optional=True)
+        if self._detection.detects_fakes:
+            yield EventSource(
+                NODES.as_metadata(),
+                label_selector=f"{names.NODE_FAKE_GPU}=true",
+                transform=transform_fake_node,
+                on_change=self._detection.node_changed,
+            )
+        if self.args.scale_adjust_namespace:
+            namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
+            yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
+
+    def _policy_changed(self, old: Object | None, new: Object | None) -> None:
+        self._detection.policy_changed(old, new)
+        contradiction = self._detection.contradiction()
+        if contradiction:
+            remedy = "the containers of shares may see no GPU; remove the setting, or correct it"
+            log.warning("a setting contradicts the cluster", extra={"why": contradiction, "remedy": remedy})
+
+    def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
+        self._idle.reservation_changed(old, new)
+        group = group_of(new or old or {"group": ""})
+        # The device may have been lost, or this reservation may recover a lost one.
+        if self._idle.has_users(group):
+            self._controller.enqueue([group])
+
+    def _user_changed(self, old: Object | None, new: Object | None) -> None:
+        self._idle.user_changed(old, new)
+        self._controller.enqueue(groups_of(old) - groups_of(new))
+
+    # --- binding ---
+
+    def preflight(self, ctx: BindContext) -> Preflight:
+        is_concerned = ctx.request.is_share or (self._sharing.enabled and self._idle_groups(ctx))
+        return RUN_PARALLEL if is_concerned else SKIP_PARALLEL
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
+        release_failures = await self._controller.release_unused(self._idle_groups(ctx), ctx.spec.selected_node)
+        if release_failures:
+            return unreleased_status(release_failures)
+        return await self._share(ctx) if ctx.request.is_share else Status.ok()
+
+    def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
+        """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
+        own_groups = frozenset(ctx.spec.gpu_groups)
+        takes_device = (
+            not all(map(self._idle.is_reserved, own_groups))
+            if ctx.request.is_share
+            else takes_whole_gpus(ctx.spec, ctx.pod)
+        )
+        return self._idle.on_node(ctx.spec.selected_node) - own_groups if takes_device else frozenset()
+
+    async def _share(self, ctx: BindContext) -> Status:
+        invalid, share = request_error(ctx.spec), share_of(ctx.pod or {"metadata": {}})
+        if invalid is not None:
+            return Status.fatal(invalid, Reason.INVALID)
+        if share is None:
+            why = (
+                f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
+                "share: it was created while the webhook was unavailable; create it again"
+            )
+            return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
+        try:
+            answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.gpu_groups])
+            _store_awaited(ctx, answers)
+            missing = first_failure(answers)
+            if missing is not None:
+                return missing
+            devices = [answer.device for answer in answers if isinstance(answer, Held)]
+            return await shield_write(self._grant(ctx, share, dict(zip(ctx.spec.gpu_groups, devices, strict=True))))
+        except Conflict as error:
+            return Status(Code.TRANSIENT, (error.message,))
+        except ApiError as error:
+            return denied_status(error.message)
+
+    async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
+        """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
+        if ctx.state.get("granted") == devices:
+            ctx.shared[SHARED_DEVICES] = ctx.state["visible"]
+            return Status.ok()
+        groups, pod = ctx.spec.gpu_groups, ctx.pod
+        assert pod is not None  # noqa: S101 - an attempt has a pod
+        changes = label_changes(pod["metadata"].get("labels") or {}, groups)
+        if await self._client.label(pod, changes) is None:
+            return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
+        received_gpu = ctx.spec.received_gpu
+        assert received_gpu is not None  # noqa: S101 - request_error has rejected it
+        limit = memory_limit(pod, ctx.node, received_gpu.share)[0] if ctx.node is not None else ""
+        maps = share_configmaps(
+            share,
+            received_gpu.portion,
+            devices,
+            cdi=self._detection.uses_cdi(),
+            memory_limit=limit,
+            compute_modes=ctx.spec.compute_modes,
+        )
+        status = await write_configmaps(ctx.client, maps, pod)
+        if status.code is Code.OK:
+            ctx.state["granted"], ctx.state["visible"] = devices, maps.visible
+            ctx.shared[SHARED_DEVICES] = maps.visible
+        elif status.code is Code.FATAL:
+            self._metrics.refused_configmaps.inc()
+        return status
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        """Drop the claims: the pod's label keeps the device from now on."""
+        if ctx.request.is_share:
+            self._controller.release_claims(ctx.request.key)
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        """Remove labels and ConfigMaps, and release the groups."""
+        if not self.has_side_effects(ctx.request, ctx.pod) or ctx.request.spec is None:
+            return Status.ok()
+        groups = ctx.spec.gpu_groups
+        try:
+            pod = await self._client.pod(ctx.request.pod_key)
+            if pod is not None and uid_of(pod) == ctx.request.pod_uid:
+                status = await self._revoke(ctx, pod)
+                if status.code is not Code.OK:
+                    return status
+            await self._controller.release(ctx.request.key, ctx.request.uid, groups)
+        except ApiError as error:
+            return Status.retry(error.message)
+        return Status.ok()
+
+    async def _revoke(self, ctx: BindContext, pod: Object) -> Status:
+        removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.gpu_groups)
+        if removals and await self._client.label(pod, dict(removals), at_version=True) is None:
+            return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
+        share = share_of(pod)
+        if share is None or pod["spec"].get("nodeName"):
+            # Bound by another binder, which owns the ConfigMaps now.
+            return Status.ok()
+        configmap_names = (share.capabilities, direct_env_map(share.capabilities))
+        return await delete_configmaps(ctx.client, configmap_names, ctx.request.key.namespace, ctx.request.pod_uid)
+
+    async def forget(self, key: ObjectKey) -> None:
+        self._controller.forget(key)
+
+
+def _claim(ctx: BindContext, group: str) -> DeviceRequest:
+    spec = (ctx.pod or {}).get("spec") or {}
+    return DeviceRequest(
+        request=ctx.request.key,
+        request_uid=ctx.request.uid,
+        pod=ctx.request.pod_key,
+        node=ctx.spec.selected_node,
+        group=group,
+        tolerations=tuple(spec.get("tolerations") or ()),
+        compute_mode=ctx.spec.compute_modes.get(group, ""),
+        awaited_uid=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
+    )
+
+
+def _store_awaited(ctx: BindContext, answers: list[ReservationState]) -> None:
+    """Record which reservation each group waits for: if that is deleted, the attempt fails and creates no other."""
+    ctx.state["awaited"] = {
+        answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
+    }
+
+
+def unreleased_status(release_failures: list[Unreleased]) -> Status:
+    """Return the WAIT of a pod that needs a device whose reservation cannot be deleted: not its own failure."""
+    refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in release_failures]
+    problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in release_failures)
+    why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}; delete that pod"
+    return Status.wait(
+        why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
+    )
+
+
+def first_failure(answers: list[ReservationState]) -> Status | None:
+    """Return the Status for the worst answer; None if the request has all its devices."""
+    for answer in answers:
+        if isinstance(answer, Orphaned):
+            # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
+            return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+    for answer in answers:
+        if isinstance(answer, Lost):
+            return Status(Code.RETRY, (answer.why,), suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+    for answer in answers:
+        if isinstance(answer, Blocked):
+            why = f"no device can be reserved: {answer.why}"
+            return Status.wait(why, answer.by, timeout=SCALING, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+    pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
+    if pending:
+        refs = [reservation.ref for reservation in pending]
+        causes = dict.fromkeys(filter(None, (reservation.status_reason for reservation in pending)))
+        return Status.wait(": ".join(["the agent has not reported the device yet", *causes]), *refs)
+    devices = [answer.device for answer in answers if isinstance(answer, Held)]
+    if len(set(devices)) != len(devices):
+        return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")
+    return None

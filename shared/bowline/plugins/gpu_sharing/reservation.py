@@ -1,0 +1,339 @@
+"""Reservation pods: which one holds a group's device on a node, and what follows if none does. Pure.
+
+A reservation pod requests one whole GPU, so that the kubelet assigns that device to no other pod; an agent inside
+reports which one it is. It holds its device only while it runs: one that has ended, is being deleted or is on another
+node holds nothing, whatever its annotation contains.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import gpu_groups_of
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    ResourceVersion,
+    has_ended,
+    is_deleting,
+    key_of,
+    uid_of,
+    version_of,
+)
+
+ENDED = ("Succeeded", "Failed")
+_NONE = ObjectUID("")
+_UNREAD = ResourceVersion("")
+# Our own names: a digest, and a number for one that recovers a lost device.
+_OWN_NAME = re.compile(rf"{names.RESERVATION_PREFIX}[0-9a-f]{{16}}(?P<number>-[0-9]{{1,2}})?")
+# Other binders: the node's name, which the API server cuts for a generated name, and five random characters.
+_GENERATED_PREFIX = 58
+_RANDOM = re.compile(r"[a-z0-9]{5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A reservation pod as read."""
+
+    key: ObjectKey
+    uid: ObjectUID
+    version: ResourceVersion
+    node: str
+    group: str
+    device: str  # empty until the agent has reported it
+    deleting: bool
+    has_ended: bool
+    status_reason: str  # why it does not run, if its status contains a reason
+    expected_devices: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has, or may still get, its device."""
+        return not self.deleting and not self.has_ended
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether it has another device than it was created for: it holds nothing for its group."""
+        return bool(self.device and self.expected_devices and self.device not in self.expected_devices)
+
+    @property
+    def is_blocker(self) -> bool:
+        """Whether it blocks another device than its group's during a recovery."""
+        return self.lives and self.is_misplaced
+
+    @property
+    def ref(self) -> ObjectRef:
+        """Reference to the pod in the version that was read."""
+        return ObjectRef("v1", "Pod", self.key, self.uid, self.version)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds its group's device."""
+        return self.lives and bool(self.device) and not self.is_misplaced
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """A request for the device of a group. ``awaited_uid``: the reservation that the request has been waiting for."""
+
+    request: ObjectKey
+    request_uid: ObjectUID
+    pod: ObjectKey
+    node: str
+    group: str
+    tolerations: Sequence[Object] = ()
+    compute_mode: str = ""  # of the device; empty: time-slicing
+    awaited_uid: ObjectUID = _NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The group has its device (UUID)."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The reservation runs or starts, and has not reported its device yet."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """No device may be reserved now; it may be once ``by``, a scaling pod, is scheduled."""
+
+    why: str
+    by: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The awaited reservation failed. ``remove``: it still exists and must be deleted first."""
+
+    why: str
+    remove: Reservation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Orphaned:
+    """Pods use the group's device and no reservation holds it. ``by``: objects whose change may resolve that."""
+
+    why: str
+    by: tuple[ObjectRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreleased:
+    """An unused reservation that cannot be deleted now."""
+
+    reservation: Reservation
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """No reservation exists: create it. ``instead_of``: pods of its name that hold nothing."""
+
+    instead_of: tuple[Reservation, ...] = ()
+
+
+Verdict = Held | Pending | Lost | Create
+ReservationState = Held | Pending | Blocked | Lost | Orphaned
+Answer = ReservationState | Unreleased | None
+
+
+def reservation_name(node: str, group: str) -> str:
+    """Return the reservation pod's name: deterministic, so that only one can exist."""
+    digest = hashlib.sha256(f"{node}/{group}".encode()).hexdigest()
+    return f"{names.RESERVATION_PREFIX}{digest[:16]}"
+
+
+def may_be_on(node: str, group: str, name: str) -> bool:
+    """Return whether the group's reservation pod of that name may be on the node.
+
+    Our names and those that KAI-Scheduler's binder generated up to v0.15 show the node; other names may be on any.
+    """
+    match = _OWN_NAME.fullmatch(name)
+    if match is not None:
+        return name.removesuffix(match["number"] or "") == reservation_name(node, group)
+    if not name.startswith(names.RESERVATION_PREFIX):
+        return True
+    prefix = f"{names.RESERVATION_PREFIX}{node}-"[:_GENERATED_PREFIX]
+    return name.startswith(prefix) and _RANDOM.fullmatch(name[len(prefix) :]) is not None
+
+
+def view_reservation(pod: Object) -> Reservation:
+    """Parse a reservation pod."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    return Reservation(
+        key=key_of(pod),
+        uid=uid_of(pod),
+        version=version_of(pod),
+        node=(pod.get("spec") or {}).get("nodeName") or "",
+        group=(metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or "",
+        device=annotations.get(names.RESERVED_DEVICE) or "",
+        deleting=is_deleting(pod),
+        has_ended=has_ended(pod),
+        status_reason=_status_reason(status),
+        expected_devices=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
+    )
+
+
+def check_reservations(
+    claim: DeviceRequest, reservations: Sequence[Reservation], timed_out: Mapping[ObjectUID, str]
+) -> Verdict:
+    """Return the verdict on a claim, from all reservation pods of its group and the reasons why some were deleted.
+
+    If several hold a device of the group on the node, the one with the deterministic name takes precedence.
+    """
+    name = reservation_name(claim.node, claim.group)
+    alive = [
+        reservation
+        for reservation in reservations
+        if reservation.lives
+        and not reservation.is_misplaced
+        and (reservation.node, reservation.group) == (claim.node, claim.group)
+    ]
+    alive.sort(key=lambda reservation: (not reservation.device, reservation.key.name != name, reservation.key.name))
+    if alive and alive[0].device:
+        return Held(alive[0].device)
+    previous = next((reservation for reservation in reservations if reservation.uid == claim.awaited_uid), None)
+    if claim.awaited_uid and (previous is None or not previous.lives):
+        return _loss_verdict(claim, previous, timed_out)
+    if alive:
+        return Pending(alive[0])
+    return Create(tuple(reservation for reservation in reservations if reservation.key.name == name))
+
+
+def overdue(
+    reservations: Sequence[Reservation], since: Mapping[ObjectUID, float], now: float, timeout: timedelta
+) -> dict[ObjectUID, str]:
+    """Return the reservations whose agent exceeded the timeout, by UID, each with a message.
+
+    ``since`` and ``now`` are monotonic seconds.
+    """
+    limit_s = timeout.total_seconds()
+    return {
+        reservation.uid: f"{_display_name(reservation)} on node {reservation.node} has not reported its device "
+        f"within {limit_s:g} s{reason_suffix(reservation)}; read its logs"
+        for reservation in unreported_reservations(reservations)
+        if now - since.get(reservation.uid, now) >= limit_s
+    }
+
+
+def unreported_reservations(reservations: Sequence[Reservation]) -> list[Reservation]:
+    """Return the reservations that may still report their device."""
+    return [reservation for reservation in reservations if reservation.lives and not reservation.device]
+
+
+def _loss_verdict(claim: DeviceRequest, previous: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Lost:
+    if claim.awaited_uid in timed_out:
+        return Lost(timed_out[claim.awaited_uid])
+    if previous is None or previous.deleting:
+        name = reservation_name(claim.node, claim.group)
+        return Lost(f"the reservation pod {name} was deleted before it had reported its device")
+    why = (
+        f"{_display_name(previous)} ended on node {claim.node} before it had reported its device"
+        f"{reason_suffix(previous)}; the node may have no device left"
+    )
+    return Lost(why, remove=previous)
+
+
+def _display_name(reservation: Reservation) -> str:
+    return f"reservation pod {reservation.key}"
+
+
+def reason_suffix(reservation: Reservation) -> str:
+    """Return why the pod does not run, in brackets; empty if its status has no reason."""
+    return f" ({reservation.status_reason})" if reservation.status_reason else ""
+
+
+def _status_reason(status: Mapping[str, Any]) -> str:
+    """Return the reason why a pod does not run: its own, else its container's; 300 characters at most."""
+    parts = [status.get("reason"), status.get("message")]
+    if not any(parts):
+        for container in status.get("containerStatuses") or ():
+            state = container.get("state") or {}
+            last = (container.get("lastState") or {}).get("terminated") or {}
+            now = state.get("waiting") or state.get("terminated") or {}
+            parts = [now.get("reason"), last.get("message") or now.get("message")]
+    return ": ".join(" ".join(str(part).split()) for part in parts if part)[:300]
+
+
+# --- cleanup ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A pod that is labelled as a user of the group's device."""
+
+    key: ObjectKey
+    uid: ObjectUID
+    node: str
+    has_ended: bool
+    deleting: bool
+    version: ResourceVersion = _UNREAD
+
+
+def view_user(pod: Object) -> User:
+    """Parse a pod that is labelled with a group."""
+    return User(
+        key_of(pod),
+        uid_of(pod),
+        (pod.get("spec") or {}).get("nodeName") or "",
+        has_ended(pod),
+        is_deleting(pod),
+        version_of(pod),
+    )
+
+
+def unused_reservations(
+    reservations: Sequence[Reservation],
+    users: Collection[User],
+    claimed_nodes: Collection[str],
+    requested_nodes: Collection[str],
+) -> list[Reservation]:
+    """Return the unused reservations. ``claimed_nodes``, ``requested_nodes``: where a claim or an unfinished
+    request needs the group.
+
+    A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
+    does not either: claims and requests show whether it will be bound, a label alone does not. A pod that was deleted
+    with force is not listed, so it uses none (decision 169).
+    """
+    return [
+        reservation
+        for reservation in reservations
+        if not reservation.deleting
+        and reservation.node not in claimed_nodes
+        and reservation.node not in requested_nodes
+        and not any(user.node == reservation.node for user in users if not user.has_ended)
+    ]
+
+
+def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:
+    """Return the node on which an unfinished request needs the group; None if it does not.
+
+    A deleted request needs it until its rollback is complete: its Binding may still take effect.
+    """
+    spec, phase = request.get("spec") or {}, (request.get("status") or {}).get("phase")
+    is_over = is_deleting(request) and names.FINALIZER not in (request["metadata"].get("finalizers") or ())
+    if phase in ENDED or is_over or uid_of(request) in withdrawn:
+        return None
+    return spec.get("selectedNode") if group in gpu_groups_of(spec) else None
+
+
+def is_unscheduled(pod: Object) -> bool:
+    """Return whether a scheduler has tried to place the pod and has failed."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(
+        condition.get("type") == "PodScheduled" and condition.get("status") != "True" for condition in conditions
+    )

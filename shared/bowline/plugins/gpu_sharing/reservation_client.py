@@ -1,0 +1,228 @@
+"""Live reads and writes of reservation pods and of the pods that use their devices.
+
+All reads bypass the cache, and every delete has UID and resourceVersion of the object read as preconditions: with a
+stale cache, even by milliseconds, a device could be assigned while it is being released. Decides nothing;
+``reservation`` does.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bowline.api import names
+from bowline.api.gpu_share import direct_env_map
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    ResourceVersion,
+    key_of,
+    uid_of,
+    version_of,
+)
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    InfrastructureError,
+    Invalid,
+    NotFound,
+)
+from bowline.kube.events import EventNote, event_body, event_name
+from bowline.kube.reflector import rejects_fields
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
+from bowline.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
+from bowline.plugins.gpu_sharing.reservation import (
+    Blocked,
+    DeviceRequest,
+    Reservation,
+    User,
+    is_unscheduled,
+    requested_node,
+    view_reservation,
+    view_user,
+)
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.rules import Share, owning_pods, share_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationClient:
+    """The reservation namespace and the objects that refer to it. Methods raise the client's errors."""
+
+    kube: KubeClient
+    spec: ReservationSpec
+    scale_adjust_namespace: str
+
+    @property
+    def app(self) -> str:
+        """The label selector of reservation pods."""
+        return f"app={self.spec.settings.reservation_app_label}"
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        """Return the reservation pods of a group, or all of them."""
+        selector = f"{self.app},{names.LABEL_GPU_GROUP}{f'={group}' if group else ''}"
+        pods = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
+        return [view_reservation(pod) for pod in pods]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        """Return every pod that is labelled with the group, in either form; only on ``node`` if given.
+
+        The API server indexes pods by node: the cost depends on the node's pods, not on the cluster's.
+        """
+        users: dict[ObjectUID, User] = {}
+        on_node = f"spec.nodeName={node}" if node else ""
+        for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
+            for user in await self.kube.list_reduced(Selection(PODS, "", selector, on_node), view_user):
+                if user.key.namespace != self.spec.namespace:
+                    users[user.uid] = user
+        return list(users.values())
+
+    async def evidence(self, group: str, users: Sequence[User]) -> Evidence:
+        """Return what the ConfigMaps of the group's running pods show of its device."""
+        device_sets, tolerations, mode = [], (), ""
+        for user in users:
+            pod = await self.pod(user.key)
+            share = share_of(pod) if pod is not None and uid_of(pod) == user.uid else None
+            if pod is None or share is None:
+                continue
+            tolerations = tuple(pod["spec"].get("tolerations") or ())
+            devices, shown = await self._shown(group, share, user)
+            device_sets.append(devices)
+            mode = mode or shown
+        return Evidence(common_devices(device_sets), tolerations, mode)
+
+    async def _shown(self, group: str, share: Share, user: User) -> tuple[frozenset[str], str]:
+        """Return the possible devices and the mode of the group, according to the pod's ConfigMaps."""
+        groups = visible = modes = ""
+        for name in (share.capabilities, direct_env_map(share.capabilities)):
+            try:
+                configmap = await self.kube.get(CONFIGMAPS, user.key.namespace, name)
+            except NotFound:
+                continue
+            if user.uid in owning_pods(configmap):
+                annotations = configmap["metadata"].get("annotations") or {}
+                groups = groups or annotations.get(names.ANNOTATION_GPU_GROUPS, "")
+                modes = modes or annotations.get(names.ANNOTATION_COMPUTE_MODES, "")
+                visible = visible or (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "")
+        return possible_devices(group, groups, visible), shown_mode(group, groups, modes)
+
+    async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
+        """Write an event for each of the pods. A failure to write one is only logged."""
+        for user in users:
+            about = ObjectRef("v1", "Pod", user.key, user.uid, ResourceVersion(""))
+            event = EventNote(about, reason, note, "Warning" if is_warning else "Normal", action="Reserving")
+            name = event_name(user.key.name, secrets.token_hex(8))
+            body = event_body(event, name, "gpu_sharing", self.kube.clock.now())
+            try:
+                await self.kube.create(EVENTS, event.namespace, body)
+            except (ApiError, InfrastructureError) as error:
+                log.warning("an event cannot be written", extra={"pod": str(user.key), "error": str(error)})
+
+    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
+        """Return those of the nodes on which an unfinished request needs the group."""
+
+        def node_of(request: Object) -> str | None:
+            return requested_node(request, group, withdrawn)
+
+        return {node for node in nodes if node in await self._unfinished_nodes(node, node_of)}
+
+    async def _unfinished_nodes(
+        self, node: str, node_of: Callable[[dict[str, Any]], str | None]
+    ) -> Sequence[str | None]:
+        fields = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
+        try:
+            return await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), node_of)
+        except BadRequest as error:
+            if not rejects_fields(error):
+                raise
+            return await self.kube.list_reduced(Selection(BINDREQUESTS), node_of)
+
+    async def scaling_up(self) -> Blocked | None:
+        """Return the unscheduled scaling pod that may need a free device; None if there is none.
+
+        If the pods cannot be listed, as for KAI-Scheduler's binder, None: a missing permission must not block all
+        shares.
+        """
+        namespace = self.scale_adjust_namespace
+        try:
+            pods = await self.kube.list_all(PODS, namespace) if namespace else []
+        except ApiError as error:
+            log.warning("scaling pods cannot be listed", extra={"namespace": namespace, "error": str(error)})
+            return None
+        for pod in pods:
+            if is_unscheduled(pod):
+                why = f"the cluster is scaling up, pod {key_of(pod)} is not scheduled yet"
+                return Blocked(why, ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod)))
+        return None
+
+    async def create(
+        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
+    ) -> Reservation | str:
+        """Create the reservation pod, or return the existing one; a message if it cannot be created.
+
+        Raises AlreadyExists if one existed and was deleted meanwhile: the caller must retry.
+        """
+        body = reservation_object(claim, self.spec, name=name, expected_devices=expected_devices)
+        name = body["metadata"]["name"]
+        try:
+            return view_reservation(await self.kube.create(PODS, self.spec.namespace, body))
+        except AlreadyExists:
+            existing_pod = await self.pod(ObjectKey(self.spec.namespace, name))
+            if existing_pod is None:
+                raise
+            existing = view_reservation(existing_pod)
+            if (existing.node, existing.group) == (claim.node, claim.group):
+                return existing
+            return f"pod {existing.key} has the reservation's name, but is not one of this group; delete it"
+        except NotFound:
+            return f"namespace {self.spec.namespace} does not exist; create it or set gpuSharing.reservationNamespace"
+
+    async def remove(self, reservation: Reservation) -> bool:
+        """Delete the pod as read, without grace period. False if it has changed or another pod has its name."""
+        try:
+            await self.kube.delete(
+                PODS,
+                reservation.key.namespace,
+                reservation.key.name,
+                uid=reservation.uid,
+                resource_version=reservation.version,
+                grace_period_s=0,
+            )
+        except NotFound:
+            return True
+        except Conflict:
+            return False
+        return True
+
+    async def pod(self, key: ObjectKey) -> dict[str, Any] | None:
+        """Return a pod; None if it does not exist."""
+        try:
+            return await self.kube.get(PODS, key.namespace, key.name)
+        except NotFound:
+            return None
+
+    async def label(self, pod: Object, changes: dict[str, Any], *, at_version: bool = False) -> Object | None:
+        """Patch the labels of the pod with this UID; with ``at_version`` only in this version. None if it does not
+        match.
+        """
+        metadata = pod["metadata"]
+        guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if at_version else {})
+        try:
+            return await self.kube.patch(
+                PODS, metadata["namespace"], metadata["name"], {"metadata": {**guard, "labels": changes}}
+            )
+        except NotFound:
+            return None
+        except (Conflict, Invalid) as error:
+            is_other = isinstance(error, Conflict) or any(cause.field == "metadata.uid" for cause in error.causes)
+            if not is_other:
+                raise
+            return None

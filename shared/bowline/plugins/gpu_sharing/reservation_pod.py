@@ -1,0 +1,101 @@
+"""The manifest of a reservation pod. Pure.
+
+It sets nodeName, bypassing schedulers: the decision is made already. It has the sharing pod's tolerations, because it
+must run on the same node, and no owner, because it outlives the first pod as long as others share the device.
+The chart's policy compares the whole pod: a field that is added here needs an entry there. Decision 160.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from bowline.api import names
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationSpec:
+    """What the reservation pods of this cluster have in common.
+
+    ``is_fake``: whether a node's GPUs are fake; ``verifies_fakes``: the agent itself checks the node's label.
+    """
+
+    namespace: str
+    image: str
+    is_fake: Callable[[str], bool] = lambda _: False
+    verifies_fakes: bool = True
+    settings: GpuSharingConfig = field(default_factory=GpuSharingConfig)
+
+
+def reservation_object(
+    claim: DeviceRequest, spec: ReservationSpec, *, name: str = "", expected_devices: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the pod that reserves a device of the node for the group.
+
+    ``name``: of an additional one for the same group. ``expected``: UUIDs of which it must get one.
+    """
+    expected = ",".join(sorted(expected_devices))
+    # KAI-Scheduler 0.17 reads the mode; its absence is time-slicing.
+    optional_annotations = {names.COMPUTE_MODE: claim.compute_mode, names.ANNOTATION_EXPECTED_DEVICES: expected}
+    annotations = {names.DO_NOT_DISRUPT: "true", **{key: text for key, text in optional_annotations.items() if text}}
+    is_fake = spec.is_fake(claim.node)
+    env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
+    if is_fake and spec.verifies_fakes:
+        env.append(_field("NODE_NAME", "spec.nodeName"))
+    settings = spec.settings
+    pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
+    # Empty settings are left to the cluster's defaults.
+    optional = {
+        "runtimeClassName": settings.reservation_runtime_class_name,
+        "priorityClassName": settings.reservation_priority_class_name,
+        "imagePullSecrets": pull_secrets,
+        "securityContext": settings.reservation_pod_security_context,
+    }
+    container_security = settings.reservation_container_security_context
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name or reservation_name(claim.node, claim.group),
+            "namespace": spec.namespace,
+            "labels": {"app": settings.reservation_app_label, names.LABEL_GPU_GROUP: claim.group},
+            "annotations": annotations,
+        },
+        "spec": {
+            "nodeName": claim.node,
+            "serviceAccountName": settings.reservation_service_account,
+            "automountServiceAccountToken": True,
+            "tolerations": list(claim.tolerations),
+            **{name: value for name, value in optional.items() if value},
+            "containers": [
+                {
+                    "name": names.RESERVATION_CONTAINER,
+                    "image": spec.image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python", "-m", "bowline.plugins.gpu_sharing.agent"],
+                    "args": [*(["--fake"] if is_fake else []), "--listen=:8080"],
+                    "env": env,
+                    "resources": _resources(settings),
+                    "ports": [{"name": "health", "containerPort": 8080}],
+                    "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 30},
+                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 10},
+                    # The agent's last log lines are then in the pod's status, and from there in the request's.
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    **({"securityContext": container_security} if container_security else {}),
+                }
+            ],
+        },
+    }
+
+
+def _resources(settings: GpuSharingConfig) -> dict[str, dict[str, str]]:
+    """Return requests and limits: always one GPU, whatever the settings contain for GPUs."""
+    resources, gpu = settings.reservation_resources, {names.RESOURCE_GPU: "1"}
+    limits = {**resources, **settings.reservation_limits, **gpu}
+    requests = {**settings.reservation_requests, **resources, **gpu}
+    return {"requests": requests, "limits": limits}
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

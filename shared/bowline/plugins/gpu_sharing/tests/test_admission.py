@@ -1,0 +1,355 @@
+"""Preparing a pod for its share, and detecting one that was not prepared."""
+
+import copy
+import re
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from bowline.api import names
+from bowline.api.gpu_share import GENERATED_LETTERS, capabilities_map, direct_env_map, map_volume, share_target
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import GpuSharing as Sharing
+from bowline.framework.config import Settings
+from bowline.framework.mutable import MutablePod
+from bowline.framework.plugin import AdmissionInfo
+from bowline.plugins.gpu_sharing.admission import prepare, share_errors
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.plugin import GpuSharing
+from bowline.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
+
+PREFIX = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def prepare_pod(raw: Json, seed: str = "seed") -> Json:
+    pod = MutablePod(raw)
+    prepare(pod, seed)
+    return raw
+
+
+def reference(key: str, name: str = "p-0") -> Json:
+    return {"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}
+
+
+OURS = [reference("NVIDIA_VISIBLE_DEVICES"), reference("RUNAI_NUM_OF_GPUS"), reference("GPU_PORTION")]
+
+
+def test_a_prepared_pod_has_the_form_that_drivers_and_schedulers_expect() -> None:
+    pod = prepare_pod(sharing_pod(PREFIX))
+    assert pod["spec"]["containers"] == [
+        {
+            "name": "main",
+            "env": OURS,
+            "envFrom": [{"configMapRef": {"name": "p-0-evar", "optional": False}}],
+        }
+    ]
+    assert pod["spec"]["volumes"] == [{"name": "p-0-vol", "configMap": {"name": "p-0", "defaultMode": 420}}]
+
+
+@pytest.mark.parametrize(
+    ("env", "becomes"),
+    [
+        pytest.param([], OURS, id="none"),
+        pytest.param(
+            [{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "B"}, *OURS], id="others remain, first"
+        ),
+        pytest.param(
+            [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "A"}],
+            [{"name": "A"}, *OURS],
+            id="one of the same name is removed",
+        ),
+        pytest.param([*OURS, {"name": "A"}], [*OURS, {"name": "A"}], id="ours exist, at any index"),
+        pytest.param(
+            [*OURS, {"name": "GPU_PORTION", "value": "1"}],
+            OURS,
+            id="a later one of the same name has priority, and is removed",
+        ),
+        pytest.param([reference("GPU_PORTION", "other-0")], OURS, id="a reference to another map is removed"),
+    ],
+)
+def test_environment(env: list[Json], becomes: list[Json]) -> None:
+    pod = prepare_pod(sharing_pod(PREFIX, containers=[{"name": "main", "env": env}]))
+    assert pod["spec"]["containers"][0]["env"] == becomes
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "position"),
+    [
+        pytest.param(HALF, {}, "containers[0] -0", id="the first container"),
+        pytest.param({"gpu-memory": "1"}, {}, "containers[0] -0", id="by memory"),
+        pytest.param({"gpu-fraction": ""}, {}, "containers[0] -0", id="an empty share is one, and refused elsewhere"),
+        pytest.param(
+            {**HALF, "gpu-fraction-container-name": "b"},
+            {"containers": [{"name": "a"}, {"name": "b"}]},
+            "containers[1] -1",
+            id="the named container",
+        ),
+        pytest.param(
+            {**HALF, "gpu-fraction-container-name": "b"},
+            {"initContainers": [{"name": "b"}], "containers": [{"name": "b"}]},
+            "initContainers[0] -i0",
+            id="of two of that name the init container",
+        ),
+        pytest.param(HALF, {"initContainers": [{"name": "i"}]}, "containers[0] -0", id="else no init container"),
+        pytest.param({**HALF, "gpu-fraction-container-name": "x"}, {}, "", id="there is none of that name"),
+        pytest.param({**HALF, "gpu-fraction-container-name": ""}, {}, "", id="the name is empty"),
+        pytest.param(HALF, {"containers": []}, "", id="there are no containers"),
+        pytest.param({}, {}, "", id="no share"),
+        pytest.param({"mps": "true"}, {}, "", id="no share, but an annotation beside it"),
+    ],
+)
+def test_only_the_shares_container_is_changed(annotations: Json, spec: Json, position: str) -> None:
+    raw = sharing_pod(annotations, **spec)
+    before = copy.deepcopy(raw)
+    prepare_pod(raw)
+    containers = [
+        f"{field}[{index}] -{container['envFrom'][0]['configMapRef']['name'].split('-shared-gpu-')[1][:-5]}"
+        for field in ("initContainers", "containers")
+        for index, container in enumerate(raw["spec"].get(field, []))
+        if "envFrom" in container
+    ]
+    assert containers == ([position] if position else [])
+    if not position:
+        assert raw == before
+
+
+def test_a_second_review_of_the_pod_changes_nothing() -> None:
+    once = prepare_pod(sharing_pod(), "first")
+    again = MutablePod(copy.deepcopy(once))
+    prepare(again, "second")
+    assert again.operations == []
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_container_inserted_before_the_shares_own_updates_its_names(field: str) -> None:
+    """1. The webhook prepares the pod. 2. Another one inserts its proxy first. 3. The webhook is called again.
+
+    A ConfigMap of the former index would never be created, and the kubelet would wait for it indefinitely.
+    """
+    named = {**PREFIX, names.GPU_FRACTION_CONTAINER: "trains"}
+    alone: Json = {"name": "trains", "envFrom": [{"configMapRef": {"name": "mine"}}]}
+    mine: list[Json] = [
+        {"configMap": {"name": "p-9"}, "name": "p-9-vol"},
+        {"name": "mine", "configMap": {"name": "p-x"}},
+    ]
+
+    def pod_of(*containers: Json) -> Json:
+        spec: Json = {field: list(containers), "volumes": mine}
+        return sharing_pod(named, **copy.deepcopy(spec))
+
+    between = prepare_pod(pod_of(alone))
+    between["spec"][field].insert(0, {"name": "proxy"})
+    review = copy.deepcopy(between)
+    pod = MutablePod(review)
+    prepare(pod, "other")
+    assert review == prepare_pod(pod_of({"name": "proxy"}, alone))
+    assert jsonpatch.apply_patch(between, pod.operations) == review
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_the_share_stays_with_its_container_when_another_is_inserted_before(field: str) -> None:
+    pod = prepare_pod(sharing_pod(HALF))
+    assert pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] == "main"
+    pod["spec"].setdefault(field, []).insert(0, {"name": "proxy"})
+    again = prepare_pod(pod, "another review")
+    owner = next(container for container in again["spec"]["containers"] if container["name"] == "main")
+    proxy = again["spec"][field][0]
+    assert {entry["name"] for entry in owner["env"]} == {"NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION"}
+    assert len(owner["envFrom"]) == len(again["spec"]["volumes"]) == 1
+    assert proxy == {"name": "proxy"}
+    assert not list(share_errors(again, is_final=True))
+
+
+def test_a_container_that_loses_the_share_loses_its_environment() -> None:
+    pod = prepare_pod(sharing_pod(HALF))
+    pod["spec"]["containers"][0]["env"].append({"name": "KEPT", "value": "x"})
+    pod["spec"]["containers"].append({"name": "other"})
+    # Its own index is now another container's.
+    pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] = "other"
+    again = prepare_pod(pod, "another review")
+    former, now = again["spec"]["containers"]
+    assert former == {"name": "main", "env": [{"name": "KEPT", "value": "x"}], "envFrom": []}
+    assert len(now["env"]) == 3
+    assert not list(share_errors(again, is_final=True))
+
+
+def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
+    prefix = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
+    raw = sharing_pod(prefix)
+    raw["spec"]["volumes"] = [
+        {"name": f"p-{i}-vol", "configMap": {"name": f"p-{i}", "defaultMode": 420}} for i in range(1, 5000)
+    ]
+    pod = MutablePod(raw)
+    prepare(pod, "seed")
+    assert len(pod.operations) < 10
+    assert [volume["name"] for volume in raw["spec"]["volumes"]] == ["p-0-vol"]
+
+
+def test_the_recorded_patch_results_in_the_prepared_pod() -> None:
+    raw = sharing_pod(containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}], volumes=[])
+    before, pod = copy.deepcopy(raw), MutablePod(raw)
+    prepare(pod, "seed")
+    assert jsonpatch.apply_patch(before, pod.operations) == raw
+
+
+def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -> None:
+    pod = MutablePod(sharing_pod(PREFIX, containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}]))
+    prepare(pod, "seed")
+    additions = [change for change in pod.operations if change["path"].startswith("/spec/containers/0/env/")]
+    assert additions == [{"op": "add", "path": "/spec/containers/0/env/-", "value": entry} for entry in OURS]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "base"),
+    [
+        pytest.param({"name": "half"}, "half", id="the pod's name"),
+        pytest.param({"name": "", "generateName": "web-"}, "web", id="what its name will begin with"),
+        pytest.param({"name": "w-1", "ownerReferences": [{"name": "rs-7f"}]}, "rs-7f", id="its owner's name"),
+        pytest.param({"name": "a.b.c"}, "a.b.c", id="dots are kept"),
+        pytest.param({"name": "x" * 253}, "x" * 37, id="cut"),
+        pytest.param({"name": "x" * 36 + ".y"}, "x" * 36, id="cut behind a dot"),
+        pytest.param({"name": "x" * 36 + "-yyy"}, "x" * 36, id="cut behind a hyphen"),
+        pytest.param(
+            {"name": "p", "ownerReferences": [{"name": "System:Foo_Bar"}]}, "system-foo-bar", id="any owner"
+        ),
+        pytest.param({"name": "p", "ownerReferences": [{"name": "..--.."}]}, "pod", id="an owner of no use"),
+        pytest.param({"name": "", "generateName": ""}, "pod", id="no name at all"),
+        pytest.param({"name": "p", "ownerReferences": [{}]}, "p", id="an owner without a name"),
+    ],
+)
+def test_names_are_valid_for_any_pod_name(metadata: Json, base: str) -> None:
+    pod = prepare_pod(sharing_pod(metadata=metadata))
+    prefix = pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+    prefix_base, letters, tail = prefix[: -len("-1234567-shared-gpu")], prefix[-18:-11], prefix[-11:]
+    assert (prefix_base, tail) == (base, "-shared-gpu")
+    assert len(letters) == 7
+    assert set(letters) <= set(GENERATED_LETTERS)
+    capabilities = f"{prefix}-0"
+    assert SUBDOMAIN.fullmatch(direct_env_map(capabilities))
+    assert len(direct_env_map(capabilities)) <= 63
+    volume = pod["spec"]["volumes"][0]["name"]
+    assert LABEL.fullmatch(volume)
+    assert len(volume) <= 63
+    assert not list(share_errors(pod, is_final=False))
+
+
+def test_the_index_of_an_init_container_fits_into_the_name() -> None:
+    containers = [{"name": f"c{number}"} for number in range(1001)]
+    raw = sharing_pod(
+        {**HALF, "gpu-fraction-container-name": "c1000"}, {"name": "x" * 253}, initContainers=containers
+    )
+    pod = prepare_pod(raw)
+    target = share_target(pod)
+    assert target is not None
+    capabilities = capabilities_map(pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP], target)
+    assert capabilities.endswith("-i1000")
+    assert len(direct_env_map(capabilities)) == 63
+    assert len(map_volume(capabilities)) <= 63
+
+
+def test_random_parts_differ_by_request_and_are_equal_within_one() -> None:
+    def random_letters(seed: str, name: str = "p") -> str:
+        return str(
+            prepare_pod(sharing_pod(metadata={"name": name}), seed)["metadata"]["annotations"][
+                "runai/shared-gpu-configmap"
+            ]
+        )
+
+    assert random_letters("one") == random_letters("one")
+    assert len({random_letters(str(seed)) for seed in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize(
+    ("prefix", "rule"),
+    [
+        pytest.param("mine", "", id="a plain one"),
+        pytest.param("m.y", "", id="with a dot"),
+        pytest.param("Mine", "lower-case", id="capitals"),
+        pytest.param("my map", "lower-case", id="a space"),
+        pytest.param("-mine", "lower-case", id="a hyphen in front"),
+        pytest.param("m" * 57, "", id="as long as can be"),
+        pytest.param("m" * 58, "at most 57", id="too long for a volume"),
+        pytest.param("m" * 300, "lower-case", id="too long for anything"),
+    ],
+)
+def test_a_prefix_set_by_the_user(prefix: str, rule: str) -> None:
+    errors = list(
+        share_errors(prepare_pod(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix})), is_final=False)
+    )
+    if not rule:
+        assert errors == []
+        return
+    (fault,) = errors
+    assert fault.path == "metadata.annotations[runai/shared-gpu-configmap]"
+    assert fault.value == prefix
+    assert rule in fault.message
+    assert "remove the annotation" in fault.message
+
+
+def broken(defect: str) -> Json:
+    pod = prepare_pod(sharing_pod())
+    container = pod["spec"]["containers"][0]
+    match defect:
+        case "annotation":
+            del pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+        case "env":
+            container["env"].pop()
+        case "overridden":
+            container["env"].append({"name": names.VISIBLE_DEVICES, "value": "all"})
+        case "envFrom":
+            del container["envFrom"]
+        case "volume":
+            del pod["spec"]["volumes"]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("defect", "lacking"),
+    [
+        pytest.param("nothing", "", id="all is there"),
+        pytest.param("annotation", "the annotation", id="no annotation"),
+        pytest.param("env", "the environment", id="a variable is missing"),
+        pytest.param("overridden", "the environment", id="a variable is overridden"),
+        pytest.param("envFrom", "envFrom", id="no envFrom"),
+        pytest.param("volume", "the volume", id="no volume"),
+    ],
+)
+def test_a_pod_that_lacks_its_preparation(defect: str, lacking: str) -> None:
+    errors = list(share_errors(broken(defect), is_final=True))
+    assert [fault.rule for fault in errors] == (["gpu_sharing/unprepared"] if lacking else [])
+    assert not lacking or lacking in errors[0].message
+
+
+def plugin(**sharing: Any) -> tuple[AdmissionChain, GpuSharing]:
+    settings = Settings(gpu_sharing=Sharing(**sharing))
+    plugin = GpuSharing(GpuSharingConfig(), settings)
+    return AdmissionChain([plugin], settings), plugin
+
+
+def test_only_the_last_hook_asks_for_the_preparation() -> None:
+    chain, _ = plugin()
+    bare = sharing_pod()
+    assert chain.validate_pod(bare, None, AdmissionInfo()).allowed
+    (fault,) = chain.validate_pod(bare, None, AdmissionInfo(is_validating_webhook=True)).errors
+    assert (fault.rule, fault.path) == ("gpu_sharing/unprepared", "spec.containers[0]")
+    assert chain.validate_pod(
+        bare, sharing_pod(), AdmissionInfo(operation="UPDATE", is_validating_webhook=True)
+    ).allowed
+
+
+def test_names_differ_by_the_seed_of_the_review() -> None:
+    chain, _ = plugin()
+    first, second = (sharing_pod(), sharing_pod())
+    assert chain.admit_pod(first, AdmissionInfo(request_uid="1")).patch
+    chain.admit_pod(second, AdmissionInfo(request_uid="2"))
+    assert first["metadata"]["annotations"] != second["metadata"]["annotations"]
+
+
+def test_with_sharing_disabled_nothing_is_prepared_or_served() -> None:
+    chain, off = plugin(enabled=False)
+    assert chain.admit_pod(sharing_pod(), AdmissionInfo()).patch == ()
+    assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(is_validating_webhook=True)).allowed
+    assert list(off.event_sources()) == []

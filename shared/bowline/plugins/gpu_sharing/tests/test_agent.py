@@ -1,0 +1,129 @@
+"""The agent's readings and its command line. Its writes are tested against a real API server elsewhere."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bowline.api.meta import ObjectKey
+from bowline.plugins.gpu_sharing.agent.app import parse_options
+from bowline.plugins.gpu_sharing.agent.device import DeviceError, Nvml, fake_device, load_nvml, read_device
+
+
+class DriverError(Exception):
+    """A double of NVML's own error."""
+
+
+@dataclass
+class Driver:
+    """A driver with some GPUs, in the form of the NVML bindings."""
+
+    uuids: list[Any]
+    init_fails: bool = False
+    calls: list[str] = field(default_factory=list)
+    NVMLError: type[Exception] = DriverError
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.init_fails:
+            raise DriverError("NVML Shared Library Not Found")
+        self.calls.append("init")
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.calls.append("shutdown")
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return len(self.uuids)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802
+        return self.uuids[index]
+
+    def nvmlDeviceGetUUID(self, handle: Any) -> Any:  # noqa: N802
+        if handle == "lost":
+            raise DriverError("GPU is lost")
+        return handle
+
+
+def read(driver: Driver) -> str:
+    bindings: Nvml = driver
+    return read_device(lambda: bindings)
+
+
+@pytest.mark.parametrize(
+    "uuid", [pytest.param("GPU-1", id="as text"), pytest.param(b"GPU-1", id="as bytes, of older bindings")]
+)
+def test_the_one_device_is_read_and_the_driver_released(uuid: Any) -> None:
+    driver = Driver([uuid])
+    assert read(driver) == "GPU-1"
+    assert driver.calls == ["init", "shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "reason", "let_go"),
+    [
+        pytest.param(Driver([]), "0 GPUs are visible, there must be exactly 1", True, id="no device"),
+        pytest.param(Driver(["a", "b"]), "2 GPUs are visible", True, id="every device of the node"),
+        pytest.param(Driver(["a"], init_fails=True), "Library Not Found; check the", False, id="no driver"),
+        pytest.param(Driver(["lost"]), "GPU is lost", True, id="the device fails"),
+    ],
+)
+def test_a_device_that_cannot_be_identified(driver: Driver, reason: str, let_go: bool) -> None:
+    with pytest.raises(DeviceError, match=reason):
+        read(driver)
+    assert ("shutdown" in driver.calls) is let_go
+
+
+def test_without_the_bindings_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)  # as if it could not be imported
+    with pytest.raises(DeviceError, match="install nvidia-ml-py"):
+        load_nvml()
+
+
+POD = {"metadata": {"name": "r", "uid": "u-1"}}
+
+
+def node(labels: dict[str, str]) -> dict[str, Any]:
+    return {"metadata": {"name": "n", "labels": labels}}
+
+
+def test_a_fake_device_is_the_same_for_the_pods_whole_life() -> None:
+    assert fake_device(POD, node({"run.ai/fake.gpu": "true"})) == "GPU-u-1"
+    assert fake_device(POD, None) == "GPU-u-1", "the reconciler has read the label"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param({}, id="not labelled"),
+        pytest.param({"run.ai/fake.gpu": "false"}, id="labelled as real"),
+        pytest.param({"run.ai/fake.gpu": "True"}, id="spelt otherwise"),
+    ],
+)
+def test_no_device_is_invented_on_a_node_with_real_ones(labels: dict[str, str]) -> None:
+    with pytest.raises(DeviceError, match=r"node n is not labelled run\.ai/fake\.gpu=true"):
+        fake_device(POD, node(labels))
+
+
+ENVIRONMENT = {"POD_NAMESPACE": "res", "POD_NAME": "r"}
+
+
+def test_options() -> None:
+    options = parse_options([], ENVIRONMENT)
+    assert (options.pod, options.fake, str(options.listen)) == (ObjectKey("res", "r"), False, ":8080")
+    fake = parse_options(["--fake", "--listen=127.0.0.1:0"], {**ENVIRONMENT, "NODE_NAME": "n"})
+    assert (fake.fake, fake.node, str(fake.listen)) == (True, "n", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "reason"),
+    [
+        pytest.param([], {}, "POD_NAMESPACE, POD_NAME must be set", id="outside a pod"),
+        pytest.param(["--listen=x"], ENVIRONMENT, "must be HOST:PORT", id="an address that is none"),
+    ],
+)
+def test_a_command_line_that_is_not_complete(
+    arguments: list[str], environment: dict[str, str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        parse_options(arguments, environment)
+    assert exit_info.value.code == 2
+    assert reason in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""How CDI and fake GPUs are detected, and how a change of their sources is."""
+
+from typing import Any
+
+import pytest
+
+from bowline.framework.config import GpuSharing
+from bowline.plugins.gpu_sharing.detection import (
+    Detection,
+    cdi_of,
+    is_at_least,
+    transform_fake_node,
+    transform_policy,
+)
+
+Json = dict[str, Any]
+
+
+def policy(cdi: Any = None, version: str = "", name: str = "cluster-policy") -> Json:
+    """A ClusterPolicy as the API server returns it."""
+    metadata = {"name": name, "uid": "u", "resourceVersion": "1", "annotations": {"large": "x"}}
+    labels = {"labels": {"app.kubernetes.io/version": version}} if version else {}
+    return {"metadata": metadata | labels, "spec": {"driver": {"enabled": True}, **({"cdi": cdi} if cdi else {})}}
+
+
+CASES = [
+    pytest.param([], False, id="no GPU operator"),
+    pytest.param([policy()], False, id="nothing about CDI"),
+    pytest.param([policy({"enabled": False}, "v25.10.0")], False, id="disabled"),
+    pytest.param([policy({"enabled": True})], False, id="enabled without a version"),
+    pytest.param([policy({"enabled": True}, "v25.3.4")], False, id="enabled, but not the default"),
+    pytest.param([policy({"enabled": True, "default": True}, "v25.3.4")], True, id="the default by setting"),
+    pytest.param([policy({"enabled": False, "default": True})], False, id="a default that is disabled"),
+    pytest.param([policy({"enabled": True}, "v25.10.0")], True, id="the default since 25.10"),
+    pytest.param([policy({"enabled": True, "default": False}, "v25.10.1")], True, id="a setting that is ignored"),
+    pytest.param([policy({"enabled": True}, "v25.10.0-rc.1")], False, id="a pre-release of 25.10"),
+    pytest.param([policy({"enabled": True}, "latest")], False, id="a version that is none"),
+    pytest.param([policy({"enabled": "true", "default": "true"})], False, id="texts, as no CRD stores them"),
+    pytest.param([policy("on")], False, id="another shape"),
+    pytest.param([policy(name="b"), policy({"enabled": True}, "v26.1.0", name="a")], True, id="the first by name"),
+    pytest.param([policy(name="a"), policy({"enabled": True}, "v26.1.0", name="b")], False, id="the other one"),
+]
+
+
+@pytest.mark.parametrize(("policies", "expected"), CASES)
+def test_cdi_follows_from_the_cluster_policy(policies: list[Json], expected: bool) -> None:
+    assert cdi_of([transform_policy(entry) for entry in policies]) is expected
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        *(("v25.10.0", True), ("v25.10", True), ("v25.11.0-rc1", True), ("v26", True), ("v100.0.0", True)),
+        *(("v25.9.9", False), ("v25", False), ("25.10.0", False), ("", False), ("v25.10.0+x", False)),
+    ],
+)
+def test_versions(version: str, expected: bool) -> None:
+    assert is_at_least(version, (25, 10, 0)) is expected
+
+
+def test_the_cache_keeps_little_of_a_policy() -> None:
+    assert transform_policy(policy({"enabled": True}, "v25.10.0")) == {
+        "metadata": {
+            "name": "cluster-policy",
+            "uid": "u",
+            "resourceVersion": "1",
+            "labels": {"app.kubernetes.io/version": "v25.10.0"},
+        },
+        "spec": {"cdi": {"enabled": True}},
+    }
+
+
+def test_a_changed_policy_is_detected() -> None:
+    detection = Detection(GpuSharing())
+    off, on = (transform_policy(entry) for entry in (policy(), policy({"enabled": True}, "v26.1")))
+    states = []
+    for old, new in ((None, off), (off, on), (on, None)):
+        detection.policy_changed(old, new)
+        states.append(detection.uses_cdi())
+    assert states == [False, True, False]
+
+
+def test_nodes_with_fake_gpus_are_detected() -> None:
+    detection = Detection(GpuSharing())
+    node = transform_fake_node({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}})
+    detection.node_changed(None, node)
+    assert (detection.is_fake("n"), detection.is_fake("other")) == (True, False)
+    detection.node_changed(node, None)
+    assert not detection.is_fake("n")
+
+
+@pytest.mark.parametrize("setting", [True, False])
+def test_a_setting_precedes_what_is_detected(setting: bool) -> None:
+    detection = Detection(GpuSharing(cdi=setting, fake_gpus=setting))
+    assert not detection.detects_fakes
+    detection.policy_changed(None, transform_policy(policy({"enabled": not setting, "default": True})))
+    assert detection.uses_cdi() is setting
+    assert detection.is_fake("n") is setting
+
+
+@pytest.mark.parametrize("value", ["auto", "yes", None])
+def test_other_values_are_rejected(value: Any) -> None:
+    with pytest.raises(ValueError, match="cdi"):
+        GpuSharing.model_validate({"cdi": value})
+
+
+@pytest.mark.parametrize(
+    ("setting", "cdi", "expected"),
+    [
+        pytest.param(True, {"enabled": True}, "", id="CDI names where CDI is not the default"),
+        pytest.param(True, {"enabled": False}, "is true, but", id="CDI names without CDI"),
+        pytest.param(True, None, "is true, but", id="CDI names, and a policy without the field"),
+        pytest.param(False, {"enabled": True, "default": True}, "is false, but", id="UUIDs where CDI is the default"),
+        pytest.param(False, {"enabled": True}, "", id="UUIDs where CDI is not the default"),
+        pytest.param("Auto", {"enabled": True, "default": True}, "", id="no setting"),
+    ],
+)
+def test_a_setting_that_contradicts_the_policy_is_named(setting: Any, cdi: Json | None, expected: str) -> None:
+    detection = Detection(GpuSharing(cdi=setting))
+    assert detection.contradiction() == "", "without a policy there is nothing to contradict"
+    detection.policy_changed(None, transform_policy(policy(cdi, "v25.3.4")))
+    assert (expected in detection.contradiction()) if expected else detection.contradiction() == ""
+    detection.policy_changed(transform_policy(policy(cdi)), None)
+    assert detection.contradiction() == ""

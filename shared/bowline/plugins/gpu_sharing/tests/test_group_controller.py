@@ -1,0 +1,302 @@
+"""The results for callers of the group's controller when its pass fails. All else needs a real API server."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.framework.binding.handle import Reconcile
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.status import Code, Suggestion
+from bowline.kube.accounting import TimeAccount, accounting
+from bowline.kube.errors import ApiStatus, Forbidden, NoResponse
+from bowline.plugins.gpu_sharing.group_controller import GroupController
+from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
+from bowline.plugins.gpu_sharing.metrics import SharingMetrics
+from bowline.plugins.gpu_sharing.plugin import first_failure
+from bowline.plugins.gpu_sharing.reservation import (
+    Blocked,
+    DeviceRequest,
+    Lost,
+    Pending,
+    Reservation,
+    User,
+)
+from bowline.plugins.gpu_sharing.reservation_client import ReservationClient
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from bowline.plugins.gpu_sharing.tests.pods import claim, reservation, user
+from bowline.runtime.clock import Clock, SystemClock
+from bowline.testing.clock import SteppedClock
+from bowline.testing.handles import handle_for
+
+NO_CLIENT: Any = None
+TIMEOUT = timedelta(seconds=40)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingSite(ReservationClient):
+    """Raises an error in place of every reply."""
+
+    error: Exception | None = None
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        assert self.error is not None
+        raise self.error
+
+
+class Passes:
+    """Runs a pass for every key that is added, and stores its result."""
+
+    def __init__(self) -> None:
+        self.running: list[asyncio.Task[timedelta | None]] = []
+
+    def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        def add(key: ObjectKey) -> None:
+            self.running.append(asyncio.ensure_future(reconcile(key)))
+
+        return add
+
+    async def results(self) -> list[Any]:
+        return await asyncio.gather(*self.running, return_exceptions=True)
+
+
+class SetClock(SteppedClock):
+    """A clock that can also be set: no time passes by that."""
+
+    by = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.by
+
+
+class SilentSite(ReservationClient):
+    """Has one reservation, whose agent reports nothing."""
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation()]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        return []
+
+    async def remove(self, reservation: Reservation) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class CountingSite(ReservationClient):
+    """Has one reservation that has reported its device, with one user; records reads and deletions."""
+
+    reads: list[str] = field(default_factory=list)
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation(group=group, device="GPU-1")]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        self.reads.append(f"users of {group} on {node}")
+        return [user()]
+
+
+def sharing(name: str) -> Any:
+    """A sharing pod as the watch caches it."""
+    return {"metadata": {"name": name, "namespace": "ns", "labels": {"runai-gpu-group": "g1"}}}
+
+
+def owner(passes: Passes, error: Exception) -> GroupController:
+    return owner_of(passes, FailingSite(NO_CLIENT, ReservationSpec("res", "image"), "", error), SystemClock())
+
+
+def owner_of(
+    passes: Passes,
+    site: ReservationClient,
+    clock: Clock,
+    idle: IdleGroups | None = None,
+    registry: CollectorRegistry | None = None,
+) -> GroupController:
+    metrics = PluginMetrics("gpu_sharing", registry or CollectorRegistry())
+    handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock), worker=passes.worker)
+    return GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
+
+
+@pytest.mark.parametrize(
+    ("error", "is_reported"),
+    [
+        pytest.param(NoResponse("no answer"), False, id="no reply from the API server: the reservation is retried"),
+        pytest.param(KeyError("spec"), True, id="a bug of ours: reported, and no caller is left waiting"),
+    ],
+)
+async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, is_reported: bool) -> None:
+    passes = Passes()
+    controller = owner(passes, error)
+    with pytest.raises(type(error)):
+        await controller.claim([claim()])
+    with pytest.raises(type(error)):
+        await controller.release(claim().request, ObjectUID("uid-a"), ["g1"])
+    assert [isinstance(result, Exception) for result in await passes.results()] == [is_reported, is_reported]
+
+
+async def test_a_failed_pass_is_retried_by_its_queue() -> None:
+    passes = Passes()
+    owner(passes, NoResponse("no answer")).enqueue(["g1"])
+    (result,) = await passes.results()
+    assert isinstance(result, NoResponse)
+
+
+@pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
+async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta) -> None:
+    passes, clock = Passes(), SetClock()
+    controller = owner_of(passes, SilentSite(NO_CLIENT, ReservationSpec("res", "image"), ""), clock)
+    waits = claim(awaited_uid=reservation().uid)
+    assert isinstance((await controller.claim([waits]))[0], Pending)
+    clock.by = by
+    assert isinstance((await controller.claim([waits]))[0], Pending)
+    assert (await passes.results())[-1] == TIMEOUT
+    clock.step(TIMEOUT)
+    assert isinstance((await controller.claim([waits]))[0], Lost)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangingSite(ReservationClient):
+    """Has one reservation that the kubelet rejected; another writer changes it before the first deletion."""
+
+    conflicts: list[Reservation] = field(default_factory=list)
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation(has_ended=True)]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        return []
+
+    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
+        return set()
+
+    async def scaling_up(self) -> Blocked | None:
+        return None
+
+    async def remove(self, reservation: Reservation) -> bool:
+        self.conflicts.append(reservation)
+        return len(self.conflicts) > 1
+
+    async def create(
+        self, claim: DeviceRequest, name: str = "", expected_devices: Collection[str] = ()
+    ) -> Reservation | str:
+        return reservation(uid=ObjectUID("r2"))
+
+
+async def test_an_ended_reservation_is_counted_by_the_deletion_that_succeeds() -> None:
+    passes, registry = Passes(), CollectorRegistry()
+    site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    controller = owner_of(passes, site, SystemClock(), registry=registry)
+
+    def count() -> float | None:
+        return registry.get_sample_value("bowline_gpu_sharing_reservations_failed_total", {"cause": "ended"})
+
+    assert isinstance((await controller.claim([claim(awaited_uid=reservation().uid)]))[0], Lost)
+    assert count() == 0
+    # The next attempt awaits no reservation: it deletes the ended one and creates another.
+    assert isinstance((await controller.claim([claim()]))[0], Pending)
+    assert count() == 1
+    await passes.results()
+
+
+async def test_a_device_whose_reservation_has_changed_is_not_released_yet() -> None:
+    passes = Passes()
+    site = ChangingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    controller = owner_of(passes, site, SystemClock())
+    (unreleased,) = await controller.release_unused(["g1"], "n1")
+    assert unreleased.reservation.uid == reservation().uid
+    assert await controller.release_unused(["g1"], "n1") == []
+    assert len(site.conflicts) == 2
+    await passes.results()
+
+
+class NoPasses(Passes):
+    """Accepts keys and runs nothing, as with a hanging API server."""
+
+    def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        return lambda _: None
+
+
+@pytest.mark.looptime
+async def test_the_wait_for_the_controller_is_charged_to_the_api_server() -> None:
+    waiting = owner(NoPasses(), NoResponse("unused"))
+    account = TimeAccount(asyncio.get_running_loop().time)
+    with accounting(account), pytest.raises(TimeoutError):
+        async with asyncio.timeout(30):
+            await waiting.claim([claim()])
+    assert [account.caller_s, account.api_s] == pytest.approx([0, 30])
+
+
+async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
+    passes, idle = Passes(), IdleGroups()
+    site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    controller = owner_of(passes, site, SystemClock(), idle)
+    for name in ("a", "b"):
+        idle.user_changed(None, sharing(name))
+    idle.user_changed(sharing("a"), None)
+    controller.enqueue(["g1"])
+    assert await passes.results() == [None]
+    assert site.reads == []
+    # Without another user one read decides, of the pods of one node.
+    idle.user_changed(sharing("b"), None)
+    controller.enqueue(["g1"])
+    await passes.results()
+    assert site.reads == ["users of g1 on n1"]
+
+
+async def test_a_released_group_is_read_live() -> None:
+    passes, idle = Passes(), IdleGroups()
+    site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    controller = owner_of(passes, site, SystemClock(), idle)
+    idle.user_changed(None, sharing("a"))
+    await controller.release(claim().request, ObjectUID("uid-a"), ["g1"])
+    assert site.reads == ["users of g1 on n1"]
+    await passes.results()
+
+
+async def test_forgetting_a_request_keeps_the_claims_of_others() -> None:
+    passes = Passes()
+    controller = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
+    await controller.claim([claim("a"), claim("a", group="g2"), claim("b")])
+    controller.forget(claim("a").request)
+    await controller.release_unused(["g1"], "node-0")
+    assert len(passes.running) == 3
+    await controller.release_unused(["g2"], "node-0")
+    assert len(passes.running) == 4
+    await passes.results()
+
+
+class ForbiddenClient:
+    """Lists nothing."""
+
+    async def list_all(self, *_: Any, **__: Any) -> Any:
+        raise Forbidden(ApiStatus(403, "Forbidden", "pods is forbidden"))
+
+
+async def test_scaling_pods_that_cannot_be_listed_block_nothing() -> None:
+    client: Any = ForbiddenClient()
+    assert await ReservationClient(client, ReservationSpec("res", "image"), "kai-scale-adjust").scaling_up() is None
+
+
+def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
+    by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
+    status = first_failure([Blocked("the cluster is scaling up", by)])
+    assert status is not None
+    assert (status.code, status.wake_on) == (Code.WAIT, (by,))
+    assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
+    starting = Pending(reservation())
+    refused = Pending(reservation(status_reason="ImagePullBackOff: registry.example/agent:1 not found"))
+    status = first_failure([starting, refused, refused])
+    assert status is not None
+    why = "the agent has not reported the device yet: ImagePullBackOff: registry.example/agent:1 not found"
+    assert (status.code, status.message) == (Code.WAIT, why)
+    starting_status = first_failure([starting])
+    assert starting_status is not None
+    assert starting_status.message == "the agent has not reported the device yet"

@@ -1,0 +1,97 @@
+"""Which devices are unused, change by change."""
+
+from typing import Any
+
+import pytest
+
+from bowline.api.meta import Object
+from bowline.plugins.gpu_sharing.idle_groups import IdleGroups, transform_reservation, transform_user
+from bowline.plugins.gpu_sharing.reservation import may_be_on, reservation_name
+
+NODE = "node-0"
+
+
+def meta(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "labels": labels}}
+
+
+def reservation(group: str, node: str = NODE, name: str = "") -> Object:
+    return transform_reservation(meta(name or reservation_name(node, group), **{"runai-gpu-group": group}))
+
+
+def user(name: str, *groups: str) -> Object:
+    return transform_user(meta(name, **{f"runai-gpu-group/{group}": group for group in groups}))
+
+
+def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> None:
+    idle = IdleGroups()
+    idle.reservation_changed(None, reservation("g"))
+    idle.user_changed(None, user("a", "g"))
+    idle.user_changed(None, user("b", "g"))
+    assert idle.on_node(NODE) == set()
+    idle.user_changed(user("a", "g"), None)
+    assert idle.on_node(NODE) == set()
+    idle.user_changed(user("b", "g"), user("b"))
+    assert idle.on_node(NODE) == {"g"}
+    idle.reservation_changed(reservation("g"), None)
+    assert idle.on_node(NODE) == set()
+
+
+def test_the_watches_have_no_common_order() -> None:
+    idle = IdleGroups()
+    idle.user_changed(None, user("a", "g", "h"))
+    idle.reservation_changed(None, reservation("g"))
+    idle.reservation_changed(None, reservation("h"))
+    assert idle.on_node(NODE) == set()
+    idle.user_changed(user("a", "g", "h"), None)
+    assert idle.on_node(NODE) == {"g", "h"}
+    idle.user_changed(None, user("b", "h"))
+    assert idle.on_node(NODE) == {"g"}
+
+
+def test_a_change_that_changes_no_group_changes_nothing() -> None:
+    idle = IdleGroups()
+    idle.reservation_changed(None, reservation("g"))
+    idle.user_changed(None, user("a", "g"))
+    idle.reservation_changed(reservation("g"), reservation("g"))
+    idle.user_changed(user("a", "g"), user("a", "g"))
+    assert idle.on_node(NODE) == set()
+
+
+def test_devices_of_other_nodes_are_not_listed() -> None:
+    idle = IdleGroups()
+    idle.reservation_changed(None, reservation("g", "node-1"))
+    idle.reservation_changed(None, reservation("g"))
+    idle.reservation_changed(None, reservation("h", "node-1"))
+    assert idle.on_node(NODE) == {"g"}
+    assert idle.on_node("node-1") == {"g", "h"}
+    idle.reservation_changed(reservation("g"), None)
+    assert idle.on_node(NODE) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be"),
+    [
+        pytest.param(reservation_name(NODE, "g"), True, id="the node's"),
+        pytest.param(reservation_name("node-1", "g"), False, id="another node's"),
+        pytest.param(f"{reservation_name(NODE, 'g')}-2", True, id="a second one of the node"),
+        pytest.param("gpu-reservation-node-0-abcde", True, id="the node's, by a generated name"),
+        pytest.param("gpu-reservation-node-1-abcde", False, id="another node's, by a generated name"),
+        pytest.param("gpu-reservation-node-0-1-abcde", False, id="a node's whose name begins with this one"),
+        pytest.param("mine", True, id="named by hand, for any node"),
+    ],
+)
+def test_the_node_of_a_reservation_by_its_name(name: str, may_be: bool) -> None:
+    assert may_be_on(NODE, "g", name) is may_be
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        pytest.param("gpu-node-0", "gpu-reservation-gpu-node-0-abcde", id="as long as our own names"),
+        pytest.param("n" * 60, f"gpu-reservation-{'n' * 42}abcde", id="a long name is cut by the API server"),
+    ],
+)
+def test_generated_names_are_matched_with_their_node(node: str, name: str) -> None:
+    assert may_be_on(node, "g", name)
+    assert not may_be_on("worker-001", "g", name)

@@ -1,0 +1,132 @@
+"""Recovering a device that pods use without a reservation."""
+
+from dataclasses import replace
+
+import pytest
+
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.plugins.gpu_sharing.recovery import (
+    MOST_BLOCKERS,
+    Abandon,
+    Await,
+    Evidence,
+    Reserve,
+    Step,
+    common_devices,
+    next_step,
+    possible_devices,
+    running_users,
+    shown_mode,
+)
+from bowline.plugins.gpu_sharing.reservation import Reservation, reservation_name, view_reservation
+from bowline.plugins.gpu_sharing.tests.pods import reservation, user
+
+NAME = reservation_name("n1", "g1")
+WANTED = frozenset({"GPU-1"})
+KNOWN = Evidence(WANTED)
+EVICTED = reservation(device="GPU-1", has_ended=True)
+NEW = reservation(expected_devices=WANTED)
+BLOCKER = replace(NEW, device="GPU-2")
+REFUSED = replace(NEW, has_ended=True, status_reason="UnexpectedAdmissionError: no devices left")
+
+
+def blocker(number: int) -> Reservation:
+    """Return a reservation that has got another device."""
+    return replace(BLOCKER, key=ObjectKey("res", f"{NAME}-{number}"), uid=ObjectUID(f"b{number}"))
+
+
+@pytest.mark.parametrize(
+    ("reservations", "step"),
+    [
+        pytest.param([], Reserve(NAME, ()), id="its reservation was deleted"),
+        pytest.param([EVICTED], Reserve(NAME, (EVICTED,)), id="its reservation was evicted"),
+        pytest.param([NEW], Await(NEW), id="a new one has not reported its device"),
+        pytest.param([BLOCKER], Reserve(f"{NAME}-1", ()), id="another device: kept, so that it is not given again"),
+        pytest.param([BLOCKER, blocker(1)], Reserve(f"{NAME}-2", ()), id="another one again"),
+        pytest.param([blocker(1)], Reserve(NAME, ()), id="a name is free again"),
+        pytest.param([reservation(node="n2")], Reserve(NAME, ()), id="one of another node is none"),
+    ],
+)
+def test_a_search_continues(reservations: list[Reservation], step: Step) -> None:
+    assert next_step("g1", "n1", reservations, KNOWN, None) == step
+
+
+@pytest.mark.parametrize(
+    ("reservations", "evidence", "why", "releases"),
+    [
+        pytest.param([BLOCKER], Evidence(frozenset()), "do not agree", [BLOCKER], id="its device is not known"),
+        pytest.param([blocker(1), REFUSED], KNOWN, "no devices left", [blocker(1), REFUSED], id="the node is full"),
+        pytest.param(
+            [blocker(n) for n in range(MOST_BLOCKERS)],
+            KNOWN,
+            "got other devices",
+            [blocker(n) for n in range(MOST_BLOCKERS)],
+            id="too many are blocked",
+        ),
+    ],
+)
+def test_a_search_without_success_releases_what_it_blocks(
+    reservations: list[Reservation], evidence: Evidence, why: str, releases: list[Reservation]
+) -> None:
+    step = next_step("g1", "n1", reservations, evidence, None)
+    assert isinstance(step, Abandon)
+    assert why in step.why
+    assert list(step.release) == releases
+
+
+def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
+    step = next_step("g1", "n1", [blocker(1)], KNOWN, ObjectUID("deleted"))
+    assert step == Abandon("the last reservation pod was removed before it had reported its device", (blocker(1),))
+
+
+@pytest.mark.parametrize(
+    ("groups", "visible", "devices"),
+    [
+        pytest.param("g1", "GPU-1", {"GPU-1"}, id="one device"),
+        pytest.param("g2,g1", "GPU-2,GPU-1", {"GPU-1"}, id="in the order of the groups"),
+        pytest.param("", "GPU-2,GPU-1", {"GPU-1", "GPU-2"}, id="of an earlier version: any of them"),
+        pytest.param("g1", "k8s.device-plugin.nvidia.com/gpu=GPU-1", {"GPU-1"}, id="a CDI name"),
+        pytest.param("g1", "", set(), id="none"),
+    ],
+)
+def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[str]) -> None:
+    assert possible_devices("g1", groups, visible) == devices
+
+
+@pytest.mark.parametrize(
+    ("groups", "modes", "mode"),
+    [
+        pytest.param("g2,g1", "time-slicing,sm-sharing", "sm-sharing", id="in the order of the groups"),
+        pytest.param("g1", "time-slicing", "", id="the default"),
+        pytest.param("g1", "", "", id="no annotation, as of an earlier version"),
+        pytest.param("g2", "sm-sharing", "", id="another group"),
+    ],
+)
+def test_the_mode_that_a_configmap_shows(groups: str, modes: str, mode: str) -> None:
+    assert shown_mode("g1", groups, modes) == mode
+
+
+@pytest.mark.parametrize(
+    ("device_sets", "devices"),
+    [
+        pytest.param([{"a"}, {"a"}], {"a"}, id="they agree"),
+        pytest.param([{"a", "b"}, {"a"}], {"a"}, id="one knows better"),
+        pytest.param([{"a"}, set()], {"a"}, id="one shows none"),
+        pytest.param([{"a"}, {"b"}], set(), id="contradiction"),
+        pytest.param([], set(), id="nothing"),
+    ],
+)
+def test_the_common_device_of_a_groups_pods(device_sets: list[set[str]], devices: set[str]) -> None:
+    assert common_devices([frozenset(device_set) for device_set in device_sets]) == devices
+
+
+def test_ended_and_unbound_pods_need_no_recovery() -> None:
+    users = [user("a"), user("b", has_ended=True), user("c", deleting=True), user("d", node="")]
+    assert [entry.key.name for entry in running_users(users)] == ["a"]
+
+
+def test_a_blocker_is_recognised_by_its_annotation() -> None:
+    annotations = {"bowline.dev/expected-devices": "GPU-1", "run.ai/reserve_for_gpu_index": "GPU-2"}
+    metadata = {"namespace": "res", "name": NAME, "uid": "u", "resourceVersion": "1", "annotations": annotations}
+    view = view_reservation({"metadata": metadata})
+    assert (view.is_misplaced, view.holds, view.lives) == (True, False, True)

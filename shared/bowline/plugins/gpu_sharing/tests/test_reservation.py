@@ -1,0 +1,335 @@
+"""Which reservation holds the device of a group, and the next step where none does."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bowline.api.meta import ObjectUID
+from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.reservation import (
+    Create,
+    DeviceRequest,
+    Held,
+    Lost,
+    Pending,
+    Reservation,
+    User,
+    Verdict,
+    check_reservations,
+    is_unscheduled,
+    overdue,
+    requested_node,
+    reservation_name,
+    unused_reservations,
+    view_reservation,
+)
+from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from bowline.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
+
+REPORTED = reservation(device="GPU-1")
+SILENT = reservation()
+BLOCKER = reservation(device="GPU-2", expected_devices=frozenset({"GPU-1"}))
+NOW = 1000.0
+TIMEOUT = timedelta(seconds=40)
+
+
+def test_the_name_is_the_agreed_one() -> None:
+    # sha256("gpu-node-0/group"), its first 16 hexadecimal digits.
+    assert reservation_name("gpu-node-0", "group") == "gpu-reservation-b1a328c4a5387bfb"
+
+
+@pytest.mark.parametrize(
+    ("reservations", "verdict"),
+    [
+        pytest.param([], Create(), id="there is none"),
+        pytest.param([REPORTED], Held("GPU-1"), id="it has reported its device"),
+        pytest.param([SILENT], Pending(SILENT), id="it has not reported its device yet"),
+        pytest.param([reservation("n2", device="GPU-2")], Create(), id="fault 14: it is on another node"),
+        pytest.param([reservation(group="g2", device="GPU-2")], Create(), id="it is of another group"),
+        pytest.param(
+            [reservation(device="GPU-1", has_ended=True)],
+            Create((reservation(device="GPU-1", has_ended=True),)),
+            id="fault 14: it has ended, for example evicted, and holds nothing",
+        ),
+        pytest.param(
+            [reservation(device="GPU-1", deleting=True)],
+            Create((reservation(device="GPU-1", deleting=True),)),
+            id="fault 14: it is being deleted",
+        ),
+        pytest.param(
+            [reservation(device="GPU-1", has_ended=True, key=SILENT.key._replace(name="other"))],
+            Create(),
+            id="an ended one of another name does not block",
+        ),
+        pytest.param(
+            [reservation(node="n2", device="GPU-2", key=SILENT.key)],
+            Create((reservation(node="n2", device="GPU-2", key=SILENT.key),)),
+            id="another node's has our name",
+        ),
+        pytest.param(
+            [reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), REPORTED],
+            Held("GPU-1"),
+            id="of two that hold a device the one of the agreed name",
+        ),
+        pytest.param([BLOCKER], Create((BLOCKER,)), id="it blocks another device than the group's"),
+        pytest.param([replace(BLOCKER, device="GPU-1")], Held("GPU-1"), id="it has the expected device"),
+        pytest.param(
+            [SILENT, reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2")],
+            Held("GPU-2"),
+            id="one that has reported precedes one that has not",
+        ),
+    ],
+)
+def test_a_first_claim(reservations: list[Reservation], verdict: Verdict) -> None:
+    assert check_reservations(claim(), reservations, {}) == verdict
+
+
+AWAITING = claim(awaited_uid="r1")
+REFUSED = reservation(has_ended=True, status_reason="UnexpectedAdmissionError: no GPU left")
+
+
+@pytest.mark.parametrize(
+    ("reservations", "timed_out", "why"),
+    [
+        pytest.param([], {}, "was deleted before it had reported its device", id="it was deleted"),
+        pytest.param([reservation(deleting=True)], {}, "was deleted before", id="it is being deleted"),
+        pytest.param([], {ObjectUID("r1"): "too long"}, "too long", id="it was released, and the reason is reported"),
+        pytest.param([REFUSED], {}, "(UnexpectedAdmissionError: no GPU left)", id="the kubelet refused it"),
+        pytest.param([reservation(uid=ObjectUID("r2"))], {}, "was deleted before", id="another has replaced it"),
+    ],
+)
+def test_a_claim_whose_reservation_failed_fails(
+    reservations: list[Reservation], timed_out: dict[ObjectUID, str], why: str
+) -> None:
+    verdict = check_reservations(AWAITING, reservations, timed_out)
+    assert isinstance(verdict, Lost)
+    assert why in verdict.why
+    # A pod that the kubelet has rejected blocks the name until it is deleted.
+    assert (verdict.remove is not None) == (REFUSED in reservations)
+
+
+@pytest.mark.parametrize(
+    ("reservations", "verdict"),
+    [
+        pytest.param([SILENT], Pending(SILENT), id="still silent"),
+        pytest.param([REPORTED], Held("GPU-1"), id="reported"),
+        pytest.param(
+            [reservation(uid=ObjectUID("r2"), device="GPU-2")], Held("GPU-2"), id="another one has reported"
+        ),
+    ],
+)
+def test_a_claim_that_waits(reservations: list[Reservation], verdict: Verdict) -> None:
+    assert check_reservations(AWAITING, reservations, {}) == verdict
+
+
+@pytest.mark.parametrize(
+    ("candidate", "silent_s", "late"),
+    [
+        pytest.param(SILENT, 39.9, False, id="there is time left"),
+        pytest.param(SILENT, 40, True, id="time is over"),
+        pytest.param(REPORTED, 400, False, id="it has reported"),
+        pytest.param(reservation(has_ended=True), 400, False, id="it has ended: another rule applies"),
+    ],
+)
+def test_a_silent_agent_times_out(candidate: Reservation, silent_s: float, late: bool) -> None:
+    since = {candidate.uid: NOW - silent_s}
+    assert bool(overdue([candidate], since, NOW, TIMEOUT)) is late
+
+
+def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
+    candidate = reservation(status_reason="CrashLoopBackOff: NVML cannot be used")
+    (why,) = overdue([candidate], {candidate.uid: NOW - TIMEOUT.total_seconds()}, NOW, TIMEOUT).values()
+    assert "on node n1" in why
+    assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
+
+
+def test_the_timeout_starts_at_the_first_observation() -> None:
+    assert overdue([SILENT], {}, NOW, TIMEOUT) == {}
+
+
+@pytest.mark.parametrize(
+    ("users", "claimed_nodes", "requested_nodes", "is_released"),
+    [
+        pytest.param([], set(), set(), True, id="no user"),
+        pytest.param([user()], set(), set(), False, id="a pod runs on it"),
+        pytest.param([user(has_ended=True)], set(), set(), True, id="fault 37: its pod has ended"),
+        pytest.param([user(deleting=True)], set(), set(), False, id="its pod is being deleted and still runs"),
+        pytest.param([user(node="")], set(), set(), True, id="a labelled pod that is not bound proves nothing"),
+        pytest.param([user(node="n2")], set(), set(), True, id="its pod runs on another node"),
+        pytest.param([user(has_ended=True), user("b")], set(), set(), False, id="one of two has ended"),
+        pytest.param([], {"n1"}, set(), False, id="a request has claimed it"),
+        pytest.param([], {"n2"}, set(), True, id="a request has claimed the group on another node"),
+        pytest.param([], set(), {"n1"}, False, id="fault 34: an unfinished request asks for it"),
+    ],
+)
+def test_an_unused_reservation_is_released(
+    users: list[User], claimed_nodes: set[str], requested_nodes: set[str], is_released: bool
+) -> None:
+    for candidate in (REPORTED, SILENT, reservation(has_ended=True)):
+        assert unused_reservations([candidate], users, claimed_nodes, requested_nodes) == (
+            [candidate] if is_released else []
+        )
+
+
+def test_a_reservation_being_deleted_is_not_deleted_again() -> None:
+    assert unused_reservations([reservation(deleting=True)], [], set(), set()) == []
+
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+HELD = {"finalizers": ["bowline.dev/rollback"]}
+
+
+def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",)) -> Json:
+    return {
+        "metadata": {"name": "a", "uid": "uid-a", **(metadata or {})},
+        "spec": {"selectedNode": "n1", "selectedGPUGroups": list(groups)},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "withdrawn", "node"),
+    [
+        pytest.param(asking(), set(), "n1", id="fresh"),
+        pytest.param(asking(phase="Pending"), set(), "n1", id="waiting"),
+        pytest.param(asking(phase="Succeeded"), set(), None, id="done"),
+        pytest.param(asking(phase="Failed"), set(), None, id="failed"),
+        pytest.param(asking(DELETED), set(), None, id="deleted"),
+        pytest.param(asking(DELETED | HELD), set(), "n1", id="deleted and not rolled back: it may still be bound"),
+        pytest.param(asking(DELETED | HELD), {"uid-a"}, None, id="deleted and rolled back"),
+        pytest.param(asking(), {"uid-a"}, None, id="fault 38: released by us, before its object shows it"),
+        pytest.param(asking(groups=("g2", "g3")), set(), None, id="of other groups"),
+        pytest.param({"metadata": {"name": "a", "uid": "u"}}, set(), None, id="without a spec"),
+    ],
+)
+def test_requests_that_still_need_a_group(request_: Json, withdrawn: set[ObjectUID], node: str | None) -> None:
+    assert requested_node(request_, "g1", withdrawn) == node
+
+
+@pytest.mark.parametrize(
+    ("conditions", "blocks"),
+    [
+        pytest.param([], False, id="no scheduler has tried it yet"),
+        pytest.param([{"type": "PodScheduled", "status": "False"}], True, id="it does not fit"),
+        pytest.param([{"type": "PodScheduled", "status": "Unknown"}], True, id="unknown"),
+        pytest.param([{"type": "PodScheduled", "status": "True"}], False, id="it is placed"),
+        pytest.param([{"type": "Ready", "status": "False"}], False, id="another condition"),
+    ],
+)
+def test_scaling_pods_that_may_need_a_free_device(conditions: list[Json], blocks: bool) -> None:
+    assert is_unscheduled({"status": {"conditions": conditions}}) is blocks
+
+
+# --- objects ---
+
+
+def reservation_pod(spec: ReservationSpec | None = None, **fields: Any) -> Json:
+    device_request = DeviceRequest(**{**{name: getattr(claim(), name) for name in DeviceRequest.__slots__}, **fields})
+    return reservation_object(device_request, spec or ReservationSpec("res", "image"))
+
+
+def test_the_reservation_pod_has_the_form_that_schedulers_expect() -> None:
+    pod = reservation_pod(tolerations=({"key": "gpu"},))
+    assert pod["metadata"] == {
+        "name": reservation_name("n1", "g1"),
+        "namespace": "res",
+        "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "g1"},
+        "annotations": {"karpenter.sh/do-not-disrupt": "true"},
+    }
+    assert pod["spec"]["nodeName"] == "n1"
+    assert pod["spec"]["serviceAccountName"] == "bowline-gpu-agent"
+    assert pod["spec"]["tolerations"] == [{"key": "gpu"}]
+    assert "runtimeClassName" not in pod["spec"]
+    (container,) = pod["spec"]["containers"]
+    assert (container["name"], container["image"]) == ("resource-reservation", "image")
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    # Without requests it would be evicted first, and the device lost.
+    small = {"cpu": "10m", "memory": "64Mi"}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", **small}}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["spec"]["securityContext"]["runAsUser"] == 10000
+    assert not {"priorityClassName", "imagePullSecrets"} & set(pod["spec"])
+    paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
+    assert paths == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    # All addresses: a pod may have only one of IPv6.
+    assert container["args"] == ["--listen=:8080"]
+
+
+def test_settings_of_reservation_pods_reach_them() -> None:
+    settings = GpuSharingConfig.model_validate(
+        {
+            "reservationRuntimeClassName": "nvidia",
+            "reservationRequests": {"memory": "32Mi", "nvidia.com/gpu": "4"},
+            "reservationLimits": {"memory": "64Mi"},
+            "reservationPriorityClassName": "high",
+            "reservationImagePullSecrets": ["registry"],
+            "reservationPodSecurityContext": {},
+            "reservationContainerSecurityContext": {"runAsUser": 1},
+            "reservationAppLabel": "reserved",
+            "reservationServiceAccount": "agent",
+        }
+    )
+    pod = reservation_pod(ReservationSpec("res", "image", is_fake=lambda _: True, settings=settings))
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"] == {
+        "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},
+        "requests": {"memory": "32Mi", "nvidia.com/gpu": "1"},
+    }
+    assert container["securityContext"] == {"runAsUser": 1}
+    assert "securityContext" not in pod["spec"]
+    assert pod["metadata"]["labels"]["app"] == "reserved"
+    assert {key: pod["spec"][key] for key in ("runtimeClassName", "priorityClassName", "imagePullSecrets")} == {
+        "runtimeClassName": "nvidia",
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    assert pod["spec"]["serviceAccountName"] == "agent"
+    assert "--fake" in container["args"]
+    assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
+
+
+def test_resources_given_once_are_both_requests_and_limits() -> None:
+    settings = GpuSharingConfig(reservation_resources={"memory": "128Mi"})
+    (container,) = reservation_pod(ReservationSpec("res", "image", settings=settings))["spec"]["containers"]
+    assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"] == "128Mi"
+
+
+@pytest.mark.parametrize(
+    ("status", "status_reason"),
+    [
+        pytest.param({}, "", id="no values"),
+        pytest.param(
+            {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no\ndevices"},
+            "UnexpectedAdmissionError: no devices",
+            id="the kubelet speaks",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+                ]
+            },
+            "ImagePullBackOff: no such image",
+            id="the container waits",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {
+                        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+                        "lastState": {"terminated": {"reason": "Error", "message": "NVML cannot be used"}},
+                    }
+                ]
+            },
+            "CrashLoopBackOff: NVML cannot be used",
+            id="the agent's last words go before the kubelet's",
+        ),
+        pytest.param({"containerStatuses": [{"state": {"running": {}}}]}, "", id="it runs"),
+        pytest.param({"message": "x" * 5000}, "x" * 300, id="a long story is cut"),
+    ],
+)
+def test_the_reason_why_a_reservation_does_not_run(status: Json, status_reason: str) -> None:
+    pod = {**reservation_pod(), "status": status}
+    assert view_reservation(pod).status_reason == status_reason

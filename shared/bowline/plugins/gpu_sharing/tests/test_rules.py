@@ -1,0 +1,264 @@
+"""The writes of a share's binding."""
+
+from typing import Any
+
+import pytest
+
+from bowline.api.bindrequest import BindRequestSpec
+from bowline.plugins.gpu_sharing.rules import (
+    configmap_object,
+    is_guarded,
+    label_changes,
+    label_removals,
+    needs_relabeling,
+    owning_pods,
+    renewed_data,
+    request_error,
+    share_configmaps,
+    share_of,
+)
+from bowline.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
+
+SHARED = {"bowline.dev/gpu-sharing": "true"}
+ONE = {"runai-gpu-group": "g1", **SHARED}
+TWO = {"runai-gpu-group": "g1", "runai-gpu-group/g2": "g2", **SHARED}
+# As KAI-Scheduler's binder labels a pod of two devices.
+PREFIXED = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}
+
+
+def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
+    return BindRequestSpec.model_validate(
+        {
+            "podName": "p",
+            "selectedNode": "n",
+            "receivedResourceType": "Fraction",
+            "receivedGPU": {"count": len(groups), "portion": "0.50"},
+            "selectedGPUGroups": groups,
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "path"),
+    [
+        pytest.param(spec(["g1"]), "", id="one device"),
+        pytest.param(spec(["g1", "g2"]), "", id="two devices"),
+        pytest.param(spec(["6d1f2a6e-1111-4222-8333-444455556666"]), "", id="a UUID, as schedulers write"),
+        pytest.param(
+            spec([], selectedFractionalGpuGroups=[{"id": "g1"}], receivedGPU={"count": 1}), "", id="the newer list"
+        ),
+        pytest.param(
+            spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g3"}]),
+            "spec.receivedGPU.count",
+            id="the newer list alone counts",
+        ),
+        pytest.param(
+            spec(["g1", "g2"], selectedFractionalGpuGroups=[{"id": "g1"}, {"id": "g1"}]),
+            "spec.selectedFractionalGpuGroups",
+            id="a group twice in the newer list",
+        ),
+        pytest.param(spec([]), "spec.selectedGPUGroups", id="no group"),
+        pytest.param(spec(["g1", "g1"]), "spec.selectedGPUGroups", id="a group twice"),
+        pytest.param(spec(["g1"], receivedGPU=None), "spec.receivedGPU", id="no portion"),
+        pytest.param(
+            spec(["g1"], receivedGPU={"count": 2}), "spec.receivedGPU.count", id="fewer groups than devices"
+        ),
+        pytest.param(spec(["g" * 64]), "spec.selectedGPUGroups", id="too long for a label"),
+        pytest.param(spec(["g/1"]), "spec.selectedGPUGroups", id="a slash"),
+        pytest.param(spec(["g1="]), "spec.selectedGPUGroups", id="a part of a selector"),
+    ],
+)
+def test_requests_that_can_be_executed(request_: BindRequestSpec, path: str) -> None:
+    fault = request_error(request_)
+    assert (fault or "").partition(": ")[0] == path
+    assert fault is None or "have the scheduler" in fault or "has a group of its own" in fault
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "changes"),
+    [
+        pytest.param({}, ["g1"], ONE, id="one device: the plain label"),
+        pytest.param({"app": "x"}, ["g1", "g2"], TWO, id="two devices: each group in one label"),
+        pytest.param(ONE, ["g1"], ONE, id="already in the cache: written again, because it may be deleted"),
+        pytest.param(ONE, ["g2"], ONE | {"runai-gpu-group": "g2"}, id="an earlier decision's group is removed"),
+        pytest.param(TWO, ["g1"], ONE | {"runai-gpu-group/g2": None}, id="a device less"),
+        pytest.param(ONE, ["g1", "g2"], TWO, id="a device more"),
+        pytest.param(PREFIXED, ["g1", "g2"], TWO | {"runai-gpu-group/g1": None}, id="labelled by KAI's binder"),
+    ],
+)
+def test_labels_of_a_user(labels: dict[str, str], groups: list[str], changes: dict[str, str | None]) -> None:
+    assert label_changes(labels, groups) == changes
+
+
+def kai_groups(labels: dict[str, str | None]) -> list[str | None] | None:
+    """Return the groups that KAI-Scheduler reads from a pod's labels: none without the plain one."""
+    if "runai-gpu-group" not in labels:
+        return None
+    return [labels["runai-gpu-group"], *(labels[key] for key in labels if key.startswith("runai-gpu-group/"))]
+
+
+@pytest.mark.parametrize("groups", [["g1"], ["g1", "g2"], ["g3", "g1", "g2"]])
+def test_kai_scheduler_counts_each_group_of_a_share_once(groups: list[str]) -> None:
+    assert kai_groups(label_changes({}, groups)) == groups
+
+
+@pytest.mark.parametrize(
+    ("labels", "needs_labels"),
+    [
+        pytest.param(ONE, False, id="one device"),
+        pytest.param(TWO, False, id="two devices"),
+        pytest.param(PREFIXED, True, id="bound by KAI's binder, two devices"),
+        pytest.param({"runai-gpu-group": "g1"}, True, id="bound by KAI's binder, one device"),
+        pytest.param(PREFIXED | SHARED, True, id="bound by an older version"),
+    ],
+)
+def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], needs_labels: bool) -> None:
+    assert needs_relabeling(labels) is needs_labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "removals"),
+    [
+        pytest.param({**ONE, "app": "x"}, ["g1"], {"runai-gpu-group", *SHARED}, id="the plain label"),
+        pytest.param(TWO, ["g1", "g2"], set(TWO), id="both forms"),
+        pytest.param(PREFIXED, ["g1", "g2"], set(PREFIXED), id="prefixed labels alone"),
+        pytest.param(TWO, ["g1"], {"runai-gpu-group"}, id="another group is left, so it still shares"),
+        pytest.param(ONE, ["g2"], set(), id="another decision's label remains"),
+        pytest.param({"app": "x"}, ["g1"], set(), id="none was ever written"),
+        pytest.param(SHARED, ["g1"], set(SHARED), id="a mark without a group"),
+    ],
+)
+def test_labels_removed_by_a_rollback(labels: dict[str, str], groups: list[str], removals: set[str]) -> None:
+    assert label_removals(labels, groups) == dict.fromkeys(removals)
+
+
+def share(containers: list[Json] | None = None) -> Any:
+    reference = {"configMapKeyRef": {"name": "p-0", "key": "NVIDIA_VISIBLE_DEVICES"}}
+    referring = [{"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": reference}]}]
+    return share_of(sharing_pod({**HALF, "runai/shared-gpu-configmap": "p"}, containers=containers or referring))
+
+
+@pytest.mark.parametrize(
+    ("devices", "cdi", "device_list"),
+    [
+        pytest.param({"g1": "GPU-1"}, False, "GPU-1", id="one device"),
+        pytest.param({"g2": "GPU-2", "g1": "GPU-1"}, False, "GPU-2,GPU-1", id="in the order of the groups"),
+        pytest.param(
+            {"g1": "GPU-1", "g2": "GPU-2"},
+            True,
+            "k8s.device-plugin.nvidia.com/gpu=GPU-1,k8s.device-plugin.nvidia.com/gpu=GPU-2",
+            id="CDI names",
+        ),
+    ],
+)
+def test_the_two_configmaps(devices: dict[str, str], cdi: bool, device_list: str) -> None:
+    maps = share_configmaps(share(), "0.50", devices, cdi=cdi)
+    assert maps.data == {
+        "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device_list},
+        "p-0-evar": {},
+    }
+    assert maps.groups == tuple(devices)
+
+
+LIMIT = {"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": {"name": "p-0"}}}
+
+
+@pytest.mark.parametrize(
+    ("env", "limit", "limit_entry"),
+    [
+        pytest.param([LIMIT], "4147m", {"CUDA_DEVICE_MEMORY_LIMIT": "4147m"}, id="the container refers to it"),
+        pytest.param([LIMIT], "", {}, id="it is unknown"),
+        pytest.param([], "4147m", {}, id="the container does not refer to it"),
+    ],
+)
+def test_a_memory_limit_is_written_for_a_container_that_reads_it(
+    env: list[Json], limit: str, limit_entry: Json
+) -> None:
+    maps = share_configmaps(
+        share([{"name": "main", "env": env}]), "0.27", {"g1": "GPU-1"}, cdi=False, memory_limit=limit
+    )
+    assert maps.data["p-0"] == {"GPU_PORTION": "0.27", "RUNAI_NUM_OF_GPUS": "0.27", **limit_entry}
+
+
+@pytest.mark.parametrize(
+    ("existing", "new_data"),
+    [
+        pytest.param({}, {"A": "2"}, id="empty"),
+        pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin remains"),
+        pytest.param(
+            {"RUNAI-VISIBLE-DEVICES": "GPU-0"},
+            {"A": "2", "RUNAI-VISIBLE-DEVICES": "GPU-1"},
+            id="old key",
+        ),
+    ],
+)
+def test_the_data_of_an_existing_configmap(existing: Json, new_data: Json) -> None:
+    assert renewed_data(existing, {"A": "2"}, "GPU-1") == new_data
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        pytest.param({"name": "main"}, id="no variable"),
+        pytest.param({"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "x"}]}, id="a plain value"),
+    ],
+)
+def test_a_container_without_a_key_gets_its_devices_from_the_complete_map(container: Json) -> None:
+    maps = share_configmaps(share([container]), "0.50", {"g1": "GPU-1"}, cdi=False)
+    assert maps.data == {
+        "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
+        "p-0-evar": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "immutable", "is_protected"),
+    [
+        pytest.param(SHARED, True, True, id="as it is made"),
+        pytest.param(SHARED, False, False, id="mutable: of an earlier version"),
+        pytest.param({}, True, False, id="without the label, so no policy guards it"),
+    ],
+)
+def test_configmaps_that_others_could_change_are_replaced(labels: Json, immutable: bool, is_protected: bool) -> None:
+    assert is_guarded({"metadata": {"labels": labels}, "immutable": immutable}) is is_protected
+
+
+def test_a_configmap_belongs_to_its_pod() -> None:
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
+    maps = share_configmaps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
+    direct = configmap_object("p-0-evar", maps, pod)
+    assert direct["immutable"] is True
+    assert "annotations" not in direct["metadata"]
+    annotations = configmap_object("p-0", maps, pod)["metadata"]["annotations"]
+    assert annotations == {"bowline.dev/gpu-groups": "g2,g1"}
+    assert direct["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    # With this label the API server recognises the ConfigMaps that only the reconciler may write.
+    assert direct["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}
+    assert "data" not in direct
+    assert owning_pods(direct) == {"u": "p"}
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pytest.param([], id="no owner"),
+        pytest.param([{"kind": "Deployment", "name": "d", "uid": "u"}], id="a workload's of the same UID"),
+    ],
+)
+def test_a_configmap_of_another_owner(owners: list[Json]) -> None:
+    assert owning_pods({"metadata": {"name": "m", "ownerReferences": owners}}) == {}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(sharing_pod(), id="never prepared"),
+        pytest.param(
+            sharing_pod({**HALF, "runai/shared-gpu-configmap": "p", "gpu-fraction-container-name": "x"}),
+            id="its container is not there",
+        ),
+    ],
+)
+def test_a_pod_without_a_share(pod: Json) -> None:
+    assert share_of(pod) is None

@@ -1,0 +1,131 @@
+"""Checks with live reads, just before the bind, whether the pod still fits on its node.
+
+The scheduler may have decided on stale data. The kubelet rejects a pod that does not fit: it ends Failed, and its
+controller has to create another one. With this plugin the pod stays unbound and the scheduler is advised to choose
+another node. Off by default: each bind costs a GET of the node and a list of its pods.
+
+The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using the same resources. It writes nothing.
+"""
+
+from collections.abc import Collection
+
+from bowline.api.meta import uid_of
+from bowline.kube.errors import ApiError, Expired, NotFound
+from bowline.kube.resources import NODES, PODS, Selection
+from bowline.plugin import (
+    BindContext,
+    BindingPlugin,
+    BindRequestSpec,
+    Code,
+    Handle,
+    Object,
+    ObjectKey,
+    PluginConfig,
+    Reason,
+    Settings,
+    Status,
+    Suggestion,
+    denied_status,
+)
+from bowline.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
+from bowline.plugins.node_fit.rules import (
+    KINDS,
+    Amounts,
+    allocatable,
+    kind_of,
+    occupied_by,
+    pod_requests,
+    shortages,
+    total,
+    without,
+)
+
+
+class NodeFit(BindingPlugin):
+    """Rejects a node without enough free resources."""
+
+    name = "node_fit"
+    # After all plugins that prepare: what they create on the node, such as a reservation pod, is counted.
+    after = ("gpu_sharing", "volume_binding", "dynamic_resources")
+
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._assumed_pods = AssumedPods()
+
+    async def setup(self, handle: Handle) -> None:
+        self._misfits = handle.metrics.counter(
+            "misfits_total", "Checks that found too little of a resource free on the node.", resource=KINDS
+        )
+
+    async def stop(self) -> None:
+        self._assumed_pods.clear()
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        """Check the node with live reads; assume the pod on it if it fits."""
+        assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
+        requests = without(pod_requests(ctx.pod), given_by_claim(ctx.spec))
+        node, pod_uid = ctx.spec.selected_node, ctx.request.pod_uid
+        check = self._assumed_pods.begin(node)
+        try:
+            live_node = await ctx.client.get(NODES, "", node)
+            on_node = Selection(PODS, field_selector=f"spec.nodeName={node}")
+            pods = await ctx.client.list_reduced(on_node, lambda pod: (uid_of(pod), occupied_by(pod)))
+        except NotFound:
+            return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+        except Expired as error:
+            return Status(Code.TRANSIENT, (error.message,))
+        except ApiError as error:
+            return denied_status(error.message)
+        finally:
+            self._assumed_pods.end(check)
+        # No await from here on: no other check may run between the verdict and the entry.
+        usage_by_pod = {uid: amounts for uid, amounts in pods if uid != pod_uid}
+        assumed_requests = not_listed(check.assumed_requests, frozenset(usage_by_pod), pod_uid)
+        status, short = verdict(live_node, requests, total(usage_by_pod.values()), total(assumed_requests))
+        for kind in {kind_of(resource) for resource in short}:
+            self._misfits.labels(kind).inc()
+        if status.code is Code.OK:
+            self._assumed_pods.assume(ctx.request.key, AssumedPod(node, pod_uid, requests))
+        else:
+            self._assumed_pods.drop(ctx.request.key)
+        return status
+
+    def on_failure(self, ctx: BindContext, status: Status) -> None:
+        """Forget the pod: a request in backoff must not block others."""
+        self._assumed_pods.drop(ctx.request.key)
+
+    async def forget(self, key: ObjectKey) -> None:
+        """Forget the pod: it is listed on its node by now, or will not be bound."""
+        self._assumed_pods.drop(key)
+
+
+def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
+    """Return the resources that a claim of the request provides, which are not taken from the node's allocatable."""
+    allocation = spec.extended_resource_claim_allocation
+    return (
+        frozenset(str(mapping.get("resourceName", "")) for mapping in allocation.container_mappings)
+        if allocation and allocation.allocation
+        else frozenset()
+    )
+
+
+def verdict(
+    node: Object, requests: Amounts, usage: Amounts, assumed_usage: Amounts
+) -> tuple[Status, Collection[str]]:
+    """Return OK if the pod fits beside the node's pods (``usage``) and the assumed ones (``assumed_usage``).
+
+    Otherwise return the failure and the resources that are short: terminal if the node's pods alone leave too little,
+    retriable if only the assumed pods do.
+    """
+    name, has, elsewhere = node["metadata"]["name"], allocatable(node), Suggestion.RESCHEDULE_ELSEWHERE
+    short = shortages(requests, has, usage)
+    if short:
+        why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
+        return Status.fatal(why, Reason.REJECTED, elsewhere), short.keys()
+    short = shortages(requests, has, total((usage, assumed_usage)))
+    if short:
+        # Retriable: the assumed pods may not be bound.
+        listing = ", ".join(short.values())
+        why = f"node {name} has too little left beside pods that are about to run there: {listing}"
+        return Status(Code.RETRY, (why,), suggestion=elsewhere), short.keys()
+    return Status.ok(), ()

@@ -1,0 +1,76 @@
+"""Assume cache of node resources: pods that passed the check and that a list of the node's pods may not show yet.
+
+A check lists the node's pods and then decides. A pod that another attempt binds meanwhile may be missing in that list
+and, as its attempt has ended, among the assumed pods too. So a check counts every pod that was assumed at any time
+since the check began; a pod that is both assumed and listed is recognised by its UID and counted once.
+
+In memory of one process, the leader. After a restart the assumed pods are either bound, and listed, or are
+checked again. Decision 66.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.plugins.node_fit.rules import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedPod:
+    """The resources assumed for one pod."""
+
+    node: str
+    uid: ObjectUID
+    requests: Amounts
+
+
+@dataclass(eq=False, slots=True)
+class FitCheck:
+    """A check in progress, and the pods that were assumed on the node at any time since it began."""
+
+    node: str
+    assumed_requests: dict[ObjectUID, Amounts] = field(default_factory=dict)
+
+
+class AssumedPods:
+    """Assumed pods by request, and the checks in progress."""
+
+    def __init__(self) -> None:
+        self._pods: dict[ObjectKey, AssumedPod] = {}
+        self._checks: set[FitCheck] = set()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def begin(self, node: str) -> FitCheck:
+        """Begin a check of a node. The caller must call ``end``, also on failure."""
+        requests = {pod.uid: pod.requests for pod in self._pods.values() if pod.node == node}
+        check = FitCheck(node, requests)
+        self._checks.add(check)
+        return check
+
+    def end(self, check: FitCheck) -> None:
+        """End the check."""
+        self._checks.discard(check)
+
+    def assume(self, request: ObjectKey, pod: AssumedPod) -> None:
+        """Assume the request's pod on its node, replacing an earlier entry."""
+        self._pods[request] = pod
+        for check in self._checks:
+            if check.node == pod.node:
+                check.assumed_requests[pod.uid] = pod.requests
+
+    def drop(self, request: ObjectKey) -> None:
+        """Remove the request's pod: it is listed on its node, or will not be bound."""
+        self._pods.pop(request, None)
+
+    def clear(self) -> None:
+        """Remove all pods."""
+        self._pods.clear()
+
+
+def not_listed(
+    assumed_requests: Mapping[ObjectUID, Amounts], pods_in_list: frozenset[ObjectUID], own_uid: ObjectUID
+) -> list[Amounts]:
+    """Return the amounts of pods that the list does not contain, without the pod's own."""
+    return [requests for uid, requests in assumed_requests.items() if uid != own_uid and uid not in pods_in_list]

@@ -1,0 +1,145 @@
+"""Whether a pod fits on a node, computed as the kubelet computes it. Pure.
+
+A pod occupies the maximum that it needs at any time: its containers plus sidecars, or one init container plus the
+sidecars started before it; then its overhead. Pod-level resources replace the sum of its containers. A container that
+is being resized counts with the larger of its current and desired resources.
+
+Counted are cpu, memory, GPUs (whole and MIG) and the number of pods: the resources for which stale scheduler data
+causes rejections in practice. The kubelet also rejects pods for ephemeral storage, huge pages, other extended
+resources, host ports and node affinity; these are left to the scheduler.
+"""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from bowline.api import names
+from bowline.api.meta import Object, has_ended
+from bowline.api.quantity import parse_quantity
+
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+
+# The kinds of counted resources, as label values of the metric.
+KINDS = ("cpu", "memory", "pods", "gpu", "mig")
+
+# Amounts by resource; absent means not requested.
+Amounts = Mapping[str, Decimal]
+
+
+def is_counted(resource: str) -> bool:
+    """Return whether the resource is compared, besides the number of pods."""
+    return resource in (CPU, MEMORY, names.RESOURCE_GPU) or resource.startswith(names.RESOURCE_MIG_PREFIX)
+
+
+def kind_of(resource: str) -> str:
+    """Return the kind (one of KINDS) of the resource."""
+    if resource == names.RESOURCE_GPU:
+        return "gpu"
+    return "mig" if resource.startswith(names.RESOURCE_MIG_PREFIX) else resource
+
+
+def pod_requests(pod: Object) -> Amounts:
+    """Return what the pod occupies on its node, including one of ``pods``."""
+    spec = pod["spec"]
+    statuses = _container_statuses(pod)
+    infeasible = _is_resize_infeasible(pod)
+    running: dict[str, Decimal] = {}
+    for container in spec.get("containers") or ():
+        running = _sum(running, _container_requests(container, statuses, infeasible))
+    sidecars: dict[str, Decimal] = {}
+    peak: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        requests = _container_requests(container, statuses, infeasible)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum(sidecars, requests)
+            peak = _highest(peak, sidecars)
+        else:
+            peak = _highest(peak, _sum(sidecars, requests))
+    total = _highest(peak, _sum(running, sidecars))
+    total |= _parsed_amounts((spec.get("resources") or {}).get("requests"))
+    total = _sum(total, _parsed_amounts(spec.get("overhead")))
+    by_claim = _given_by_claim(pod)
+    requests = {resource: amount for resource, amount in total.items() if amount > 0 and resource not in by_claim}
+    return requests | {PODS: Decimal(1)}
+
+
+def allocatable(node: Object) -> Amounts:
+    """Return the node's allocatable amounts of the counted resources."""
+    quantities = (node.get("status") or {}).get("allocatable") or {}
+    return _parsed_amounts(quantities) | {PODS: parse_quantity(quantities.get(PODS))}
+
+
+def occupied_by(pod: Object) -> Amounts:
+    """Return what the pod occupies on its node; one that has ended occupies nothing."""
+    return {} if has_ended(pod) else pod_requests(pod)
+
+
+def shortages(requests: Amounts, has: Amounts, usage: Amounts) -> dict[str, str]:
+    """Return a text for messages by resource, for each resource that is short; empty if the pod fits."""
+    return {
+        resource: f"{resource} (requests {_format(amount)}, "
+        f"free {_format(free)} of {_format(has.get(resource, Decimal(0)))})"
+        for resource, amount in sorted(requests.items())
+        if amount > (free := has.get(resource, Decimal(0)) - usage.get(resource, Decimal(0)))
+    }
+
+
+def total(several: Iterable[Amounts]) -> Amounts:
+    """Return the sum."""
+    result: dict[str, Decimal] = {}
+    for amounts in several:
+        result = _sum(result, amounts)
+    return result
+
+
+def _given_by_claim(pod: Object) -> frozenset[str]:
+    """Return the resources for which the pod has a claim; they are not taken from the node's allocatable."""
+    status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return frozenset(mapping.get("resourceName", "") for mapping in status.get("requestMappings") or ())
+
+
+def without(amounts: Amounts, resources: Iterable[str]) -> Amounts:
+    """Return the amounts without the given resources."""
+    exclusions = set(resources)
+    return {resource: amount for resource, amount in amounts.items() if resource not in exclusions}
+
+
+def _container_requests(container: Object, statuses: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
+    requests = (container.get("resources") or {}).get("requests")
+    amounts = _parsed_amounts(requests)
+    status = statuses.get(container.get("name", ""), {})
+    allocation, running_with = status.get("allocatedResources"), (status.get("resources") or {}).get("requests")
+    if all(not actual or actual == requests for actual in (allocation, running_with)):
+        return amounts  # true of nearly every container; parsing quantities dominates the cost of a check
+    has = _highest(_parsed_amounts(allocation), _parsed_amounts(running_with))
+    # A resize that is infeasible on the node is not counted: the container keeps its current resources.
+    return has if infeasible and has else _highest(amounts, has)
+
+
+def _container_statuses(pod: Object) -> dict[str, Object]:
+    status = pod.get("status") or {}
+    statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return {entry["name"]: entry for entry in statuses}
+
+
+def _is_resize_infeasible(pod: Object) -> bool:
+    return any(
+        condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _parsed_amounts(quantities: Any) -> dict[str, Decimal]:
+    return {key: parse_quantity(value) for key, value in (quantities or {}).items() if is_counted(key)}
+
+
+def _sum(left: Amounts, right: Amounts) -> dict[str, Decimal]:
+    return {key: left.get(key, Decimal(0)) + right.get(key, Decimal(0)) for key in {**left, **right}}
+
+
+def _highest(left: Amounts, right: Amounts) -> dict[str, Decimal]:
+    return {key: max(left.get(key, Decimal(0)), right.get(key, Decimal(0))) for key in {**left, **right}}
+
+
+def _format(amount: Decimal) -> str:
+    return f"{amount.normalize():f}"

@@ -1,0 +1,253 @@
+"""The resources that a pod needs on a node, and whether it fits, as tables."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.plugins.node_fit import verdict
+from bowline.plugins.node_fit.rules import (
+    KINDS,
+    Amounts,
+    allocatable,
+    kind_of,
+    occupied_by,
+    pod_requests,
+    shortages,
+    total,
+    without,
+)
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+
+def amounts(**quantities: str | int) -> dict[str, Decimal]:
+    keys = {"gpu": GPU, "mig": MIG}
+    return {keys.get(key, key): Decimal(value) for key, value in quantities.items()}
+
+
+def pod_amounts(**quantities: str | int) -> dict[str, Decimal]:
+    """The pod's requirements, itself included."""
+    return amounts(**quantities) | {"pods": Decimal(1)}
+
+
+def asks(name: str = "main", always: bool = False, **requests: Any) -> dict[str, Any]:
+    keys = {"gpu": GPU, "mig": MIG, "disk": "ephemeral-storage", "nic": "example.com/nic"}
+    container: dict[str, Any] = {"name": name}
+    if requests:
+        container["resources"] = {"requests": {keys.get(key, key): value for key, value in requests.items()}}
+    return container | ({"restartPolicy": "Always"} if always else {})
+
+
+def pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **rest: Any) -> dict[str, Any]:
+    spec = {"containers": list(containers), "initContainers": list(init), **rest}
+    return {"metadata": {"name": "pod", "uid": "uid"}, "spec": spec}
+
+
+def with_status(body: dict[str, Any], **status: Any) -> dict[str, Any]:
+    return {**body, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("body", "requests"),
+    [
+        pytest.param(pod(asks()), pod_amounts(), id="a pod that asks for nothing takes a place"),
+        pytest.param(pod(asks(cpu="500m", memory="1Gi")), pod_amounts(cpu="0.5", memory=2**30), id="one container"),
+        pytest.param(pod(asks(cpu="1"), asks("b", cpu="250m")), pod_amounts(cpu="1.25"), id="containers together"),
+        pytest.param(pod(asks(gpu="2"), asks("b", mig="1")), pod_amounts(gpu=2, mig=1), id="GPUs, whole and MIG"),
+        pytest.param(pod(asks(gpu="0")), pod_amounts(), id="none of something is nothing"),
+        pytest.param(pod(asks(disk="1Gi", nic="1")), pod_amounts(), id="what is not counted here"),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("i", cpu="3"), asks("j", cpu="2"))),
+            pod_amounts(cpu="3"),
+            id="the highest step",
+        ),
+        pytest.param(
+            pod(asks(cpu="2"), init=(asks("i", cpu="1", memory="1Gi"),)),
+            pod_amounts(cpu="2", memory=2**30),
+            id="the highest of each resource, at whatever moment",
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)),
+            pod_amounts(cpu="2"),
+            id="a sidecar keeps running",
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"), asks("i", cpu="2"))),
+            pod_amounts(cpu="3"),
+            id="a step beside the sidecar started before it",
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("i", cpu="2"), asks("s", always=True, cpu="1"))),
+            pod_amounts(cpu="2"),
+            id="a step before the sidecar is not beside it",
+        ),
+        pytest.param(
+            pod(asks(), init=(asks("s", always=True, gpu="1"), asks("t", always=True, gpu="1"))),
+            pod_amounts(gpu=2),
+            id="sidecars alone",
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), overhead={"cpu": "100m", "memory": "64Mi"}),
+            pod_amounts(cpu="1.1", memory=64 * 2**20),
+            id="the overhead of its runtime class",
+        ),
+        pytest.param(
+            pod(asks(cpu="1", gpu="1"), resources={"requests": {"cpu": "4"}}),
+            pod_amounts(cpu="4", gpu=1),
+            id="resources of the whole pod take the place of the sum",
+        ),
+        pytest.param(
+            pod(asks(cpu="2"), resources={"requests": {"cpu": "1"}}, overhead={"cpu": "1"}),
+            pod_amounts(cpu="2"),
+            id="also when they are less, plus the overhead",
+        ),
+        pytest.param(
+            with_status(pod(asks(cpu="1")), containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}]),
+            pod_amounts(cpu="2"),
+            id="a container that is being made smaller still has what it had",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(cpu="1")), containerStatuses=[{"name": "main", "resources": {"requests": {"cpu": "3"}}}]
+            ),
+            pod_amounts(cpu="3"),
+            id="and what it really runs with",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(cpu="8")),
+                conditions=[{"type": "PodResizePending", "reason": "Infeasible"}],
+                containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}],
+            ),
+            pod_amounts(cpu="2"),
+            id="a resize that cannot be is not counted",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)),
+                initContainerStatuses=[{"name": "s", "allocatedResources": {"cpu": "2"}}],
+            ),
+            pod_amounts(cpu="3"),
+            id="a sidecar that is being resized",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(gpu="1", cpu="1")),
+                extendedResourceClaimStatus={"requestMappings": [{"resourceName": GPU}]},
+            ),
+            pod_amounts(cpu="1"),
+            id="a claim's devices are not subtracted from the node's count",
+        ),
+    ],
+)
+def test_the_resources_of_a_pod(body: dict[str, Any], requests: Amounts) -> None:
+    assert pod_requests(body) == requests
+
+
+def test_ended_pods_use_no_resources() -> None:
+    running = with_status(pod(asks(cpu="1")), phase="Running")
+    pending = pod(asks(cpu="2"))
+    ended_pods = [with_status(pod(asks(cpu="4")), phase=phase) for phase in ("Succeeded", "Failed")]
+    leaving = with_status(pod(asks(cpu="8")), phase="Running")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pods = [running, pending, *ended_pods, leaving]
+    assert total(map(occupied_by, pods)) == amounts(cpu=11, pods=3)
+
+
+@pytest.mark.parametrize(
+    ("status", "has"),
+    [
+        pytest.param(
+            {"allocatable": {"cpu": "4", "memory": "1Ki", "pods": "110", GPU: "8", "hugepages-2Mi": "0"}},
+            amounts(cpu=4, memory=1024, pods=110, gpu=8),
+            id="its allocatable",
+        ),
+        pytest.param({"allocatable": {}}, amounts(pods=0), id="a node without allocatable has no capacity"),
+        pytest.param({}, amounts(pods=0), id="nor one without a list"),
+    ],
+)
+def test_the_resources_of_a_node(status: dict[str, Any], has: Amounts) -> None:
+    assert allocatable({"metadata": {"name": "n"}, "status": status}) == has
+
+
+def test_resources_of_claims_are_excluded_and_sums_keep_every_resource() -> None:
+    assert without(pod_amounts(gpu=1, cpu=2), [GPU, "other"]) == pod_amounts(cpu=2)
+    assert total([amounts(cpu=1), amounts(gpu=1), amounts(cpu=2)]) == amounts(cpu=3, gpu=1)
+    assert total([]) == {}
+
+
+NODE = amounts(cpu=4, memory=8, pods=2, gpu=2)
+
+
+@pytest.mark.parametrize(
+    ("requests", "usage", "short"),
+    [
+        pytest.param(pod_amounts(cpu=4, memory=8, gpu=2), {}, [], id="all of it"),
+        pytest.param(pod_amounts(cpu=1), amounts(cpu=3, pods=1), [], id="what is left, to the last"),
+        pytest.param(
+            pod_amounts(cpu="1.5"),
+            amounts(cpu=3),
+            ["cpu (requests 1.5, free 1 of 4)"],
+            id="a little more than is left",
+        ),
+        pytest.param(pod_amounts(), amounts(pods=2), ["pods (requests 1, free 0 of 2)"], id="no place for a pod"),
+        pytest.param(pod_amounts(gpu=1), amounts(gpu=2), ["nvidia.com/gpu (requests 1, free 0 of 2)"], id="no GPU"),
+        pytest.param(pod_amounts(mig=1), {}, [f"{MIG} (requests 1, free 0 of 0)"], id="a device the node has not"),
+        pytest.param(pod_amounts(cpu=1), amounts(memory=9, cpu=0), [], id="a shortage of what is not asked for"),
+        pytest.param(
+            pod_amounts(memory=1, cpu=1),
+            amounts(memory=9, cpu=9),
+            ["cpu (requests 1, free -5 of 4)", "memory (requests 1, free -1 of 8)"],
+            id="every shortage, also of an overfull node",
+        ),
+    ],
+)
+def test_insufficient_resources(requests: Amounts, usage: Amounts, short: list[str]) -> None:
+    assert list(shortages(requests, NODE, usage).values()) == short
+
+
+FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}}
+
+
+@pytest.mark.parametrize(
+    ("usage", "assumed_usage", "code", "suggestion"),
+    [
+        pytest.param(amounts(cpu=2), amounts(cpu=1), Code.OK, None, id="room beside both"),
+        pytest.param(amounts(cpu=4), {}, Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="pods on the node remain"),
+        pytest.param(
+            amounts(cpu=2),
+            amounts(cpu=2),
+            Code.RETRY,
+            Suggestion.RESCHEDULE_ELSEWHERE,
+            id="pods on their way may never arrive",
+        ),
+        pytest.param(
+            amounts(cpu=4), amounts(cpu=2), Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="both: the worse counts"
+        ),
+    ],
+)
+def test_the_verdict_on_a_node(
+    usage: Amounts, assumed_usage: Amounts, code: Code, suggestion: Suggestion | None
+) -> None:
+    status, short = verdict(FULL, pod_amounts(cpu=1), usage, assumed_usage)
+    assert (status.code, status.suggestion) == (code, suggestion)
+    assert list(short) == ([] if code is Code.OK else ["cpu"])
+
+
+def test_the_message_for_a_full_node() -> None:
+    status, _ = verdict(FULL, pod_amounts(cpu="0.5"), amounts(cpu=4), {})
+    assert status == Status.fatal(
+        "node n has too little left of cpu (requests 0.5, free 0 of 4); choose another node",
+        Reason.REJECTED,
+        Suggestion.RESCHEDULE_ELSEWHERE,
+    )
+
+
+def test_every_compared_resource_has_a_label_of_a_closed_list() -> None:
+    kinds = {key: kind_of(key) for key in ("cpu", "memory", "pods", GPU, MIG, "nvidia.com/mig-7g.80gb")}
+    assert kinds == {**dict.fromkeys((MIG, "nvidia.com/mig-7g.80gb"), "mig"), GPU: "gpu"} | {
+        word: word for word in ("cpu", "memory", "pods")
+    }
+    assert set(kinds.values()) == set(KINDS)

@@ -1,0 +1,137 @@
+"""The plugin in the admission chain beside those that share GPUs, and its binding methods."""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.gpu_share import SHARED_DEVICES
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import SKIP_PARALLEL
+from bowline.framework.config import PluginEntry, Settings
+from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.registry import Registry
+from bowline.framework.status import Code, Suggestion
+from bowline.plugins.catalog import BUILTINS
+from bowline.plugins.nv_fractions import NvFractions
+from bowline.plugins.nv_fractions.config import NvFractionsConfig
+from bowline.testing.builders import bind_request, stored
+
+Json = dict[str, Any]
+BINDER = "system:serviceaccount:kai-scheduler:binder"
+REQUEST = "nvidia.com/container.other.gpu-memory.request"
+DEVICES, PORTION = "nvidia.com/container.main.gpus.devices", "nvidia.com/container.main.gpu-compute.portion"
+
+
+def chain(*, enabled: bool = True) -> AdmissionChain:
+    entries = (
+        PluginEntry(name="nv_fractions", enabled=enabled, args={"trustedUsers": [BINDER]}),
+        PluginEntry(name="device_access"),
+        PluginEntry(name="hami_core"),
+    )
+    settings = Settings(plugins=entries if enabled else entries[1:])
+    return AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
+
+
+def pod(annotations: Json) -> Json:
+    containers = [{"name": "main", "image": "i"}, {"name": "other", "image": "i"}]
+    metadata = {"name": "p", "namespace": "ns", "annotations": dict(annotations)}
+    return {"metadata": metadata, "spec": {"schedulerName": "bowline", "containers": containers}}
+
+
+def test_a_request_in_nvidias_form_is_a_share_for_every_plugin() -> None:
+    raw = pod({REQUEST: "8Gi"})
+    assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
+    annotations = raw["metadata"]["annotations"]
+    assert annotations[names.GPU_MEMORY] == "8192"
+    assert annotations[names.GPU_FRACTION_CONTAINER] == "other"
+    assert raw["spec"]["runtimeClassName"] == "nvidia"
+    container = raw["spec"]["containers"][1]
+    references = {entry["name"] for entry in container["env"] if "valueFrom" in entry}
+    assert {names.VISIBLE_DEVICES, names.DEVICE_MEMORY_LIMIT} <= references
+    # The other container is none of a share.
+    assert raw["spec"]["containers"][0]["env"] == [{"name": names.VISIBLE_DEVICES, "value": "void"}]
+    assert chain().admit_pod(raw, AdmissionInfo(request_uid="t")).patch == ()
+    assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
+
+
+def test_the_plugin_is_off_by_default() -> None:
+    raw = pod({REQUEST: "8Gi"})
+    assert chain(enabled=False).admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
+    assert raw["metadata"]["annotations"] == {REQUEST: "8Gi"}
+
+
+@pytest.mark.parametrize("annotation", [DEVICES, PORTION])
+def test_only_a_trusted_user_may_write_the_annotations_of_the_binder(annotation: str) -> None:
+    plain, marked = pod({"gpu-fraction": "0.5"}), pod({"gpu-fraction": "0.5", annotation: "0.5"})
+    for raw, old in ((marked, None), (marked, plain), (plain, marked)):
+        operation: Any = "UPDATE" if old is not None else "CREATE"
+        denied = chain().validate_pod(raw, old, AdmissionInfo(operation=operation, user="alice"))
+        assert [error.rule for error in denied.errors] == ["nv_fractions/owned"]
+        assert chain().validate_pod(raw, old, AdmissionInfo(operation=operation, user=BINDER)).allowed
+    assert chain().validate_pod(marked, marked, AdmissionInfo(operation="UPDATE", user="alice")).allowed
+
+
+def test_the_size_of_a_share_cannot_change() -> None:
+    old, new = pod({REQUEST: "1Gi"}), pod({REQUEST: "2Gi"})
+    errors = chain().validate_pod(new, old, AdmissionInfo(operation="UPDATE")).errors
+    assert [error.rule for error in errors] == ["nv_fractions/immutable"]
+
+
+def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:
+    no_client: Any = None
+    fields = {"receivedResourceType": "Fraction", "receivedGPU": {"count": 1, "portion": "0.50"}, **spec}
+    request = bind_request("p", "n", "ns", "u", **fields)
+    return BindContext(
+        request=decode_bind_request(stored(request)),
+        pod=pod(annotations),
+        node={"metadata": {"name": "n", "labels": labels}},
+        attempt=1,
+        attempt_id="a",
+        deadline=datetime.max.replace(tzinfo=UTC),
+        client=no_client,
+        log=logging.LoggerAdapter(logging.getLogger("test")),
+        shared={SHARED_DEVICES: "GPU-1"},
+    )
+
+
+LABELS = {names.NODE_GPU_MEMORY: "2000"}
+
+
+async def test_the_binding_has_the_devices_that_gpu_sharing_has_reserved() -> None:
+    plugin, ctx = NvFractions(NvFractionsConfig(), Settings()), context({"gpu-fraction": "0.5"}, LABELS)
+    assert plugin.preflight(ctx).run
+    assert (await plugin.pre_bind(ctx)).code is Code.OK
+    assert plugin.binding_annotations(ctx) == {
+        DEVICES: "GPU-1",
+        PORTION: "0.5",
+        "nvidia.com/container.main.gpu-memory.request": "1000Mi",
+    }
+
+
+async def test_a_share_whose_memory_is_unknown_is_not_bound() -> None:
+    ctx = context({"gpu-fraction": "0.5"}, {})
+    status = await NvFractions(NvFractionsConfig(), Settings()).pre_bind(ctx)
+    assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert names.NODE_GPU_MEMORY in status.message
+
+
+@pytest.mark.parametrize("kind", ["Fraction", "Regular"])
+async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(kind: str) -> None:
+    plugin = NvFractions(NvFractionsConfig(), Settings())
+    ctx = context({DEVICES: "GPU-1"}, LABELS, receivedResourceType=kind)
+    assert plugin.preflight(ctx).run
+    status = await plugin.pre_bind(ctx)
+    assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.DELETE_POD)
+    assert DEVICES in status.message
+
+
+def test_a_pod_without_a_share_costs_nothing() -> None:
+    plugin = NvFractions(NvFractionsConfig(), Settings())
+    ctx = context({}, LABELS, receivedResourceType="Regular")
+    assert plugin.preflight(ctx) == SKIP_PARALLEL
+    assert plugin.binding_annotations(ctx) == {}

@@ -1,0 +1,82 @@
+"""Provides the volumes of a pod's PVCs on the pod's node, before the pod is bound.
+
+Bound PVCs are checked against the node. For PVCs whose class is WaitForFirstConsumer, a free volume that is usable on
+the node is reserved, or the provisioner is requested to create one there. The PV controller binds PVC and volume; the
+request waits for that without holding a worker. There is no rollback: controller and provisioner may already act on
+these writes, and the volume of a PVC is also useful to the next decision.
+"""
+
+from collections.abc import Iterable
+
+from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
+from bowline.plugin import (
+    RUN_PARALLEL,
+    SKIP_PARALLEL,
+    Access,
+    BindContext,
+    BindingPlugin,
+    BindTimeoutConfig,
+    EventSource,
+    Handle,
+    ObjectKey,
+    Preflight,
+    Rule,
+    Status,
+)
+from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
+from bowline.plugins.volume_binding.storage import Storage, transform_class
+from bowline.plugins.volume_binding.volumes import pod_volumes
+
+
+class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
+    """Reserves volumes, requests provisioning and waits for bound PVCs."""
+
+    name = "volume_binding"
+    access = Access(
+        rules=(
+            # patch: a volume's claimRef, a claim's selected node.
+            Rule("persistentvolumes", ("get", "list", "watch", "patch")),
+            Rule("persistentvolumeclaims", ("get", "list", "watch", "patch")),
+            Rule("storageclasses", ("get", "list", "watch"), "storage.k8s.io"),
+            # The capacities that drivers report, to explain why no volume is provisioned.
+            Rule("csidrivers", ("get",), "storage.k8s.io"),
+            Rule("csistoragecapacities", ("list",), "storage.k8s.io"),
+        )
+    )
+
+    async def setup(self, handle: Handle) -> None:
+        self._storage = Storage(handle.client, handle.clock)
+        self._binder = VolumeBinder(handle.client, self._storage, handle.metrics, self.args.bind_timeout)
+
+    async def stop(self) -> None:
+        """Drop all state: another process binds from here on."""
+        self._storage.clear()
+
+    def preflight(self, ctx: BindContext) -> Preflight:
+        """Most pods mount no PVC. Devices are independent of volumes, so both waits may run in parallel."""
+        return RUN_PARALLEL if ctx.pod is not None and pod_volumes(ctx.pod) else SKIP_PARALLEL
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        """Return OK once every PVC of the pod has a volume that is usable on the node."""
+        if ctx.pod is None or ctx.node is None:
+            return Status.retry("pod or node is not in the cache")
+        state = ctx.state.setdefault("volumes", BindState())
+        return await self._binder.bind_pod_volumes(ctx.request.key, ctx.pod, ctx.node, state)
+
+    async def forget(self, key: ObjectKey) -> None:
+        self._storage.forget(key)
+
+    def event_sources(self) -> Iterable[EventSource]:
+        """Watch unbound PVCs, volumes until they are bound, and classes. Bound volumes leave the cache."""
+        storage = self._storage
+        return (
+            EventSource(PERSISTENTVOLUMECLAIMS, transform=storage.transform_claim),
+            EventSource(
+                PERSISTENTVOLUMES,
+                queueing_hint=storage.may_end_wait,
+                transform=storage.transform_volume,
+                attach=storage.attach_volumes,
+                on_change=storage.free_volumes.on_change,
+            ),
+            EventSource(STORAGECLASSES, transform=transform_class, attach=storage.attach_classes),
+        )

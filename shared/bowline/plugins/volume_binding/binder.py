@@ -1,0 +1,291 @@
+"""One evaluation of the volumes of a request's pod, and the writes that follow from it.
+
+An evaluation starts from live PVCs, never from the result of an earlier one; a request's state only distinguishes a
+provisioner's rejection from a PVC whose provisioning was never requested. Between the choice of a volume and its
+entry in the assume cache there is no await: that prevents two pods of this process from choosing the same volume.
+Decision 55.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from bowline.api.meta import Object, ObjectKey, ObjectUID
+from bowline.api.selectors import Node
+from bowline.framework.binding.metrics import PluginMetrics
+from bowline.framework.binding.post import denied_status
+from bowline.framework.status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
+from bowline.plugins.volume_binding.rules import (
+    BindVolume,
+    Bound,
+    Choice,
+    Provision,
+    ProvisioningRejected,
+    ProvisioningStarted,
+    Unbound,
+    capacity_hint,
+    check_claim,
+    check_reserved,
+    check_unbound,
+    check_volume,
+    choose,
+    claim_ref_patch,
+    selected_node_patch,
+    waits_for_volumes,
+)
+from bowline.plugins.volume_binding.storage import Storage
+from bowline.plugins.volume_binding.volumes import (
+    PersistentVolumeClaim,
+    PodVolume,
+    Volume,
+    pod_volumes,
+    read_claim,
+    read_volume,
+)
+
+# Consecutive evaluations while other writers change the same objects; they write a few times each.
+MAX_EVALUATIONS = 5
+# Below this time, the provisioner's capacities are not worth two reads.
+_HINT_AFTER_S = 4.0
+# Label values of the metric: an existing volume that is reserved for the PVC; one that a provisioner creates.
+STATIC, DYNAMIC = "static", "dynamic"
+
+
+@dataclass(slots=True)
+class BindState:
+    """State kept between the evaluations of one request. Losing it costs at most one repeated write.
+
+    Times are monotonic seconds.
+    """
+
+    requested_at: dict[ObjectUID, float] = field(default_factory=dict)  # by PVC: when provisioning was first seen
+    hints: dict[str, str] = field(default_factory=dict)  # by PVC name
+    usable: set[str] = field(default_factory=set)  # names of volumes that are usable on the node
+    # By PVC: STATIC or DYNAMIC, and the time of the write of this process that requested its volume.
+    requests_sent: dict[ObjectUID, tuple[str, float]] = field(default_factory=dict)
+    reserved_volumes: dict[ObjectUID, str] = field(
+        default_factory=dict
+    )  # by PVC: the volume whose claimRef was written
+
+
+class _Retry(Exception):  # noqa: N818 - not an error: another writer was faster
+    """What was read is stale; evaluate again. ``live``: with live reads instead of the cache."""
+
+    def __init__(self, *, live: bool = False) -> None:
+        super().__init__()
+        self.live = live
+
+
+class VolumeBinder:
+    """Evaluates and writes, for all requests. ``bind_timeout``: how long a wait for the volumes may last."""
+
+    def __init__(
+        self, client: KubeClient, storage: Storage, metrics: PluginMetrics, bind_timeout: timedelta | None
+    ) -> None:
+        self._client = client
+        self._storage = storage
+        self._bind_timeout = bind_timeout
+        self._assume_cache = storage.assume_cache
+        self._bound_seconds = metrics.histogram(
+            "claim_bound_seconds",
+            "Time from the write that requests a PVC's volume until the PVC is bound.",
+            how=(STATIC, DYNAMIC),
+        )
+        self._rejections = metrics.counter(
+            "decisions_handed_back_total", "PVCs whose provisioner could not create a volume on the node."
+        )
+
+    async def bind_pod_volumes(self, request: ObjectKey, pod: Object, node: Object, state: BindState) -> Status:
+        """Evaluate until there is a result: OK once every PVC has a volume that is usable on the node.
+
+        Of the client's errors only InfrastructureError is raised.
+        """
+        live = False
+        volumes = pod_volumes(pod)
+        for evaluation in range(MAX_EVALUATIONS):
+            try:
+                return await self._evaluate(request, pod, node, volumes, state, live=live)
+            except _Retry as retry:
+                # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
+                live = live or retry.live or evaluation > 0
+            except (Forbidden, Invalid) as error:
+                return denied_status(error.message)
+        return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
+
+    async def _evaluate(
+        self,
+        request: ObjectKey,
+        pod: Object,
+        cached_node: Object,
+        volumes: Sequence[PodVolume],
+        state: BindState,
+        *,
+        live: bool,
+    ) -> Status:
+        node, claims = await asyncio.gather(self._storage.node(cached_node), self._storage.claims(volumes))
+        if node is None:
+            why = f"node {cached_node['metadata']['name']} no longer exists"
+            return Status.fatal(why, Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+        checks = [
+            await self._check(volume, claim, pod, node, state) for volume, claim in zip(volumes, claims, strict=True)
+        ]
+        bound = [check.claim for check in checks if isinstance(check, Bound)]
+        self._observe(bound, state)
+        # A terminal failure takes precedence over all waits.
+        statuses = [check for check in checks if isinstance(check, Status)]
+        final = next((status for status in statuses if status.code is not Code.WAIT), None)
+        final = final or await self._node_conflict(bound, node, state)
+        if final is not None:
+            return final
+        if statuses:
+            return replace(merge_waits(statuses), plugin="")
+        provisioning = [check.claim for check in checks if isinstance(check, ProvisioningStarted)]
+        unbound = [check for check in checks if isinstance(check, Unbound)]
+        choices = await self._choose(request, unbound, node, state, live=live) if unbound else []
+        if isinstance(choices, Status):
+            return choices
+        # Before the first write: the watch event of its effect may precede the write's own response.
+        self._storage.bound_claims.expect(request, [*provisioning, *(choice.claim for choice in choices)])
+        binding = [
+            replace(choice, volume=await self._reserve(choice, state))
+            for choice in choices
+            if isinstance(choice, BindVolume)
+        ]
+        for choice in choices:
+            if isinstance(choice, Provision):
+                provisioning.append(await self._provision(choice.claim, node, state))
+        if not binding and not provisioning:
+            return Status.ok()
+        await self._add_hints(provisioning, node, state)
+        return waits_for_volumes(binding, provisioning, state.hints, self._bind_timeout)
+
+    async def _check(
+        self, volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object, node: Node, state: BindState
+    ) -> Status | Bound | ProvisioningStarted | Unbound:
+        usable_claim = check_claim(volume, claim, pod)
+        if not isinstance(usable_claim, PersistentVolumeClaim):
+            return usable_claim
+        cls = await self._storage.class_of(usable_claim)
+        result = check_unbound(usable_claim, cls, node, usable_claim.uid in state.requested_at)
+        if isinstance(result, ProvisioningRejected):
+            self._rejections.inc()
+            return result.status
+        return result
+
+    async def _node_conflict(
+        self, bound: Iterable[PersistentVolumeClaim], node: Node, state: BindState
+    ) -> Status | None:
+        """Return the failure of a bound PVC whose volume cannot be used on the node; None if there is none."""
+        claims = [claim for claim in bound if claim.volume_name not in state.usable]
+        volumes = await self._storage.volumes([claim.volume_name for claim in claims])
+        for claim, volume in zip(claims, volumes, strict=True):
+            status = check_volume(claim, volume, node)
+            if status.code is not Code.OK:
+                return status
+            state.usable.add(claim.volume_name)
+        return None
+
+    # --- choose ---
+
+    async def _choose(
+        self, request: ObjectKey, unbound: Sequence[Unbound], node: Node, state: BindState, *, live: bool
+    ) -> list[Choice] | Status:
+        assumed_volumes = await self._assumed_volumes(unbound, state)
+        if isinstance(assumed_volumes, Status):
+            if not live:
+                # The PVC was read before the volume: it may have been bound to another volume in between.
+                raise _Retry(live=True)
+            return assumed_volumes
+        claims = [entry.claim for entry in unbound]
+        cached_volumes = None if live else self._storage.cached_volumes(claims, node)
+        volumes = cached_volumes
+        if volumes is None:
+            volumes = await self._storage.volumes_for([claim.key for claim in claims])
+        # No await from here until the choices are in the assume cache.
+        candidates = {volume.name: volume for volume in (*volumes, *assumed_volumes)}
+        choices = choose(unbound, node, candidates.values(), self._is_taken)
+        if isinstance(choices, Status):
+            if choices.code is Code.FATAL and cached_volumes is not None:
+                # The cache may lack a volume, and this failure would be terminal.
+                raise _Retry(live=True)
+            return choices
+        for choice in choices:
+            if isinstance(choice, BindVolume):
+                self._assume_cache.assume(request, choice.claim.uid, choice.volume.name)
+                state.usable.add(choice.volume.name)
+        return choices
+
+    async def _assumed_volumes(self, unbound: Sequence[Unbound], state: BindState) -> list[Volume] | Status:
+        """Return, live, the volumes assumed by an earlier evaluation that still exist.
+
+        A Status reports that a volume which this request had reserved was withdrawn since.
+        """
+        claims = [(entry.claim, self._assume_cache.volume_of(entry.claim.uid)) for entry in unbound]
+        named = [(claim, name) for claim, name in claims if name is not None]
+        volumes = await self._storage.volumes([name for _, name in named])
+        existing = []
+        for (claim, name), volume in zip(named, volumes, strict=True):
+            if volume is not None:
+                withdrawn = check_reserved(claim, volume) if state.reserved_volumes.get(claim.uid) == name else None
+                if withdrawn is not None:
+                    return withdrawn
+                existing.append(volume)
+            unusable = volume is None or volume.deleting or not (volume.claim is None or volume.is_for(claim))
+            if unusable and self._assume_cache.volume_of(claim.uid) == name:
+                self._assume_cache.withdraw(claim.uid)
+        return existing
+
+    def _is_taken(self, volume: Volume, claim: PersistentVolumeClaim) -> bool:
+        assumed_volume = self._assume_cache.volume_of(claim.uid)
+        return self._assume_cache.is_taken(volume.name, claim.uid) or assumed_volume not in (None, volume.name)
+
+    # --- write ---
+
+    async def _reserve(self, choice: BindVolume, state: BindState) -> Volume:
+        """Reserve the volume for the PVC; returns the volume as stored."""
+        patch = claim_ref_patch(choice.volume, choice.claim)
+        if patch is None:
+            return choice.volume
+        since = self._client.clock.monotonic()
+        volume = await self._patch(PERSISTENTVOLUMES, ObjectKey("", choice.volume.name), patch)
+        state.requests_sent[choice.claim.uid] = (STATIC, since)
+        state.reserved_volumes[choice.claim.uid] = choice.volume.name
+        return read_volume(volume)
+
+    async def _provision(self, claim: PersistentVolumeClaim, node: Node, state: BindState) -> PersistentVolumeClaim:
+        """Request provisioning for the PVC on the node; returns the PVC as stored."""
+        since = self._client.clock.monotonic()
+        updated_claim = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node))
+        state.requests_sent[claim.uid] = (DYNAMIC, since)
+        return read_claim(updated_claim)
+
+    async def _patch(self, resource: Resource, key: ObjectKey, patch: Object) -> dict[str, object]:
+        try:
+            return await self._client.patch(resource, key.namespace, key.name, dict(patch))
+        except (Conflict, NotFound) as error:
+            raise _Retry from error
+
+    # --- observe ---
+
+    def _observe(self, bound: Iterable[PersistentVolumeClaim], state: BindState) -> None:
+        """Observe the time until PVCs were bound whose volumes this process had requested."""
+        for claim in bound:
+            how, since = state.requests_sent.pop(claim.uid, ("", 0.0))
+            if how:
+                self._bound_seconds.labels(how).observe(self._client.clock.monotonic() - since)
+
+    async def _add_hints(self, provisioning: Iterable[PersistentVolumeClaim], node: Node, state: BindState) -> None:
+        """Record when provisioning was first observed, and add hints for the PVCs for which it takes long."""
+        now = self._client.clock.monotonic()
+        for claim in provisioning:
+            since = state.requested_at.setdefault(claim.uid, now)
+            if now - since < _HINT_AFTER_S or claim.key.name in state.hints:
+                continue
+            cls = await self._storage.class_of(claim)
+            capacities = await self._storage.capacities(cls.provisioner) if cls is not None else None
+            hint = capacity_hint(claim, node, capacities) if capacities is not None else ""
+            state.hints[claim.key.name] = hint

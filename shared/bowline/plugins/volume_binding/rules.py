@@ -1,0 +1,323 @@
+"""The required state of a pod's volumes before the bind, and the writes that lead to it. Pure.
+
+Three questions, in the order of an evaluation:
+
+- ``check_claim``: whether the PVC can be used at all, and what is missing. The result is a Status that ends the
+  evaluation (WAIT, FATAL), or the next step: ``Bound``, ``ProvisioningStarted``, ``Unbound``;
+- ``check_volume``: whether the volume of a bound PVC can be used on the node;
+- ``choose``: for the unbound PVCs, whose volume depends on the pod's node, which volume or provisioner to use.
+
+``claim_ref_patch`` and ``selected_node_patch`` are the only writes. The PV controller does the rest and expects its
+own format: without the annotation bound-by-controller it never clears a stale claimRef; with a wrong UID in claimRef
+it reclaims the volume and deletes its data.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.meta import Object, ObjectKey, ObjectRef, uid_of
+from bowline.api.quantity import parse_quantity
+from bowline.api.selectors import Node, selector_admits, topologies_admit
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import PREREQUISITE
+from bowline.plugins.volume_binding.matching import find_volume
+from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, PodVolume, StorageClass, Volume
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The PVC is bound."""
+
+    claim: PersistentVolumeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningStarted:
+    """Provisioning for the PVC is requested on this node."""
+
+    claim: PersistentVolumeClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Unbound:
+    """The PVC has no volume; the pod's node determines which it gets."""
+
+    claim: PersistentVolumeClaim
+    cls: StorageClass
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningRejected:
+    """The provisioner has rejected the node by removing the selected-node annotation; terminal for this decision."""
+
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class BindVolume:
+    """Reserve this volume for the PVC."""
+
+    claim: PersistentVolumeClaim
+    volume: Volume
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Request provisioning for the PVC."""
+
+    claim: PersistentVolumeClaim
+
+
+Choice = BindVolume | Provision
+
+
+def node_conflict(why: str) -> Status:
+    """Return the FATAL for a volume that conflicts with the node."""
+    return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+def waits(
+    reasons: Iterable[str],
+    on: Iterable[ObjectRef],
+    timeout: timedelta | None = PREREQUISITE,
+    suggestion: Suggestion | None = None,
+) -> Status:
+    """Return one WAIT for several PVCs. ``timeout`` None: the setting ``binding.waitTimeout``."""
+    return Status(Code.WAIT, tuple(reasons), wake_on=tuple(on), timeout=timeout, suggestion=suggestion)
+
+
+# --- PVCs ---
+
+
+def check_claim(
+    volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
+) -> Status | Bound | PersistentVolumeClaim:
+    """Check a PVC without class and node. Returns the PVC itself if those are to be checked next."""
+    name = volume.claim.name
+    if claim is None:
+        purpose = f" for the pod's ephemeral volume {volume.volume}" if volume.ephemeral else ""
+        return waits([f"claim {name}{purpose} does not exist yet"], [volume.ref])
+    if volume.ephemeral:
+        foreign = _owner_conflict(volume, claim, pod)
+        if foreign is not None:
+            return foreign
+    if claim.deleting:
+        why = f"claim {name} is being deleted; create it again, or let the pod mount another one"
+        return Status.fatal(why, Reason.VOLUME_CONFLICT)
+    if claim.phase == "Lost":
+        why = f"claim {name} has lost its volume {claim.volume_name}; restore the volume, or create the claim again"
+        return Status.fatal(why, Reason.VOLUME_CONFLICT)
+    return Bound(claim) if claim.bound else claim
+
+
+def _owner_conflict(volume: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
+    """Return the failure of a PVC with an ephemeral volume's name that the pod does not own; None if it does."""
+    owner, name = claim.owner or {}, volume.claim.name
+    if owner.get("kind") == "Pod" and owner.get("uid") == uid_of(pod):
+        return None
+    if owner.get("kind") == "Pod" and owner.get("name") == pod["metadata"]["name"]:
+        # Normal after each restart of a StatefulSet's pod: the garbage collector soon deletes the old PVC.
+        return waits([f"claim {name} still belongs to an earlier pod of this name"], [claim.ref])
+    why = (
+        f"claim {name} was not made for the pod's ephemeral volume {volume.volume} but has its name, and its "
+        "data may belong to another workload; rename the pod or the volume, or delete the claim"
+    )
+    return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD)
+
+
+def check_unbound(
+    claim: PersistentVolumeClaim, cls: StorageClass | None, node: Node, requested_before: bool
+) -> Status | ProvisioningRejected | ProvisioningStarted | Unbound:
+    """Check a PVC without a volume. ``requested_before``: provisioning here was already requested for this pod."""
+    if cls is None or not cls.wait_for_first_consumer or claim.volume_name:
+        return _bound_by_others(claim, cls)
+    name = claim.key.name
+    if claim.selected_node == node.name:
+        return _provisioning_error(claim, cls, node) or ProvisioningStarted(claim)
+    if claim.selected_node:
+        return node_conflict(f"a volume for claim {name} is being provisioned for node {claim.selected_node}")
+    if requested_before:
+        why = (
+            f"the provisioner {cls.provisioner} cannot create a volume for claim {name} on node {node.name}: "
+            "it has removed the annotation selected-node"
+        )
+        return ProvisioningRejected(node_conflict(why))
+    return Unbound(claim, cls)
+
+
+def _provisioning_error(claim: PersistentVolumeClaim, cls: StorageClass, node: Node) -> Status | None:
+    """Return the failure of a PVC that cannot be provisioned on the node; None if it can."""
+    if not cls.provisions:
+        why = (
+            f"claim {claim.key.name} requests a volume on node {node.name}, but StorageClass {cls.name} has no "
+            f"provisioner; remove the claim's annotation {names.SELECTED_NODE}, or delete the claim"
+        )
+        return Status.fatal(why, Reason.VOLUME_CONFLICT)
+    if not topologies_admit(cls.topologies, node.labels):
+        return node_conflict(
+            f"claim {claim.key.name} cannot get a volume on node {node.name}: StorageClass {cls.name} allows other "
+            "topologies only"
+        )
+    return None
+
+
+def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> Status:
+    """Return the WAIT for a PVC that is bound independently of its pods."""
+    name, class_name, on = claim.key.name, claim.spec.class_name, [claim.ref]
+    if claim.volume_name:
+        why = f"claim {name} is not bound to its volume {claim.volume_name} yet"
+    elif not class_name:
+        why = f"claim {name} has no StorageClass and is not bound to a volume yet"
+    elif cls is None:
+        why = f"claim {name} is not bound and its StorageClass {class_name} does not exist"
+        on.append(ObjectRef("storage.k8s.io/v1", "StorageClass", ObjectKey("", class_name)))
+    else:
+        why = f"claim {name} is not bound yet; StorageClass {class_name} binds it without waiting for a pod"
+    return waits([why], on)
+
+
+# --- volumes ---
+
+
+def check_reserved(claim: PersistentVolumeClaim, volume: Volume) -> Status | None:
+    """Return the failure of a volume reserved by this request whose claimRef has changed; None if it has not."""
+    if volume.deleting or (volume.claim == claim.key and volume.claim_uid == claim.uid):
+        return None
+    return node_conflict(
+        f"volume {volume.name} was reserved for claim {claim.key.name}, and its claimRef has been changed since; the "
+        "volume controller or an administrator has withdrawn it"
+    )
+
+
+def check_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node) -> Status:
+    """Check the volume of a bound PVC: OK, or why the pod cannot use it on the node."""
+    name = claim.key.name
+    if volume is None:
+        why = f"volume {claim.volume_name} of claim {name} does not exist; restore it, or create the claim again"
+        return Status.fatal(why, Reason.VOLUME_CONFLICT)
+    if not volume.reaches(node):
+        return node_conflict(
+            f"volume {volume.name} of claim {name} cannot be used on node {node.name} (node affinity)"
+        )
+    return Status.ok()
+
+
+# --- choose ---
+
+
+def choose(
+    unbound: Sequence[Unbound],
+    node: Node,
+    volumes: Iterable[Volume],
+    is_taken: Callable[[Volume, PersistentVolumeClaim], bool],
+) -> list[Choice] | Status:
+    """Choose for all the PVCs or for none: a write for only some of them would serve no bind.
+
+    ``is_taken``: whether another request is about to write the volume for another PVC.
+    """
+    volumes = list(volumes)
+    mine: set[str] = set()
+    choices: list[Choice] = []
+    # Smallest first, so that a small PVC does not take the only volume that is large enough for another.
+    for wants in sorted(unbound, key=lambda u: (u.claim.size, u.claim.key)):
+        claim, cls = wants.claim, wants.cls
+        match = find_volume(claim, node, volumes, lambda v, c=claim: v.name in mine or is_taken(v, c))  # type: ignore[misc]
+        if match.volume is not None:
+            mine.add(match.volume.name)
+            choices.append(BindVolume(claim, match.volume))
+        elif cls.provisions:
+            conflict = _provisioning_error(claim, cls, node)
+            if conflict is not None:
+                return conflict
+            choices.append(Provision(claim))
+        elif match.soon is not None:
+            why = f"volume {match.soon.name} matches claim {claim.key.name} but is not Available yet"
+            return waits([why], [match.soon.ref, claim.ref], suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+        else:
+            return node_conflict(_no_volume(claim, node))
+    return choices
+
+
+def _no_volume(claim: PersistentVolumeClaim, node: Node) -> str:
+    wants = f"class {claim.spec.class_name}, at least {claim.size.normalize():f} bytes"
+    modes = ", ".join(sorted(claim.access_modes))
+    return f"no free volume for claim {claim.key.name} ({wants}, {modes}) can be used on node {node.name}"
+
+
+# --- writes ---
+
+
+def claim_ref_patch(volume: Volume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:
+    """Return the merge patch that reserves the volume for the PVC; None if it is reserved.
+
+    With the UID the controller binds the two immediately; without it only at its next resync.
+    """
+    if volume.claim == claim.key and volume.claim_uid == claim.uid:
+        return None
+    metadata: dict[str, Any] = {"resourceVersion": volume.version, "uid": volume.uid}
+    if not volume.is_for(claim):
+        # Not on a volume reserved for the PVC by an administrator: the controller must not release that one.
+        metadata["annotations"] = {names.BOUND_BY_CONTROLLER: "yes"}
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.key.namespace,
+        "name": claim.key.name,
+        "uid": claim.uid,
+        "resourceVersion": claim.version,
+    }
+    return {"metadata": metadata, "spec": {"claimRef": reference}}
+
+
+def selected_node_patch(claim: PersistentVolumeClaim, node: Node) -> dict[str, Any]:
+    """Return the merge patch that requests provisioning on the node; other annotations are kept."""
+    return {
+        "metadata": {
+            "uid": claim.uid,
+            "resourceVersion": claim.version,
+            "annotations": {names.SELECTED_NODE: node.name},
+        }
+    }
+
+
+# --- messages ---
+
+
+def waits_for_volumes(
+    binding: Sequence[BindVolume],
+    provisioning: Sequence[PersistentVolumeClaim],
+    hints: Mapping[str, str],
+    timeout: timedelta | None,
+) -> Status:
+    """Return the WAIT while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
+    reasons = [f"claim {choice.claim.key.name} is being bound to volume {choice.volume.name}" for choice in binding]
+    reasons += [
+        f"a volume for claim {claim.key.name} is being provisioned{hints.get(claim.key.name, '')}"
+        for claim in provisioning
+    ]
+    # With the versions that its own writes returned, so that only later changes wake the request.
+    on = [ref for choice in binding for ref in (choice.claim.ref, choice.volume.ref)]
+    return waits(
+        reasons, [*on, *(claim.ref for claim in provisioning)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
+    )
+
+
+def capacity_hint(claim: PersistentVolumeClaim, node: Node, capacities: Iterable[Object]) -> str:
+    """Return a text if the driver's published capacities do not admit the PVC's volume; empty if they do.
+
+    Reported only, never decided on: capacities lag behind, and a driver may accept more than it publishes.
+    """
+    sizes = [
+        parse_quantity(capacity.get("maximumVolumeSize") or capacity.get("capacity"))
+        for capacity in capacities
+        if capacity.get("storageClassName") == claim.spec.class_name
+        and capacity.get("nodeTopology") is not None
+        and selector_admits(capacity["nodeTopology"], node.labels)
+    ]
+    if sizes and max(sizes) >= claim.size:
+        return ""
+    most = f"{max(sizes).normalize():f} bytes at most" if sizes else "no room"
+    return f"; its driver reports {most} for node {node.name}, of {claim.size.normalize():f} wanted"

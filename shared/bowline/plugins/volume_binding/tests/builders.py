@@ -1,0 +1,91 @@
+"""Raw volumes, claims, classes and pods as the API server would return them."""
+
+from typing import Any
+
+from bowline.api.meta import ObjectKey
+from bowline.api.selectors import Node
+from bowline.plugins.volume_binding.volumes import (
+    PersistentVolumeClaim,
+    PodVolume,
+    StorageClass,
+    Volume,
+    read_claim,
+    read_class,
+    read_volume,
+)
+
+NODE = Node("node-0", {"kubernetes.io/hostname": "node-0", "zone": "a", "rank": "5"})
+WANTED = PodVolume(ObjectKey("ns", "data"), "v", ephemeral=False)
+SCRATCH = PodVolume(ObjectKey("ns", "pod-scratch"), "scratch", ephemeral=True)
+POD = {"metadata": {"name": "pod", "namespace": "ns", "uid": "pod-uid"}, "spec": {}}
+
+
+def raw_claim(
+    name: str = "data",
+    *,
+    size: str = "1Gi",
+    annotations: Any = None,
+    status: Any = None,
+    meta: Any = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """Return a claim of class ``late``."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "annotations": annotations or {},
+            **(meta or {}),
+        },
+        "spec": {
+            "storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}},
+            **spec,
+        },
+        "status": status or {"phase": "Pending"},
+    }
+
+
+def claim(name: str = "data", **fields: Any) -> PersistentVolumeClaim:
+    """Return the same, decoded."""
+    return read_claim(raw_claim(name, **fields))
+
+
+def raw_volume(
+    name: str = "v", *, size: str = "1Gi", phase: str = "Available", meta: Any = None, node: str = "", **spec: Any
+) -> dict[str, Any]:
+    """Return a volume of class ``late``, accessible from every node unless one is given."""
+    if node:
+        expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "3", **(meta or {})},
+        "spec": {
+            "storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": size},
+            **spec,
+        },
+        "status": {"phase": phase},
+    }
+
+
+def volume(name: str = "v", **fields: Any) -> Volume:
+    """Return the same, decoded."""
+    return read_volume(raw_volume(name, **fields))
+
+
+def cls(
+    provisioner: str = "kubernetes.io/no-provisioner", mode: str = "WaitForFirstConsumer", **fields: Any
+) -> StorageClass:
+    """Return the class ``late``."""
+    raw = {"metadata": {"name": "late"}, "provisioner": provisioner, "volumeBindingMode": mode, **fields}
+    return read_class(raw)
+
+
+def reference(name: str = "data", **fields: str) -> dict[str, str]:
+    """Return a claimRef."""
+    return {"namespace": "ns", "name": name, **fields}

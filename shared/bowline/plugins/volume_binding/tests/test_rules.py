@@ -1,0 +1,514 @@
+"""The meaning of a claim, a volume and a node for a pod; which volume is chosen, written and reported."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bowline.api.meta import ObjectKey
+from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import PREREQUISITE
+from bowline.plugins.volume_binding.rules import (
+    BindVolume,
+    Bound,
+    Provision,
+    ProvisioningRejected,
+    ProvisioningStarted,
+    Unbound,
+    capacity_hint,
+    check_claim,
+    check_reserved,
+    check_unbound,
+    check_volume,
+    choose,
+    claim_ref_patch,
+    selected_node_patch,
+    waits_for_volumes,
+)
+from bowline.plugins.volume_binding.tests.builders import (
+    NODE,
+    POD,
+    SCRATCH,
+    WANTED,
+    claim,
+    cls,
+    reference,
+    volume,
+)
+from bowline.plugins.volume_binding.volumes import (
+    PersistentVolumeClaim,
+    PodVolume,
+    Volume,
+    pod_volumes,
+)
+
+CSI = "csi.example.com"
+DONE = {"pv.kubernetes.io/bind-completed": "yes"}
+SELECTED = "volume.kubernetes.io/selected-node"
+DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def parts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None, str]:
+    assert isinstance(status, Status), status
+    return status.code, status.reason, status.suggestion, status.message
+
+
+def waiting(why: str) -> tuple[Code, None, None, str]:
+    return Code.WAIT, None, None, why
+
+
+def final(why: str, suggestion: Suggestion | None = None) -> tuple[Code, Reason, Suggestion | None, str]:
+    return Code.FATAL, Reason.VOLUME_CONFLICT, suggestion, why
+
+
+ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
+
+# --- the claims of a pod ---
+
+
+def pod_with(*volumes: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": POD["metadata"], "spec": {"volumes": list(volumes)}}
+
+
+@pytest.mark.parametrize("ephemeral_first", [False, True])
+def test_a_claim_mounted_in_both_ways_must_be_the_pods_own(ephemeral_first: bool) -> None:
+    by_name = {"name": "named", "persistentVolumeClaim": {"claimName": "pod-scratch"}}
+    ephemeral_volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
+    pod = pod_with(ephemeral_volume, by_name) if ephemeral_first else pod_with(by_name, ephemeral_volume)
+    assert pod_volumes(pod) == [SCRATCH]
+
+
+def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
+    pod = pod_with(
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}},
+        {"name": "cache", "emptyDir": {}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
+    )
+    assert pod_volumes(pod) == [PodVolume(ObjectKey("ns", "data"), "a", ephemeral=False), SCRATCH]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param({"metadata": POD["metadata"], "spec": {}}, id="no volumes"),
+        pytest.param({"metadata": POD["metadata"], "spec": {"volumes": None}}, id="null"),
+        pytest.param(pod_with({"name": "x", "configMap": {"name": "c"}}), id="other volumes only"),
+    ],
+)
+def test_a_pod_without_volumes_has_no_claims(pod: dict[str, Any]) -> None:
+    assert pod_volumes(pod) == []
+
+
+# --- a single claim ---
+
+
+def owner_meta(
+    kind: str = "Pod", name: str = "pod", uid: str = "pod-uid", *, controller: bool = True
+) -> dict[str, Any]:
+    return {"ownerReferences": [{"kind": kind, "name": name, "uid": uid, "controller": controller}]}
+
+
+FOREIGN = (
+    "claim pod-scratch was not made for the pod's ephemeral volume scratch but has its name, and its data may belong "
+    "to another workload; rename the pod or the volume, or delete the claim"
+)
+
+
+@pytest.mark.parametrize(
+    ("pod_volume", "existing_claim", "expected"),
+    [
+        pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
+        pytest.param(
+            SCRATCH,
+            None,
+            waiting("claim pod-scratch for the pod's ephemeral volume scratch does not exist yet"),
+            id="a claim that the controller has yet to make",
+        ),
+        pytest.param(
+            WANTED,
+            claim(meta=DELETING, annotations=DONE, volumeName="v"),
+            final("claim data is being deleted; create it again, or let the pod mount another one"),
+            id="a claim that is going",
+        ),
+        pytest.param(
+            WANTED,
+            claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
+            final("claim data has lost its volume v; restore the volume, or create the claim again"),
+            id="a claim that has lost its volume",
+        ),
+        pytest.param(
+            SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="a claim without an owner"
+        ),
+        pytest.param(
+            SCRATCH,
+            claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")),
+            final(FOREIGN, Suggestion.DELETE_POD),
+            id="a claim of something else of the name",
+        ),
+        pytest.param(
+            SCRATCH,
+            claim("pod-scratch", meta=owner_meta(controller=False)),
+            final(FOREIGN, Suggestion.DELETE_POD),
+            id="a claim that the pod owns but does not control",
+        ),
+        pytest.param(
+            SCRATCH,
+            claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
+            waiting("claim pod-scratch still belongs to an earlier pod of this name"),
+            id="a claim of the pod's predecessor",
+        ),
+    ],
+)
+def test_a_claim_that_ends_the_check(
+    pod_volume: PodVolume, existing_claim: PersistentVolumeClaim | None, expected: Any
+) -> None:
+    status = check_claim(pod_volume, existing_claim, POD)
+    assert parts_of(status) == expected
+    if isinstance(status, Status) and status.code is Code.WAIT:
+        assert [ref.key for ref in status.wake_on] == [pod_volume.claim]
+
+
+def test_a_bound_claim_and_one_to_check() -> None:
+    bound = claim(volumeName="v", annotations=DONE)
+    assert check_claim(WANTED, bound, POD) == Bound(bound)
+    mine = claim("pod-scratch", meta=owner_meta())
+    assert check_claim(SCRATCH, mine, POD) == mine
+    # The annotation counts, whatever its value; without it the controller is not done.
+    half = claim(volumeName="v")
+    assert check_claim(WANTED, half, POD) == half
+
+
+# --- a claim without a volume ---
+
+
+@pytest.mark.parametrize(
+    ("existing_claim", "its_class", "requested_before", "expected"),
+    [
+        pytest.param(
+            claim(volumeName="v"),
+            cls(),
+            False,
+            waiting("claim data is not bound to its volume v yet"),
+            id="bound by hand, not by the controller yet",
+        ),
+        pytest.param(
+            claim(storageClassName=""),
+            None,
+            False,
+            waiting("claim data has no StorageClass and is not bound to a volume yet"),
+            id="no class",
+        ),
+        pytest.param(
+            claim(),
+            None,
+            False,
+            waiting("claim data is not bound and its StorageClass late does not exist"),
+            id="a class that is not there",
+        ),
+        pytest.param(
+            claim(),
+            cls(CSI, "Immediate"),
+            False,
+            waiting("claim data is not bound yet; StorageClass late binds it without waiting for a pod"),
+            id="a class that does not wait for pods",
+        ),
+        pytest.param(
+            claim(annotations={SELECTED: "node-7"}),
+            cls(CSI),
+            False,
+            final("a volume for claim data is being provisioned for node node-7", ELSEWHERE),
+            id="asked for on another node: never overwritten",
+        ),
+        pytest.param(
+            claim(),
+            cls(CSI),
+            True,
+            final(
+                "the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
+                "removed the annotation selected-node",
+                ELSEWHERE,
+            ),
+            id="requested here before and rejected",
+        ),
+    ],
+)
+def test_an_unbound_claim_that_ends_the_check(
+    existing_claim: PersistentVolumeClaim, its_class: Any, requested_before: bool, expected: Any
+) -> None:
+    result = check_unbound(existing_claim, its_class, NODE, requested_before)
+    assert isinstance(result, ProvisioningRejected) == (requested_before and not existing_claim.selected_node)
+    assert parts_of(result.status if isinstance(result, ProvisioningRejected) else result) == expected
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(
+    ("its_class", "expected"),
+    [
+        pytest.param(
+            cls(),
+            final(
+                "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
+                f"claim's annotation {SELECTED}, or delete the claim"
+            ),
+            id="a class without a provisioner",
+        ),
+        pytest.param(
+            cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
+            final(
+                "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
+                ELSEWHERE,
+            ),
+            id="a class for other nodes",
+        ),
+    ],
+)
+def test_a_volume_that_cannot_be_provisioned_is_not_awaited(its_class: Any, expected: Any, before: bool) -> None:
+    selected_claim = claim(annotations={SELECTED: "node-0"})
+    assert parts_of(check_unbound(selected_claim, its_class, NODE, requested_before=before)) == expected
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param(check_claim(WANTED, None, POD), id="a missing claim"),
+        pytest.param(check_claim(SCRATCH, None, POD), id="a claim for an ephemeral volume not made yet"),
+        pytest.param(check_unbound(claim(), None, NODE, requested_before=False), id="a missing class"),
+        pytest.param(check_unbound(claim(), cls(mode="Immediate"), NODE, requested_before=False), id="Immediate"),
+        pytest.param(check_unbound(claim(volumeName="v"), cls(), NODE, requested_before=False), id="bound by hand"),
+    ],
+)
+def test_objects_that_the_scheduler_could_have_awaited_are_awaited_briefly(status: Any) -> None:
+    assert (status.code, status.timeout, status.suggestion) == (Code.WAIT, PREREQUISITE, None)
+
+
+def test_an_unbound_claim_to_continue_with() -> None:
+    selected_claim = claim(annotations={SELECTED: "node-0"})
+    assert check_unbound(selected_claim, cls(CSI), NODE, requested_before=False) == ProvisioningStarted(
+        selected_claim
+    )
+    assert check_unbound(selected_claim, cls(CSI), NODE, requested_before=True) == ProvisioningStarted(selected_claim)
+    assert check_unbound(claim(), cls(), NODE, requested_before=False) == Unbound(claim(), cls())
+
+
+def test_a_missing_class_is_awaited_with_the_claim() -> None:
+    status = check_unbound(claim(), None, NODE, requested_before=False)
+    assert isinstance(status, Status)
+    assert [(ref.kind, ref.key.name) for ref in status.wake_on] == [
+        ("PersistentVolumeClaim", "data"),
+        ("StorageClass", "late"),
+    ]
+
+
+# --- the volume of a bound claim ---
+
+
+@pytest.mark.parametrize(
+    ("bound_volume", "expected"),
+    [
+        pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
+        pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
+        pytest.param(
+            volume(node="node-1"),
+            final("volume v of claim data cannot be used on node node-0 (node affinity)", ELSEWHERE),
+            id="another node's",
+        ),
+        pytest.param(
+            None,
+            final("volume v of claim data does not exist; restore it, or create the claim again"),
+            id="a deleted volume",
+        ),
+    ],
+)
+def test_the_volume_of_a_bound_claim(bound_volume: Volume | None, expected: Any) -> None:
+    assert parts_of(check_volume(claim(volumeName="v"), bound_volume, NODE)) == expected
+
+
+# --- the choice ---
+
+
+def choose_names(*unbound: Unbound, volumes: tuple[Volume, ...] = (), unavailable_name: str = "") -> Any:
+    result = choose(unbound, NODE, volumes, lambda volume, _: volume.name == unavailable_name)
+    if isinstance(result, Status):
+        return parts_of(result)
+    return [
+        (choice.claim.key.name, choice.volume.name if isinstance(choice, BindVolume) else "asked")
+        for choice in result
+    ]
+
+
+def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
+    a, b = Unbound(claim("a"), cls()), Unbound(claim("b"), cls())
+    assert choose_names(a, b, volumes=(volume("v"), volume("w"))) == [("a", "v"), ("b", "w")]
+
+
+def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> None:
+    large, small = Unbound(claim("a", size="2Gi"), cls()), Unbound(claim("b", size="1Gi"), cls())
+    assert choose_names(large, small, volumes=(volume("v2", size="2Gi"), volume("v1", size="1Gi"))) == [
+        ("b", "v1"),
+        ("a", "v2"),
+    ]
+
+
+def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
+    a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
+    assert choose_names(a, b, volumes=(volume(),)) == final(
+        "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can be used "
+        "on node node-0",
+        ELSEWHERE,
+    )
+
+
+def test_a_free_volume_is_preferred_to_provisioning() -> None:
+    wants = Unbound(claim(), cls(CSI))
+    assert choose_names(wants, volumes=(volume(),)) == [("data", "v")]
+    assert choose_names(wants) == [("data", "asked")]
+    assert choose_names(wants, volumes=(volume(),), unavailable_name="v") == [("data", "asked")]
+    assert choose_names(wants, volumes=(volume(phase="Pending"),)) == [("data", "asked")]
+
+
+def test_a_class_for_other_topologies_is_not_used() -> None:
+    only = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
+    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
+        "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only", ELSEWHERE
+    )
+    # An existing volume may have been created under other rules; its own affinity decides.
+    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
+
+
+def test_a_new_volume_is_awaited() -> None:
+    result = choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False)
+    assert isinstance(result, Status)
+    assert (result.code, result.message) == (
+        Code.WAIT,
+        "volume v matches claim data but is not Available yet",
+    )
+    assert (result.timeout, result.suggestion) == (PREREQUISITE, ELSEWHERE)
+    assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
+
+
+def test_claims_of_different_kinds_are_chosen_together() -> None:
+    late, provisioning = Unbound(claim("a"), cls()), Unbound(claim("b", storageClassName="other"), cls(CSI))
+    assert choose_names(late, provisioning, volumes=(volume(),)) == [("a", "v"), ("b", "asked")]
+    assert choose_names() == []
+
+
+# --- writes ---
+
+REFERENCE = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "namespace": "ns",
+    "name": "data",
+    "uid": "uid-data",
+    "resourceVersion": "7",
+}
+
+
+def test_a_free_volume_is_reserved_for_the_claim_and_marked() -> None:
+    assert claim_ref_patch(volume(), claim()) == {
+        "metadata": {
+            "resourceVersion": "3",
+            "uid": "uid-v",
+            "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+        },
+        "spec": {"claimRef": REFERENCE},
+    }
+
+
+def test_a_volume_reserved_by_hand_gets_the_uid_and_no_mark() -> None:
+    assert claim_ref_patch(volume(claimRef=reference()), claim()) == {
+        "metadata": {"resourceVersion": "3", "uid": "uid-v"},
+        "spec": {"claimRef": REFERENCE},
+    }
+
+
+def test_a_volume_of_the_claim_is_not_written() -> None:
+    assert claim_ref_patch(volume(claimRef=reference(uid="uid-data")), claim()) is None
+
+
+def test_a_volume_is_requested_by_one_annotation() -> None:
+    assert selected_node_patch(claim(), NODE) == {
+        "metadata": {"uid": "uid-data", "resourceVersion": "7", "annotations": {SELECTED: "node-0"}}
+    }
+
+
+# --- reports ---
+
+
+def test_a_wait_names_every_claim_and_its_drivers_message() -> None:
+    take = BindVolume(claim("a"), volume())
+    status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
+    assert (status.code, status.message) == (
+        Code.WAIT,
+        "claim a is being bound to volume v; a volume for claim b is being provisioned; "
+        "a volume for claim c is being provisioned; hint",
+    )
+    assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
+        ("PersistentVolumeClaim", "a", "7"),
+        ("PersistentVolume", "v", "3"),
+        ("PersistentVolumeClaim", "b", "7"),
+        ("PersistentVolumeClaim", "c", "7"),
+    ]
+
+
+@pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
+def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedelta | None) -> None:
+    status = waits_for_volumes([], [claim()], {}, timeout)
+    assert (status.timeout, status.suggestion) == (timeout, ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("bound_volume", "withdrawn"),
+    [
+        pytest.param(volume(claimRef=reference(uid="uid-data")), False, id="still the claim's"),
+        pytest.param(volume(claimRef=reference(uid="uid-data"), phase="Bound"), False, id="bound to the claim"),
+        pytest.param(volume(meta=DELETING), False, id="being deleted: another volume is chosen"),
+        pytest.param(volume(), True, id="the claimRef was removed"),
+        pytest.param(volume(claimRef=reference()), True, id="its UID was removed"),
+        pytest.param(volume(claimRef=reference("other", uid="u")), True, id="another claim's"),
+    ],
+)
+def test_a_bound_volume_must_remain_the_claims(bound_volume: Volume, withdrawn: bool) -> None:
+    status = check_reserved(claim(), bound_volume)
+    if withdrawn:
+        assert parts_of(status) == final(
+            "volume v was reserved for claim data, and its claimRef has been changed since; the volume controller or "
+            "an administrator has withdrawn it",
+            ELSEWHERE,
+        )
+    else:
+        assert status is None
+
+
+def capacity(most: str, key: str = "maximumVolumeSize", **fields: Any) -> dict[str, Any]:
+    return {"storageClassName": "late", "nodeTopology": {"matchLabels": {"zone": "a"}}, key: most} | fields
+
+
+NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
+
+
+@pytest.mark.parametrize(
+    ("capacities", "hint"),
+    [
+        pytest.param([capacity("2Gi")], "", id="enough"),
+        pytest.param([capacity("1Gi", "capacity")], "", id="just enough, by the total"),
+        pytest.param([capacity("1Ki"), capacity("9Gi")], "", id="enough in one of two segments"),
+        pytest.param(
+            [capacity("1Mi", capacity="9Gi")],
+            "; its driver reports 1048576 bytes at most for node node-0, of 1073741824 wanted",
+            id="much room, but not for one volume",
+        ),
+        pytest.param([], NO_ROOM, id="nothing published"),
+        pytest.param([capacity("9Gi", storageClassName="other")], NO_ROOM, id="for another class"),
+        pytest.param([capacity("9Gi", nodeTopology={"matchLabels": {"zone": "b"}})], NO_ROOM, id="elsewhere"),
+        pytest.param([capacity("9Gi", nodeTopology=None)], NO_ROOM, id="reachable from no node"),
+    ],
+)
+def test_the_drivers_reported_capacity(capacities: list[dict[str, Any]], hint: str) -> None:
+    assert capacity_hint(claim(), NODE, capacities) == hint
+
+
+def test_a_volume_of_another_node_does_not_prevent_provisioning() -> None:
+    result = choose([Unbound(claim(), cls(CSI))], NODE, [volume(node="node-1")], lambda *_: False)
+    assert result == [Provision(claim())]

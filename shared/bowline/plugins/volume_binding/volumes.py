@@ -1,0 +1,202 @@
+"""PersistentVolumes, PVCs and StorageClasses as values for the rules, parsed from raw objects. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from bowline.api import names
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    ResourceVersion,
+    is_deleting,
+    key_of,
+    uid_of,
+    version_of,
+)
+from bowline.api.quantity import parse_quantity
+from bowline.api.selectors import Labels, Node, node_selector_admits
+
+# The API's default volumeMode.
+_FILESYSTEM = "Filesystem"
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolume:
+    """A PVC that a pod mounts: by name, or created for its generic ephemeral volume ``volume``."""
+
+    claim: ObjectKey
+    volume: str
+    ephemeral: bool
+
+    @property
+    def ref(self) -> ObjectRef:
+        """A reference to wait for any change of the PVC, whether or not it exists."""
+        return ObjectRef("v1", "PersistentVolumeClaim", self.claim)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeSpec:
+    """The properties of a volume and of a PVC that must be equal; size and access modes are compared separately."""
+
+    class_name: str
+    mode: str
+    attributes_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentVolumeClaim:
+    """A PersistentVolumeClaim."""
+
+    key: ObjectKey
+    uid: ObjectUID
+    version: ResourceVersion
+    spec: VolumeSpec
+    size: Decimal
+    access_modes: frozenset[str]
+    selector: Mapping[str, Any] | None
+    volume_name: str
+    bind_completed: bool
+    selected_node: str
+    phase: str
+    deleting: bool
+    owner: Mapping[str, Any] | None  # its controller owner reference
+
+    @property
+    def bound(self) -> bool:
+        """Whether the PV controller has completed the bind."""
+        return bool(self.volume_name) and self.bind_completed
+
+    @property
+    def ref(self) -> ObjectRef:
+        """A reference to wait for a change of the PVC after this version."""
+        return ObjectRef("v1", "PersistentVolumeClaim", self.key, self.uid, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A PersistentVolume. ``claim`` is its claimRef: the PVC it is bound to, or reserved for."""
+
+    name: str
+    uid: ObjectUID
+    version: ResourceVersion
+    spec: VolumeSpec
+    size: Decimal
+    access_modes: frozenset[str]
+    labels: Labels
+    affinity: Mapping[str, Any] | None
+    phase: str
+    deleting: bool
+    claim: ObjectKey | None
+    claim_uid: ObjectUID
+
+    @property
+    def ref(self) -> ObjectRef:
+        """A reference to wait for a change of the volume after this version."""
+        return ObjectRef("v1", "PersistentVolume", ObjectKey("", self.name), self.uid, self.version)
+
+    def is_for(self, claim: PersistentVolumeClaim) -> bool:
+        """Return whether the volume is bound to or reserved for the PVC, also if only by its name."""
+        return self.claim == claim.key and self.claim_uid in ("", claim.uid)
+
+    def reaches(self, node: Node) -> bool:
+        """Return whether the volume's node affinity admits the node."""
+        return node_selector_admits(self.affinity, node)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A StorageClass. ``wait_for_first_consumer``: its volumeBindingMode."""
+
+    name: str
+    provisioner: str
+    wait_for_first_consumer: bool
+    topologies: Sequence[Mapping[str, Any]]
+
+    @property
+    def provisions(self) -> bool:
+        """Whether the class has a provisioner."""
+        return self.provisioner not in ("", names.NO_PROVISIONER)
+
+
+def pod_volumes(pod: Object) -> list[PodVolume]:
+    """Return the PVCs that the pod mounts, each once."""
+    metadata = pod["metadata"]
+    namespace, pod_name = metadata.get("namespace", ""), metadata["name"]
+    volumes: dict[ObjectKey, PodVolume] = {}
+    for volume, claim, ephemeral in _mounts(pod):
+        key = ObjectKey(namespace, f"{pod_name}-{volume}" if ephemeral else claim)
+        # A PVC that is mounted both ways is treated as the ephemeral volume's: it must be owned by the pod.
+        if ephemeral or key not in volumes:
+            volumes[key] = PodVolume(key, volume, ephemeral)
+    return list(volumes.values())
+
+
+def _mounts(pod: Object) -> Iterator[tuple[str, str, bool]]:
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if volume.get("ephemeral") is not None:
+            yield volume["name"], "", True
+        elif volume.get("persistentVolumeClaim") is not None:
+            yield volume["name"], volume["persistentVolumeClaim"]["claimName"], False
+
+
+def read_claim(raw: Object) -> PersistentVolumeClaim:
+    """Parse a PersistentVolumeClaim."""
+    spec, annotations = raw.get("spec") or {}, raw["metadata"].get("annotations") or {}
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return PersistentVolumeClaim(
+        key=key_of(raw),
+        uid=uid_of(raw),
+        version=version_of(raw),
+        spec=_volume_spec(spec, annotations),
+        size=parse_quantity(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
+        access_modes=frozenset(spec.get("accessModes") or ()),
+        selector=spec.get("selector"),
+        volume_name=spec.get("volumeName") or "",
+        bind_completed=names.BIND_COMPLETED in annotations,
+        selected_node=annotations.get(names.SELECTED_NODE) or "",
+        phase=(raw.get("status") or {}).get("phase") or "",
+        deleting=is_deleting(raw),
+        owner=next((owner for owner in owners if owner.get("controller")), None),
+    )
+
+
+def read_volume(raw: Object) -> Volume:
+    """Parse a PersistentVolume."""
+    spec, metadata = raw.get("spec") or {}, raw["metadata"]
+    claim = spec.get("claimRef")
+    return Volume(
+        name=metadata["name"],
+        uid=uid_of(raw),
+        version=version_of(raw),
+        spec=_volume_spec(spec, metadata.get("annotations") or {}),
+        size=parse_quantity((spec.get("capacity") or {}).get("storage")),
+        access_modes=frozenset(spec.get("accessModes") or ()),
+        labels=metadata.get("labels") or {},
+        affinity=(spec.get("nodeAffinity") or {}).get("required"),
+        phase=(raw.get("status") or {}).get("phase") or "",
+        deleting=is_deleting(raw),
+        claim=ObjectKey(claim.get("namespace", ""), claim.get("name", "")) if claim is not None else None,
+        claim_uid=ObjectUID((claim or {}).get("uid") or ""),
+    )
+
+
+def read_class(raw: Object) -> StorageClass:
+    """Parse a StorageClass."""
+    return StorageClass(
+        name=raw["metadata"]["name"],
+        provisioner=raw.get("provisioner") or "",
+        wait_for_first_consumer=raw.get("volumeBindingMode") == "WaitForFirstConsumer",
+        topologies=raw.get("allowedTopologies") or (),
+    )
+
+
+def _volume_spec(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> VolumeSpec:
+    # The annotation predates the field and takes precedence.
+    class_name = annotations.get(names.BETA_STORAGE_CLASS, spec.get("storageClassName"))
+    return VolumeSpec(
+        class_name or "", spec.get("volumeMode") or _FILESYSTEM, spec.get("volumeAttributesClassName") or ""
+    )

@@ -1,0 +1,292 @@
+"""Checks of a plugin's binding methods on a real API server. Each yields what is wrong, one sentence each."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from bowline.framework.binding.runner import Runner
+from bowline.framework.status import Code, Status
+from bowline.testing.class_checks import changes_of_class_state, class_state
+from bowline.testing.expected import Expected, is_binding
+from bowline.testing.fault_proxy.calls import WRITE_VERBS, Call
+from bowline.testing.fault_proxy.faults import Answer, Delay, DropBefore, Gate, Hold, LoseReply
+from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.lab import Lab, Trial, trial
+from bowline.testing.purity import blocked_places, recorded
+from bowline.testing.subject import Subject
+
+# How long a cancelled call may take to end.
+CANCEL_LIMIT_S = 2.0
+# How long a call may keep the event loop from a turn.
+BLOCK_LIMIT_S = 1.0
+_SLOW_S = 0.3
+# For a late write to be executed once it may; only one that is never sent takes so long.
+_LATE_LIMIT_S = 30.0
+_REJECTIONS = (403, 409, 422, 500)
+_WRITE = Match(verbs=WRITE_VERBS)
+
+
+async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """An undisturbed attempt succeeds, raises nothing, and ends in time without blocking the event loop."""
+    before = class_state(subject)
+    async with trial(lab, subject) as made, made.process() as process:
+        with recorded() as events, blocked_places(BLOCK_LIMIT_S, subject.files) as places:
+            tasks = asyncio.all_tasks()
+            status = await _within(subject, process.attempt())
+            left = asyncio.all_tasks() - tasks
+        for place in places:
+            yield f"blocks the event loop for more than {BLOCK_LIMIT_S:g} s: {place}; await, or use asyncio.to_thread"
+        for event in dict.fromkeys(event for event in events if event.startswith(("time.sleep", "subprocess"))):
+            yield f"blocks the event loop: {event}"
+        if status is None:
+            yield f"an attempt has not ended after {subject.limit_s:g} s; a call that needs longer returns WAIT"
+        elif status.code is not Code.OK:
+            yield f"an undisturbed attempt ends {status.code}: {status.message or process.calls.errors}"
+        for error in process.calls.errors:
+            yield f"raises in {error}"
+        for task in left:
+            yield f"leaves the task {_name_of(task)} behind; await it, or cancel it in stop"
+            task.cancel()
+    for change in changes_of_class_state(subject, before):
+        yield change
+
+
+async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """A cancelled attempt ends soon, at its first request as well as later."""
+    async with trial(lab, subject) as made, made.process() as process:
+        gate = Gate()
+        lab.proxy.add(Rule(Hold(gate)))
+        try:
+            task = asyncio.create_task(process.attempt())
+            await _until(lambda: task.done() or gate.wait_reached(0), min(1.0, subject.limit_s))
+            task.cancel()
+            _, pending = await asyncio.wait([task], timeout=CANCEL_LIMIT_S)
+            if pending or any("ignores its cancellation" in error for error in process.calls.errors):
+                yield f"ignores its cancellation for {CANCEL_LIMIT_S:g} s; let CancelledError through"
+        finally:
+            gate.open()
+            lab.proxy.clear()
+
+
+async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Every write of pre_bind has a rule in the plugin's access, and has_side_effects covers it."""
+    async with trial(lab, subject) as made, made.process() as process:
+        ctx = await made.context(process)
+        others = [plugin for plugin in process.chain if plugin is not process.plugin]
+        await _within(subject, Runner(others, process.calls).run_pre_bind(ctx))
+        since = lab.proxy.latest()
+        await _within(subject, Runner([process.plugin], process.calls).run_pre_bind(ctx))
+        writes = lab.writes(since)
+        if writes and not process.plugin.has_side_effects(ctx.request, ctx.pod):
+            yield f"pre_bind writes ({writes[0].kind}), and has_side_effects is False: nothing rolls it back"
+        if not subject.is_builtin:
+            for kind in dict.fromkeys(call.kind for call in writes if not _is_declared(subject, call)):
+                yield f"writes without a rule in `access`: {kind}; the chart grants and permits what is declared"
+        declared = set(subject.plugin.access.binding_annotations)
+        for key in process.plugin.binding_annotations(ctx):
+            if key not in declared and not subject.is_builtin:
+                yield f"sets the annotation {key} without declaring it in access.binding_annotations"
+
+
+async def survives_kill(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Killed before and after every write, the next process ends in the state of an undisturbed attempt."""
+    expected = await _undisturbed(lab, subject)
+    for number in range(1, expected.writes + 1):
+        for fault in (DropBefore, LoseReply):
+            when = (
+                f"killed {'before' if fault is DropBefore else 'after'} write {number} ({expected.names[number - 1]})"
+            )
+            async with trial(lab, subject) as made:
+                made.before = made.footprint(expected.collections)
+                await _killed_at(lab, made, number, fault)
+                async with made.process() as process:
+                    status = await _within(subject, process.succeed())
+                if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):
+                    yield text
+
+
+async def survives_lost_replies(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """If the reply of a write is lost, the same process ends in the state of an undisturbed attempt."""
+    expected = await _undisturbed(lab, subject)
+    for number in range(1, expected.writes + 1):
+        async with trial(lab, subject) as made, made.process() as process:
+            made.before = made.footprint(expected.collections)
+            lab.proxy.add(Rule(LoseReply(), _WRITE, nth=number))
+            try:
+                status = await _within(subject, process.succeed())
+            finally:
+                lab.proxy.clear()
+            when = f"after the lost reply of write {number} ({expected.names[number - 1]})"
+            if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):
+                yield text
+
+
+async def rolls_back(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Abandoned at any write, the rollback of a new process leaves nothing, and succeeds again when repeated."""
+    expected = await _undisturbed(lab, subject)
+    for number in range(1, expected.writes + 1):
+        async with trial(lab, subject) as made:
+            made.before = made.footprint(expected.collections)
+            await _killed_at(lab, made, number, LoseReply if expected.is_own(number) else DropBefore)
+            for times in ("", " a second time"):
+                async with made.process() as process:
+                    status = await _within(subject, process.roll_back())
+                where = f"the rollback{times} after write {number} ({expected.names[number - 1]})"
+                if status is None or status.code is not Code.OK:
+                    yield f"{where} ends {_text(status)}"
+                if left := made.footprint(expected.collections):
+                    yield f"{where} leaves {', '.join(sorted(left))}"
+                    break
+
+
+async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """A write that the API server rejects is not reported as success."""
+    expected = await _undisturbed(lab, subject)
+    for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
+        for code in _REJECTIONS:
+            async with trial(lab, subject) as made, made.process() as process:
+                lab.proxy.add(Rule(Answer(code), _WRITE, nth=number))
+                try:
+                    status = await _within(subject, process.runner.run_pre_bind(await made.context(process)))
+                finally:
+                    lab.proxy.clear()
+                made.before = {}
+                state = made.footprint(expected.collections)
+                if status is not None and status.code is Code.OK and len(state) < len(expected.footprint):
+                    yield f"pre_bind is OK; write {number} ({expected.names[number - 1]}) was rejected with {code}"
+
+
+async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """A write of the former leader that arrives late changes nothing of what the next one has bound."""
+    expected = await _undisturbed(lab, subject)
+    for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
+        async with trial(lab, subject) as made:
+            made.before = made.footprint(expected.collections)
+            gate = Gate()
+            lab.proxy.add(Rule(Hold(gate, outlives=True), _WRITE, nth=number))
+            since = lab.proxy.latest()
+            try:
+                async with made.process() as former:
+                    await _interrupted(former.attempt(), partial(gate.wait_reached, 0), subject.limit_s)
+                async with made.process() as leader:
+                    status = await _within(subject, leader.succeed())
+            finally:
+                others = len(lab.writes(since))
+                gate.open()
+            await _until(partial(_are_written, lab, since, others + 1), _LATE_LIMIT_S)
+            lab.proxy.clear()
+            when = f"after write {number} ({expected.names[number - 1]}) of a former leader arrived late"
+            if text := _difference(when, status, made.footprint(expected.collections), expected.footprint):
+                yield text
+
+
+async def survives_a_slow_server(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """With an API server that takes its time, an attempt still succeeds."""
+    async with trial(lab, subject) as made, made.process() as process:
+        lab.proxy.add(Rule(Delay(_SLOW_S)))
+        try:
+            status = await _within(subject, process.succeed())
+        finally:
+            lab.proxy.clear()
+        if status is None or status.code is not Code.OK:
+            yield f"with {_SLOW_S:g} s for each request an attempt ends {_text(status)}"
+
+
+# --- what an undisturbed attempt does ---
+
+
+async def _undisturbed(lab: Lab, subject: Subject) -> Expected:
+    """Return what an undisturbed attempt does; the first check of the subject in this lab makes it."""
+    if subject not in lab.expected:
+        since = lab.proxy.latest()
+        async with trial(lab, subject) as made, made.process() as process:
+            await _within(subject, process.succeed())
+        calls = lab.writes(since)
+        collections = frozenset((call.group, call.resource) for call in calls if not is_binding(call))
+        async with trial(lab, subject) as made, made.process() as process:
+            made.before = made.footprint(collections)
+            await _within(subject, process.succeed())
+            lab.expected[subject] = Expected(calls, made.footprint(collections), collections)
+    return lab.expected[subject]
+
+
+def _are_written(lab: Lab, since: int, number: int) -> bool:
+    return len(lab.writes(since)) >= number
+
+
+def _is_declared(subject: Subject, call: Call) -> bool:
+    resource = "/".join(filter(None, (call.resource, call.subresource)))
+    return any(
+        (rule.group, rule.resource) == (call.group, resource)
+        and call.verb in rule.verbs
+        and (not rule.names or call.verb == "create" or call.name in rule.names)
+        and call.name.startswith(rule.name_prefix if call.name else "")
+        for rule in subject.plugin.access.rules
+    )
+
+
+def _difference(when: str, status: Status | None, actual: dict[str, str], expected: dict[str, str]) -> str:
+    if status is None or status.code is not Code.OK:
+        return f"{when}, the next attempts end {_text(status)}"
+    if actual == expected:
+        return ""
+    extra, missing = sorted(actual.keys() - expected.keys()), sorted(expected.keys() - actual.keys())
+    changed = sorted(key for key in actual.keys() & expected.keys() if actual[key] != expected[key])
+    words = (("also has", extra), ("lacks", missing), ("has another content in", changed))
+    return f"{when}, the end state " + "; ".join(f"{word} {', '.join(keys)}" for word, keys in words if keys)
+
+
+def _text(status: Status | None) -> str:
+    return "not in time" if status is None else f"{status.code}: {status.message}"
+
+
+# --- running ---
+
+
+async def _within(subject: Subject, work: Coroutine[Any, Any, Status]) -> Status | None:
+    """Return the status; None if the work takes too long, which is then cancelled."""
+    task = asyncio.create_task(work)
+    done, _ = await asyncio.wait([task], timeout=subject.limit_s)
+    if not done:
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_LIMIT_S)
+        return None
+    return task.result()
+
+
+async def _interrupted(work: Coroutine[Any, Any, Status], is_due: Callable[[], bool], limit_s: float) -> None:
+    """Cancel the work as soon as the condition holds, and wait for its end."""
+    task = asyncio.create_task(work)
+    await _until(lambda: task.done() or is_due(), limit_s)
+    task.cancel()
+    await asyncio.wait([task], timeout=CANCEL_LIMIT_S)
+
+
+async def _killed_at(lab: Lab, made: Trial, number: int, fault: Callable[..., DropBefore | LoseReply]) -> None:
+    """Run an attempt in a process that ends at a write: none of its later requests reaches the API server."""
+    killed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def kill() -> None:
+        lab.proxy.add(Rule(DropBefore()))
+        loop.call_soon_threadsafe(killed.set)
+
+    lab.proxy.add(Rule(fault(kill), _WRITE, nth=number))
+    try:
+        async with made.process() as process:
+            await _interrupted(process.attempt(), killed.is_set, made.subject.limit_s)
+    finally:
+        lab.proxy.clear()
+
+
+async def _until(condition: Callable[[], bool], limit_s: float) -> None:
+    """Wait for a condition of another thread, at most so long."""
+    deadline = asyncio.get_running_loop().time() + limit_s
+    while not condition() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - a thread's condition
+        await asyncio.sleep(0.01)
+
+
+def _name_of(task: "asyncio.Task[Any]") -> str:
+    coroutine = task.get_coro()
+    return getattr(coroutine, "__qualname__", task.get_name())

@@ -1,0 +1,206 @@
+"""Checks of a plugin's class and admission methods, without a cluster. Each yields a sentence per mistake."""
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from bowline.api.field_error import FieldError
+from bowline.framework.mutable import MutableObject, MutablePod
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin
+from bowline.framework.plugin_class import class_errors
+from bowline.framework.registry import installed_plugins
+from bowline.plugins.catalog import BUILTINS
+from bowline.testing import builders
+from bowline.testing.purity import recorded
+from bowline.testing.subject import Subject
+
+# Of the import of a plugin's module beside the framework, which both processes and `bowline lint` wait for.
+IMPORT_LIMIT_S = 2.0
+_IMPORT = """
+import time
+import bowline.plugin
+start = time.monotonic()
+import {0}
+print(time.monotonic() - start)
+"""
+_REPETITIONS = 5
+
+
+def loads(module: str) -> Iterator[str]:
+    """The module can be imported, without an exit and soon."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _IMPORT.format(module)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    if result.returncode != 0 or not result.stdout.strip():
+        last = (result.stderr.strip().splitlines() or ["it ends the process"])[-1]
+        yield f"{module} cannot be imported: exit status {result.returncode}, {last}"
+    elif (seconds := float(result.stdout.split()[-1])) > IMPORT_LIMIT_S:
+        yield f"{module} takes {seconds:.1f} s to import, the limit is {IMPORT_LIMIT_S:g} s; work longer in setup"
+
+
+def has_a_valid_class(subject: Subject) -> Iterator[str]:
+    """Every method is one that is called, with the right arguments."""
+    name = getattr(subject.plugin, "name", "")
+    for error in class_errors(subject.plugin, name, "plugin"):
+        # The chart has the built-in plugins' rights and the policies that limit them.
+        if error.rule != "plugin/access" or not subject.is_builtin:
+            yield f"{error.value}: {error.message}"
+
+
+def has_a_name_of_its_own(subject: Subject) -> Iterator[str]:
+    """No built-in plugin and no other distribution has its name."""
+    name = subject.plugin.name
+    if any(builtin.plugin.name == name and builtin.plugin is not subject.plugin for builtin in BUILTINS):
+        yield f"the name {name!r} is that of a built-in plugin, which is loaded instead"
+    owners = sorted({point.dist.name for point in installed_plugins() if point.name == name and point.dist})
+    if len(owners) > 1:
+        yield f"the name {name!r} is that of plugins of several distributions: {', '.join(owners)}"
+
+
+def can_be_created(subject: Subject) -> Iterator[str]:
+    """The constructor accepts the arguments, and does no I/O."""
+    try:
+        with recorded() as events:
+            subject.new()
+    except Exception as error:  # noqa: BLE001 - any error of the plugin is a finding
+        yield f"cannot be created: {type(error).__name__}: {error}"
+        return
+    yield from (f"the constructor does I/O: {event}" for event in events)
+
+
+def is_deterministic(subject: Subject) -> Iterator[str]:
+    """The same object gives the same result, from every instance."""
+    for point, call in _calls(subject):
+        results = [call(subject.new())[0] for _ in range(_REPETITIONS)]
+        if any(result != results[0] for result in results):
+            yield f"{point} gives different results for one object; derive generated values from info.request_uid"
+
+
+def is_idempotent(subject: Subject) -> Iterator[str]:
+    """A mutation changes nothing in its own result: the API server may call the webhook again."""
+    plugin = subject.new()
+    for point in _points(subject, "mutate_"):
+        for sample in _samples(subject, point):
+            once, _ = _mutated(point, sample, plugin)
+            if isinstance(once, dict) and _mutated(point, once, plugin)[0] != once:
+                yield f"{point} changes its own result when it is called again"
+
+
+def is_pure(subject: Subject) -> Iterator[str]:
+    """Admission does no I/O, does not sleep, and validation leaves its arguments as they are."""
+    for point, call in _calls(subject):
+        plugin = subject.new()
+        with recorded() as events:
+            _, changed = call(plugin)
+        yield from (f"{point} does I/O or waits: {event}" for event in dict.fromkeys(events))
+        if changed:
+            yield f"{point} modifies the object that it validates"
+
+
+def returns_errors(subject: Subject) -> Iterator[str]:
+    """Admission raises nothing, and validation returns FieldErrors."""
+    for point, call in _calls(subject):
+        result, _ = call(subject.new())
+        if isinstance(result, str):
+            yield f"{point} {result}"
+
+
+def keeps_no_class_state(subject: Subject) -> Iterator[str]:
+    """Calls change no attribute of the class and no list, dict or set of its module."""
+    before = class_state(subject)
+    for _, call in _calls(subject):
+        call(subject.new())
+    yield from changes_of_class_state(subject, before)
+
+
+def class_state(subject: Subject) -> dict[str, str]:
+    """Return the mutable attributes of the plugin's classes and modules, as text."""
+    state = {}
+    for kind in subject.plugin.__mro__:
+        if kind.__module__.startswith("bowline.framework.") or kind is object:
+            continue
+        spaces = ((kind.__name__, vars(kind)), (kind.__module__, vars(sys.modules[kind.__module__])))
+        for owner, names in spaces:
+            for name, value in list(names.items()):
+                is_data = isinstance(value, list | dict | set | int | str | float) and not name.startswith("__")
+                if is_data:
+                    state[f"{owner}.{name}"] = repr(value)
+    return state
+
+
+def changes_of_class_state(subject: Subject, before: dict[str, str]) -> Iterator[str]:
+    """Yield what has changed since ``before``."""
+    after = class_state(subject)
+    for name in sorted(after.keys() | before.keys()):
+        if after.get(name) != before.get(name):
+            yield f"{name} is changed by a call; all instances and requests share it. Keep state in ctx.state or self"
+
+
+# --- calls ---
+
+Outcome = tuple[Any, bool]  # the comparable result or a text about its failure, and whether an argument was modified
+CallOf = Callable[[Plugin], Outcome]
+_POINTS: Mapping[str, Callable[..., Any]] = {
+    "mutate_pod": AdmissionPlugin.mutate_pod,
+    "validate_pod": AdmissionPlugin.validate_pod,
+    "mutate_bind_request": AdmissionPlugin.mutate_bind_request,
+    "validate_bind_request": AdmissionPlugin.validate_bind_request,
+}
+
+
+def _info(point: str) -> AdmissionInfo:
+    kind = "Pod" if point.endswith("_pod") else "BindRequest"
+    return AdmissionInfo(namespace="default", kind=kind, request_uid="5f0c6d3a-0000-4000-8000-000000000000")
+
+
+def _samples(subject: Subject, point: str) -> Sequence[dict[str, Any]]:
+    if point.endswith("_pod"):
+        return subject.samples()
+    names = [pod["metadata"]["name"] for pod in subject.samples()]
+    return [builders.bind_request(name, **{"podUID": "uid-1", **subject.request_in("default")}) for name in names]
+
+
+def _points(subject: Subject, prefix: str) -> list[str]:
+    """Return the admission methods that the plugin overrides."""
+    if not issubclass(subject.plugin, AdmissionPlugin):
+        return []
+    return [
+        point
+        for point, declared in _POINTS.items()
+        if point.startswith(prefix) and getattr(subject.plugin, point) is not declared
+    ]
+
+
+def _calls(subject: Subject) -> Iterator[tuple[str, CallOf]]:
+    """Yield every admission method that the plugin overrides, with each sample."""
+    for point in _points(subject, ""):
+        for sample in _samples(subject, point):
+            if point.startswith("mutate_"):
+                yield point, partial(_mutated, point, sample)
+            else:
+                yield point, partial(_validated, point, sample, None)
+                yield point, partial(_validated, point, sample, copy.deepcopy(sample))
+
+
+def _mutated(point: str, raw: dict[str, Any], plugin: Plugin) -> Outcome:
+    body = copy.deepcopy(raw)
+    mutable = MutablePod(body) if point.endswith("_pod") else MutableObject(body)
+    try:
+        result = getattr(plugin, point)(mutable, _info(point))
+    except Exception as error:  # noqa: BLE001 - any error of the plugin is a finding
+        return f"raises {type(error).__name__}: {error}", False
+    return (f"must return None, not {result!r}", False) if result is not None else (body, False)
+
+
+def _validated(point: str, raw: dict[str, Any], old: Any, plugin: Plugin) -> Outcome:
+    body = copy.deepcopy(raw)
+    try:
+        errors = [*getattr(plugin, point)(body, old, _info(point))]
+    except Exception as error:  # noqa: BLE001 - any error of the plugin is a finding
+        return f"raises {type(error).__name__}: {error}; it must return an iterable of FieldErrors", body != raw
+    strangers = [error for error in errors if not isinstance(error, FieldError)]
+    return (f"returns {strangers[0]!r}; it must return FieldErrors" if strangers else errors), body != raw

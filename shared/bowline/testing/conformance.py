@@ -1,0 +1,154 @@
+"""Conformance of a plugin in one line: every mistake that Bowline knows how to find, each named by its check.
+
+    from bowline.testing import conformance
+
+    TestLicence = conformance.suite(Licence, args={"server": "licences"})
+
+The class has one test for each check, for pytest. Checks of binding need a real API server: the fixture
+``bowline_cluster`` of the wheel's pytest plugin starts one. ``run`` is the same without pytest. Decision 191.
+"""
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.plugin import Plugin
+from bowline.kube.resources import Resource
+from bowline.localcluster.cluster import Cluster
+from bowline.testing import binding_checks, class_checks
+from bowline.testing.lab import Lab, lab_on
+from bowline.testing.subject import Subject
+
+__all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Finding", "run", "suite"]
+
+ClassCheck = Callable[[Subject], Iterator[str]]
+BindingCheck = Callable[[Lab, Subject], AsyncIterator[str]]
+
+CLASS_CHECKS: Mapping[str, ClassCheck] = {
+    "class": class_checks.has_a_valid_class,
+    "name": class_checks.has_a_name_of_its_own,
+    "constructor": class_checks.can_be_created,
+    "admission_results": class_checks.returns_errors,
+    "admission_is_pure": class_checks.is_pure,
+    "admission_is_deterministic": class_checks.is_deterministic,
+    "double_mutation": class_checks.is_idempotent,
+    "class_state": class_checks.keeps_no_class_state,
+}
+BINDING_CHECKS: Mapping[str, BindingCheck] = {
+    "binds": binding_checks.binds,
+    "cancellation": binding_checks.ends_when_cancelled,
+    "declared_writes": binding_checks.declares_its_writes,
+    "kill_at_every_write": binding_checks.survives_kill,
+    "lost_replies": binding_checks.survives_lost_replies,
+    "rollback": binding_checks.rolls_back,
+    "rejected_writes": binding_checks.reports_rejections,
+    "overtaking_leader": binding_checks.survives_an_overtaking_leader,
+    "slow_server": binding_checks.survives_a_slow_server,
+}
+# Of the checks that need no others to be passed first: a class that fails these cannot be called.
+_FIRST = ("class", "constructor")
+# Need no attempt that succeeds.
+_WITHOUT_BIND = ("cancellation", "declared_writes")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check has found."""
+
+    check: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.message}"
+
+
+def suite(
+    plugin: type[Plugin],
+    *,
+    args: Mapping[str, Any] | None = None,
+    pods: Sequence[dict[str, Any]] = (),
+    objects: Sequence[tuple[Resource, Mapping[str, Any]]] = (),
+    request: Mapping[str, Any] | None = None,
+    limit_s: float = 10.0,
+    others: Sequence[type[Plugin]] = (),
+) -> type:
+    """Return a test class with one test for each check; see ``Subject`` for the arguments."""
+    subject = Subject(plugin, args or {}, pods, objects, request or {}, limit_s, others)
+    tests: dict[str, Any] = {"__doc__": f"Conformance of {plugin.__name__}."}
+    for name, check in CLASS_CHECKS.items():
+        tests[f"test_{name}"] = _class_test(check, subject)
+    if issubclass(plugin, BindingPlugin):
+        for name, binding_check in BINDING_CHECKS.items():
+            tests[f"test_{name}"] = _binding_test(binding_check, subject)
+    return type("Conformance", (), tests)
+
+
+def run(
+    target: type[Plugin] | str, cluster: Cluster | None, *, checks: Collection[str] = (), **subject: Any
+) -> Iterator[Finding]:
+    """Yield the findings of the named checks, or of all. ``target`` may be ``module:Class``.
+    Without a cluster nothing is bound.
+    """
+    plugin = target
+    if isinstance(plugin, str):
+        module = plugin.partition(":")[0]
+        messages = list(class_checks.loads(module))
+        yield from (Finding("import", message) for message in messages)
+        if any("cannot be imported" in message for message in messages):
+            return
+        plugin = _loaded(module, plugin.partition(":")[2])
+    made = Subject(plugin, **subject)
+    for name, check in CLASS_CHECKS.items():
+        if checks and name not in checks:
+            continue
+        findings = [Finding(name, message) for message in check(made)]
+        yield from findings
+        if findings and name in _FIRST:
+            return
+    if cluster is not None and issubclass(plugin, BindingPlugin):
+        selected = [name for name in BINDING_CHECKS if not checks or name in checks]
+        if selected:
+            yield from _binding_findings(cluster, made, selected)
+
+
+def _binding_findings(cluster: Cluster, made: Subject, selected: Sequence[str]) -> Iterator[Finding]:
+    with ExitStack() as stack:
+        lab = stack.enter_context(lab_on(cluster))
+        does_bind = True
+        for name in selected:
+            # Most of the others repeat a successful attempt.
+            if does_bind or name in _WITHOUT_BIND:
+                findings = [Finding(name, message) for message in asyncio.run(_all(BINDING_CHECKS[name], lab, made))]
+                yield from findings
+                does_bind = does_bind and not (findings and name == "binds")
+
+
+def _loaded(module: str, name: str) -> type[Plugin]:
+    plugin: type[Plugin] = getattr(importlib.import_module(module), name)
+    return plugin
+
+
+async def _all(check: BindingCheck, lab: Lab, subject: Subject) -> list[str]:
+    return [message async for message in check(lab, subject)]
+
+
+def _class_test(check: ClassCheck, subject: Subject) -> Callable[..., None]:
+    def test(_: object) -> None:
+        messages = list(check(subject))
+        assert not messages, "; ".join(messages)  # noqa: S101 - a test
+
+    test.__doc__ = check.__doc__
+    return test
+
+
+def _binding_test(check: BindingCheck, subject: Subject) -> Callable[..., None]:
+    def test(_: object, bowline_lab: Lab) -> None:
+        messages = asyncio.run(_all(check, bowline_lab, subject))
+        assert not messages, "; ".join(messages)  # noqa: S101 - a test
+
+    test.__doc__ = check.__doc__
+    return test

@@ -1,0 +1,223 @@
+"""One request through the proxy: choose its fault, forward it or not, return the reply or not.
+
+A request that was sent to the API server is awaited even if the client disconnects: a crash of the client does not
+undo a received request. A request that was not sent yet is dropped.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from bowline.kube.client import LineSplitter
+from bowline.testing.fault_proxy.calls import parse_call
+from bowline.testing.fault_proxy.faults import (
+    AfterReply,
+    Answer,
+    Delay,
+    DropBefore,
+    Fault,
+    Gate,
+    Hold,
+    LoseReply,
+    Page,
+    Reset,
+    WatchFault,
+)
+from bowline.testing.fault_proxy.record import Exchange, Record
+from bowline.testing.fault_proxy.rules import WATCH_FAULTS, RuleBook
+from bowline.testing.fault_proxy.watches import Next, Step, WatchScript, status_body
+
+# Hop-by-hop headers; and Accept-Encoding, because the lines of a compressed watch cannot be disturbed.
+_HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "upgrade", "te")
+# How long a swapped event waits for the next event.
+_SWAP_S = 0.2
+_POLL_S = 0.01
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """The API server's complete reply."""
+
+    code: int
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+class Relay:
+    """Handles every request of one proxy."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str, rules: RuleBook, record: Record) -> None:
+        self._session = session
+        self._server = server
+        self._rules = rules
+        self._record = record
+        self._under_way: set[asyncio.Task[_Reply]] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Handle one request. Always returns; the reply of a broken connection is discarded."""
+        body = await request.read()
+        call = parse_call(request.method, request.raw_path, body)
+        self._rules.arrived(call)
+        fault = self._rules.choose(call)
+        named = type(fault).__name__ if fault is not None else ""
+        exchange = Exchange(self._record.begin(), call, None, replied=False, fault=named)
+        match fault:
+            case Answer() | Page():
+                self._record.end(replace(exchange, replied=True))
+                return _made_up(fault)
+            case DropBefore() | Reset():
+                self._record.end(exchange)
+                if isinstance(fault, DropBefore):
+                    fault.then()
+                return _broken(request, reset=isinstance(fault, Reset))
+            case Delay(seconds):
+                await asyncio.sleep(seconds)
+            case Hold(gate, outlives=False):
+                try:
+                    await _wait_open(gate)
+                except asyncio.CancelledError:
+                    self._record.end(exchange)
+                    raise
+        if call.verb == "watch":
+            return await self._watch(request, exchange, fault if isinstance(fault, WATCH_FAULTS) else None)
+        try:
+            reply = await self._forward(request, body, exchange, fault)
+        except (aiohttp.ClientError, OSError):
+            self._record.end(exchange)
+            return _broken(request)
+        is_lost = isinstance(fault, LoseReply)
+        self._record.end(replace(exchange, code=reply.code, replied=not is_lost))
+        if isinstance(fault, LoseReply):
+            fault.then()
+            return _broken(request)
+        answer = web.Response(status=reply.code, headers=reply.headers, body=reply.body)
+        if isinstance(fault, AfterReply):
+            await answer.prepare(request)
+            await answer.write_eof()
+            fault.then()
+        return answer
+
+    async def _forward(self, request: web.Request, body: bytes, exchange: Exchange, fault: Fault | None) -> _Reply:
+        """Return the API server's reply; if the client disconnects earlier, record it nevertheless."""
+        task = asyncio.create_task(self._exchange(request, body, fault))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(partial(self._note_unheard, exchange))
+            raise
+
+    def _note_unheard(self, exchange: Exchange, task: "asyncio.Task[_Reply]") -> None:
+        has_reply = not task.cancelled() and task.exception() is None
+        self._record.end(replace(exchange, code=task.result().code if has_reply else None))
+
+    async def _exchange(self, request: web.Request, body: bytes, fault: Fault | None) -> _Reply:
+        if isinstance(fault, Hold) and fault.outlives:
+            await _wait_open(fault.gate)
+        async with self._send(request, body) as response:
+            return _Reply(response.status, _end_to_end(response.headers), await response.read())
+
+    async def _watch(self, request: web.Request, exchange: Exchange, fault: WatchFault | None) -> web.StreamResponse:
+        is_open = False
+        try:
+            async with self._send(request, b"") as upstream:
+                is_open = True
+                self._record.end(replace(exchange, code=upstream.status, replied=True))
+                answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
+                await answer.prepare(request)
+                then = await _relay(upstream, answer, WatchScript(fault))
+                if then is Next.BREAK:
+                    return _broken(request)
+                await answer.write_eof()
+                return answer
+        except (aiohttp.ClientError, OSError):
+            if not is_open:
+                self._record.end(exchange)
+            return _broken(request)
+
+    def _send(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":
+        return self._session.request(
+            request.method,
+            URL(self._server + request.raw_path, encoded=True),
+            headers=_end_to_end(request.headers, {"Accept-Encoding": "identity"}),
+            data=body or None,
+            allow_redirects=False,
+        )
+
+
+def _made_up(fault: Answer | Page) -> web.Response:
+    """Return the injected reply."""
+    if isinstance(fault, Page):
+        return web.Response(status=fault.code, text=f"<html>{fault.code}</html>", content_type="text/html")
+    headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
+    text = status_body(fault.code, fault.message)
+    return web.Response(status=fault.code, headers=headers, body=text, content_type="application/json")
+
+
+async def _wait_open(gate: Gate) -> None:
+    """Wait until a gate is open."""
+    while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
+        await asyncio.sleep(_POLL_S)
+
+
+async def _relay(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:
+    """Relay a watch line by line until either side ends it; returns how it ends."""
+    lines = LineSplitter()
+    while True:
+        try:
+            async with asyncio.timeout(_SWAP_S if script.holds else None):
+                chunk = await upstream.content.readany()
+        except TimeoutError:
+            await answer.write(script.flush().data)
+            continue
+        if not chunk:
+            return Next.CLOSE
+        step = _fed(script, lines.feed(chunk))
+        if step.data:
+            await answer.write(step.data)
+        if step.then is Next.STALL:
+            # Until the client disconnects, which ends this handler.
+            await asyncio.Event().wait()
+        if step.then is not Next.GO_ON:
+            return step.then
+
+
+def _fed(script: WatchScript, lines: list[bytes]) -> Step:
+    """Feed lines until the watch ends; returns all lines to send and how it continues."""
+    chunks = []
+    for line in lines:
+        step = script.feed(line)
+        chunks.append(step.data)
+        if step.then is not Next.GO_ON:
+            return Step(b"".join(chunks), step.then)
+    return Step(b"".join(chunks))
+
+
+def _end_to_end(headers: Mapping[str, str], additions: Mapping[str, str] | None = None) -> CIMultiDict[str]:
+    result = CIMultiDict(headers)
+    for name in _HOP:
+        result.popall(name, None)
+    result.update(additions or {})
+    return result
+
+
+def _broken(request: web.Request, *, reset: bool = False) -> web.Response:
+    """Close the connection without a reply; the returned response is discarded."""
+    if request.transport is not None:
+        raw = request.transport.get_extra_info("socket")
+        if reset and raw is not None:
+            with suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        request.transport.abort()
+    return web.Response()

@@ -1,0 +1,312 @@
+"""A plugin in attempts on a real API server, behind a proxy that can disturb its requests.
+
+``Lab`` is the cluster with the proxy; ``Trial`` one namespace with a pod and its BindRequest; ``Process`` what one
+process of the reconciler has of the plugin: a new instance without memory, as after a restart. The plugin's methods
+are called by the framework's own Runner, then Bowline's default binder binds.
+"""
+
+import asyncio
+import copy
+import json
+import logging
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.meta import ObjectKey
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.runner import Runner
+from bowline.framework.config import Settings
+from bowline.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+from bowline.framework.status import Code, Status
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess, load_access
+from bowline.kube.errors import NotFound
+from bowline.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import ApiError
+from bowline.plugins.default_binder import DefaultBinder
+from bowline.testing import builders
+from bowline.testing.expected import Expected
+from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.server import FaultProxy
+from bowline.testing.plugin_process import running_plugins
+from bowline.testing.subject import Subject
+
+# Between two calls while a plugin waits.
+_WAKE_S = 0.05
+ATTEMPTS = 4  # after which an undisturbed attempt must have succeeded
+# UID of every admission request: values that are generated from it are equal in all trials.
+_REVIEW = "5f0c6d3a-0000-4000-8000-000000000000"
+_ACCOUNT = "plugin-under-test"
+_VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
+# What differs between trials beside the identity of the trial's own objects.
+_NEUTRAL = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),  # of another object of the trial
+    (re.compile(r"(?<![0-9a-z])[0-9a-f]{16,}(?![0-9a-z])"), "DIGEST"),  # of a name or UID
+    (re.compile(r'"resourceVersion": "\d+"'), '"resourceVersion": "VERSION"'),  # in a reference
+)
+# Called often, and never the plugin's: events of a recorder.
+_IGNORED = ("events",)
+
+
+class Calls:
+    """What the Runner reports: the errors of the plugin's calls."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
+        """Nothing is recorded at the start of a call."""
+
+    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
+        """The result reaches the caller."""
+
+    def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
+        """Keep the error."""
+        self.errors.append(f"{point}: {type(error).__name__}: {error}")
+
+    def forgotten(self, key: ObjectKey) -> None:
+        """The memory is the Runner's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A cluster, the proxy in front of it, and the clients' accesses: the test's own, and the plugin's through the
+    proxy.
+    """
+
+    cluster: Cluster
+    proxy: FaultProxy
+    access: ClusterAccess
+    proxied: ClusterAccess
+    # Of each subject, what its undisturbed attempt does.
+    expected: dict[Subject, Expected] = field(default_factory=dict)
+
+    def writes(self, since: int = 0) -> list[Call]:
+        """Return the writes through the proxy after exchange number ``since``."""
+        calls = (exchange.call for exchange in self.proxy.exchanges(since))
+        return [call for call in calls if call.writes and call.resource not in _IGNORED]
+
+
+@contextmanager
+def lab_on(cluster: Cluster) -> Iterator[Lab]:
+    """Put a proxy in front of the cluster, for a plugin with every right."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": "default"}
+    _ensure(cluster, "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": _ACCOUNT}})
+    body = {"metadata": {"name": _ACCOUNT}, "roleRef": role, "subjects": [subject]}
+    _ensure(cluster, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
+    account = cluster.service_account_kubeconfig("default", _ACCOUNT)
+    with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
+        proxied = proxy.kubeconfig(account, account.with_suffix(".proxied"))
+        yield Lab(cluster, proxy, asyncio.run(load_access(cluster.kubeconfig)), asyncio.run(load_access(proxied)))
+
+
+def _ensure(cluster: Cluster, collection: str, body: dict[str, Any]) -> None:
+    try:
+        cluster.api.post(collection, body)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+@dataclass(slots=True)
+class Process:
+    """One process with the plugin: attempts and rollbacks of a trial's request."""
+
+    trial: "Trial"
+    plugin: BindingPlugin
+    chain: Sequence[Plugin]  # with the others
+    client: KubeClient
+    calls: Calls
+    runner: Runner
+    attempts: int = 0
+
+    async def attempt(self) -> Status:
+        """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
+
+        A WAIT uses no attempt: the methods are called again, as when what they wait for changes.
+        """
+        status = await self._once()
+        while status.code is Code.WAIT:
+            await asyncio.sleep(_WAKE_S)
+            status = await self._once()
+        return status
+
+    async def _once(self) -> Status:
+        ctx = await self.trial.context(self)
+        assert ctx.pod is not None  # noqa: S101 - the trial's own pod
+        if not ctx.pod["spec"].get("nodeName"):
+            status = await self.runner.run_pre_bind(ctx)
+            if status.code is Code.OK:
+                status = await self.runner.run_bind(ctx)
+            if status.code is not Code.OK:
+                return status
+        await self.runner.run_post_bind(ctx)
+        return Status.ok()
+
+    async def succeed(self) -> Status:
+        """Attempt until it succeeds, at most ATTEMPTS times; return the last status."""
+        status = await self.attempt()
+        for _ in range(ATTEMPTS - 1):
+            if status.code in (Code.OK, Code.FATAL):
+                break
+            status = await self.attempt()
+        return status
+
+    async def roll_back(self) -> Status:
+        """Roll back until it succeeds, at most ATTEMPTS times; return the last status."""
+        why = Status.fatal("the request is abandoned by a test")
+        status = await self.runner.run_rollback(await self.trial.context(self), why)
+        for _ in range(ATTEMPTS - 1):
+            if status.code is Code.OK:
+                break
+            status = await self.runner.run_rollback(await self.trial.context(self), why)
+        return status
+
+
+@dataclass(slots=True)
+class Trial:
+    """A namespace with a pod and its BindRequest, and the plugin that binds it."""
+
+    lab: Lab
+    subject: Subject
+    admin: KubeClient
+    namespace: str
+    pod_uid: str = ""
+    request_uid: str = ""
+    node: str = ""
+    before: Mapping[str, str] = field(default_factory=dict)
+
+    async def prepare(self) -> None:
+        """Create the objects, pod and request as the plugins' admission mutates them."""
+        await self.admin.create(NAMESPACES, "", {"metadata": {"name": self.namespace}})
+        self.node = min(node["metadata"]["name"] for node in await self.admin.list_all(NODES, ""))
+        for resource, body in self.subject.objects_in(self.namespace):
+            await self.admin.create(resource, body["metadata"].get("namespace", ""), body)
+        admission = AdmissionChain(self.subject.chain()[1], Settings())
+        pod = copy.deepcopy(self.subject.samples()[0])
+        pod["metadata"]["namespace"] = self.namespace
+        admission.admit_pod(pod, AdmissionInfo(namespace=self.namespace, request_uid=_REVIEW))
+        created = await self.admin.create(PODS, self.namespace, pod)
+        self.pod_uid = created["metadata"]["uid"]
+        name = created["metadata"]["name"]
+        spec = {"podUID": self.pod_uid, **self.subject.request_in(self.namespace)}
+        request = builders.bind_request(name, self.node, self.namespace, self.pod_uid, **spec)
+        info = AdmissionInfo(namespace=self.namespace, kind=names.KIND, request_uid=_REVIEW)
+        admission.admit_bind_request(request, info)
+        stored = await self.admin.create(BINDREQUESTS, self.namespace, request)
+        self.request_uid = stored["metadata"]["uid"]
+
+    @asynccontextmanager
+    async def process(self) -> AsyncIterator[Process]:
+        """Start the plugins as a process does, and end them so. Requests go through the proxy."""
+        plugin, chain = self.subject.chain()
+        assert isinstance(plugin, BindingPlugin)  # noqa: S101 - the caller has chosen a binding plugin
+        if not isinstance(plugin, DefaultBinder):
+            chain = [*chain, DefaultBinder(PluginConfig(), Settings())]
+        calls = Calls()
+        async with (
+            KubeClient(self.lab.proxied, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
+            running_plugins(chain, client),
+        ):
+            yield Process(self, plugin, chain, client, calls, Runner(chain, calls))
+
+    async def stored(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the pod and the request, as stored."""
+        name = self.subject.samples()[0]["metadata"]["name"]
+        return (
+            await self.admin.get(PODS, self.namespace, name),
+            await self.admin.get(BINDREQUESTS, self.namespace, name),
+        )
+
+    async def context(self, process: Process) -> BindContext:
+        """Return the context of the next attempt, from the stored objects."""
+        name = self.subject.samples()[0]["metadata"]["name"]
+        raw = await self.admin.get(BINDREQUESTS, self.namespace, name)
+        try:
+            pod = await self.admin.get(PODS, self.namespace, name)
+        except NotFound:
+            pod = None
+        node = await self.admin.get(NODES.as_metadata(), "", self.node)
+        process.attempts += 1
+        log = logging.LoggerAdapter(logging.getLogger("bowline.testing"), {})
+        deadline = process.client.clock.now() + timedelta(minutes=5)
+        number = process.attempts
+        return BindContext(
+            decode_bind_request(raw), pod, node, number, f"test-{number}", deadline, process.client, log
+        )
+
+    def footprint(self, collections: frozenset[tuple[str, str]]) -> dict[str, str]:
+        """Return the objects of the written collections, without what differs between trials."""
+        objects: dict[str, str] = {}
+        for group, plural in sorted(collections):
+            prefix = f"/apis/{group}/{_version(self.lab.cluster, group)}" if group else "/api/v1"
+            for item in self.lab.cluster.api.get(f"{prefix}/{plural}").get("items") or []:
+                if item["metadata"].get("namespace", self.namespace) != self.namespace and not _mentions(item, self):
+                    continue
+                key = name = self._neutral(f"{plural} {_name(item)}")
+                number = 1
+                while key in objects:
+                    key, number = f"{name} ({number + 1})", number + 1
+                objects[key] = self._neutral(_text(item))
+        return {key: text for key, text in objects.items() if self.before.get(key) != text}
+
+    def _neutral(self, text: str) -> str:
+        for value, word in (
+            (self.request_uid, "REQUEST-UID"),
+            (self.pod_uid, "POD-UID"),
+            (self.namespace, "NAMESPACE"),
+        ):
+            text = text.replace(value, word)
+        for pattern, word in _NEUTRAL:
+            text = pattern.sub(word, text)
+        return text
+
+
+@asynccontextmanager
+async def trial(lab: Lab, subject: Subject) -> AsyncIterator[Trial]:
+    """Prepare a trial. Its pods, which occupy the node, end with it; other objects stay until the cluster ends."""
+    async with KubeClient(lab.access, ClientOptions(name="bowline-conformance")) as admin:
+        made = Trial(lab, subject, admin, f"test-{uuid.uuid4().hex[:8]}")
+        await made.prepare()
+        try:
+            yield made
+        finally:
+            for pod in await admin.list_all(PODS, ""):
+                if _mentions(pod, made):
+                    with suppress(NotFound):
+                        await admin.delete(
+                            PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0
+                        )
+
+
+def _version(cluster: Cluster, group: str) -> str:
+    return str(cluster.api.get(f"/apis/{group}")["preferredVersion"]["version"])
+
+
+def _mentions(item: Mapping[str, Any], made: Trial) -> bool:
+    text = json.dumps(item)
+    return made.pod_uid in text or made.request_uid in text or made.namespace in text
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    """Return the object's name, without what the API server has generated of it."""
+    metadata = item["metadata"]
+    return f"{metadata['generateName']}*" if "generateName" in metadata else str(metadata["name"])
+
+
+def _text(item: Mapping[str, Any]) -> str:
+    metadata = {key: value for key, value in item["metadata"].items() if key not in _VOLATILE}
+    metadata["name"] = _name(item)
+    return json.dumps({**item, "metadata": metadata, "status": item.get("status")}, sort_keys=True)

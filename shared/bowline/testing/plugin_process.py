@@ -1,0 +1,40 @@
+"""Plugins as a process of the reconciler runs them: set up, with synced watches, queues and background tasks.
+
+There is no leader election: the process leads until it ends.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+
+from bowline.framework.binding.lifecycle import PluginLifecycle
+from bowline.framework.config import Settings
+from bowline.framework.plugin import Plugin
+from bowline.kube.client import KubeClient
+from bowline.runtime.clock import SystemClock
+from bowline.runtime.tasks import cancel_and_wait
+
+# How long the first lists of the plugins' watches may take.
+_SYNC_LIMIT_S = 30.0
+
+
+@asynccontextmanager
+async def running_plugins(plugins: Sequence[Plugin], client: KubeClient) -> AsyncIterator[None]:
+    """Run the plugins until the block ends. Raises PluginError if one cannot be set up or started."""
+    lifecycle = PluginLifecycle(plugins, client, Settings(), SystemClock(), CollectorRegistry())
+    async with AsyncExitStack() as ending:
+        ending.push_async_callback(lifecycle.teardown)
+        await lifecycle.setup()
+        # Nothing wakes an attempt that waits: it is repeated soon.
+        watches = lifecycle.watches(lambda _: None, lambda _, __: None).values()
+        for watch in watches:
+            watching = asyncio.create_task(watch.reflector.run(), name=f"watch {watch.reflector.selection}")
+            ending.push_async_callback(cancel_and_wait, watching)
+        async with asyncio.timeout(_SYNC_LIMIT_S):
+            for watch in watches:
+                await watch.reflector.first_list_ended.wait()
+        ending.push_async_callback(lifecycle.stop)
+        await lifecycle.start()
+        yield

@@ -1,0 +1,103 @@
+"""A plugin that records its calls and returns configured results.
+
+For tests of the order of calls, and of the consequences of a failure at one extension point.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from bowline.api.bindrequest import AllocationKind, BindRequest
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object, ObjectKey
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.handle import Handle
+from bowline.framework.binding.plugin import RUN, BindingPlugin, Preflight
+from bowline.framework.config import Settings
+from bowline.framework.mutable import MutableObject, MutablePod
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.framework.status import Status
+
+T = TypeVar("T")
+# The calls in order, as "plugin.point".
+Calls = list[str]
+# By extension point: what to return or raise instead of the default.
+Answers = Mapping[str, Callable[[], Any]]
+
+
+class RecordingPlugin(AdmissionPlugin, BindingPlugin):
+    """Records every call in a shared list. ``answers`` maps an extension point to its behaviour."""
+
+    name = "recording"
+
+    def __init__(self, name: str, calls: Calls, answers: Answers | None = None, effects: bool = False) -> None:
+        super().__init__(PluginConfig(), Settings())
+        # Several instances run together, each under its own name.
+        self.name = name  # type: ignore[misc]  # a class variable everywhere else
+        self._calls = calls
+        self._answers = answers or {}
+        self._effects = effects
+
+    def _record(self, point: str, default: T) -> T:
+        self._calls.append(f"{self.name}.{point}")
+        answer = self._answers.get(point)
+        return answer() if answer is not None else default
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        self._record("mutate_pod", None)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        return self._record("validate_pod", ())
+
+    def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
+        self._record("mutate_bind_request", None)
+
+    def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        return self._record("validate_bind_request", ())
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        return tuple(AllocationKind)
+
+    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+        return self._effects
+
+    async def setup(self, handle: Handle) -> None:
+        self._record("setup", None)
+
+    async def start(self) -> None:
+        self._record("start", None)
+
+    async def stop(self) -> None:
+        self._record("stop", None)
+
+    async def teardown(self) -> None:
+        self._record("teardown", None)
+
+    def preflight(self, ctx: BindContext) -> Preflight:
+        return self._record("preflight", RUN)
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return self._record("pre_bind", Status.ok())
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        return self._record("binding_annotations", {})
+
+    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
+        return self._record("binding_labels", {})
+
+    async def bind(self, ctx: BindContext) -> Status:
+        return self._record("bind", Status.skip())
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        self._record("post_bind", None)
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return self._record("rollback", Status.ok())
+
+    def on_terminal(self, request: BindRequest, status: Status) -> None:
+        self._record("on_terminal", None)
+
+    async def forget(self, key: ObjectKey) -> None:
+        self._record("forget", None)
+
+    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
+        return self._record("on_failure", None)

@@ -1,1 +1,0 @@
-"""The part of the framework that runs in the reconciler; only this part may import bowline.shared.kube."""

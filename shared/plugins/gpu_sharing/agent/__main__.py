@@ -1,6 +1,0 @@
-"""Entry point of the agent."""
-
-from bowline.shared.plugins.gpu_sharing.agent.app import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,114 @@
+"""Writes a release into a folder, or only the image: ``python -m tools.release image|release``. See the Makefile."""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tools.release import chart, sbom
+from tools.release.image import Build, BuildError, build_image
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SUMS: Final = "SHA256SUMS"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status, 1 with a message on standard error for what cannot be built."""
+    parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (("image", "the image as an OCI layout"), ("release", "everything that is published")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--base", required=True, help="the base image: NAME@sha256:DIGEST")
+        command.add_argument("--out", type=Path, required=True, help="the folder")
+        command.add_argument("--platforms", default="", help="linux/amd64,linux/arm64; default: this machine's")
+        command.add_argument("--tracing", action="store_true", help="with OpenTelemetry's SDK and exporter")
+        command.add_argument("--volume", action="append", default=[], help="for the build, such as /etc/pip.conf")
+    command.add_argument("--version", required=True, help="that of pyproject.toml")
+    command.add_argument("--registry", default="", help="where the image will be; the chart's default then")
+    command.add_argument("--key", default="", help="the gpg key that signs the checksums")
+    options = parser.parse_args(arguments)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        if options.command == "image":
+            sys.stdout.write(build_image(_build(options), options.out / "image") + "\n")
+        else:
+            release(options)
+    except BuildError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def release(options: argparse.Namespace) -> None:
+    """Write every part, the checksums last. Raises BuildError."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    if options.version != version:
+        places = "pyproject.toml, charts/bowline/Chart.yaml and the heading of CHANGELOG.md"
+        raise BuildError(f"VERSION is {options.version!r} and the sources are {version}: change {places}")
+    out, epoch = options.out, source_date_epoch()
+    name = f"bowline-{version}"
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out.resolve())]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env=environment)
+    layout = out / "image"
+    digest = build_image(_build(options), layout)
+    chart.write_archive(layout, out / f"{name}-image.tar", epoch)
+    published = digest if options.registry else ""
+    chart.package(ROOT, out / f"{name}.tgz", epoch, options.registry, published, os.environ.get("SOURCE_URL", ""))
+    requirements = "image-tracing.txt" if options.tracing else "image.txt"
+    document = sbom.as_spdx(
+        version, epoch, (ROOT / "requirements" / requirements).read_text(), base=options.base, image=digest
+    )
+    (out / f"{name}.spdx.json").write_text(json.dumps(document, indent=2) + "\n")
+    files = sorted(path for path in out.iterdir() if path.is_file() and not path.name.startswith(SUMS))
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (out / SUMS).write_text("".join(lines))
+    sys.stdout.write("".join(lines))
+    if options.key:
+        sign(out / SUMS, options.key)
+
+
+def sign(path: Path, key: str) -> None:
+    """Write ``path``.asc, the detached signature of the file by a key of gpg's keyring. Raises BuildError."""
+    command = ["gpg", "--batch", "--yes", "--armor", "--local-user", key, "--detach-sign", str(path)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise BuildError("KEY is set and there is no gpg here: install it, or sign elsewhere") from error
+    except subprocess.CalledProcessError as error:
+        raise BuildError(f"gpg does not sign with KEY={key}: {error.stderr.strip()}") from error
+
+
+def source_date_epoch() -> int:
+    """Return SOURCE_DATE_EPOCH, else the time of the last commit, in seconds."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(given or _git("log", "-1", "--format=%ct"))
+
+
+def _build(options: argparse.Namespace) -> Build:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    arguments = {
+        "PYTHON_IMAGE": options.base,
+        "SOURCE_DATE_EPOCH": str(source_date_epoch()),
+        "VERSION": version,
+        "REVISION": _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"),
+        "SOURCE": os.environ.get("SOURCE_URL", ""),
+        "TRACING": "1" if options.tracing else "",
+    }
+    platforms = tuple(filter(None, options.platforms.split(",")))
+    return Build(ROOT, arguments, platforms, tuple(options.volume))
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

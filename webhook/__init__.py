@@ -1,1 +1,0 @@
-"""The admission webhook process: ``python -m bowline.webhook``."""

@@ -1,0 +1,1 @@
+"""The admission webhook process: ``python -m bowline_webhook``."""

@@ -1,0 +1,180 @@
+"""The webhook process: its components, and the order in which they start and stop.
+
+The listener starts immediately; the process becomes ready when API servers can verify its certificate. With
+file-based certificates, no ``--webhook-configuration``, no ``--inventory`` and no plugin that validates Bindings, the
+process never contacts an API server.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings
+from bowline.framework.gates import GATES
+from bowline.framework.options import load_configuration
+from bowline.framework.plugin import Plugin
+from bowline.framework.registry import Registry
+from bowline.kube.metrics import KubeMetrics
+from bowline.plugins.catalog import BUILTINS
+from bowline.runtime.clock import SystemClock
+from bowline.runtime.gc import freeze_startup_objects
+from bowline.runtime.metrics import new_registry
+from bowline.runtime.probes import Check, ProbeServer
+from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
+from bowline.runtime.tracing import configured_tracing
+from bowline_webhook.inventory import InventoryWatcher
+from bowline_webhook.metrics import WebhookMetrics
+from bowline_webhook.options import Options, parse_options
+from bowline_webhook.repeats import RepeatGuard
+from bowline_webhook.server import AdmissionServer, ClusterReads
+from bowline_webhook.tls.ca import service_names
+from bowline_webhook.tls.ca_controller import SelfSignedConfig
+from bowline_webhook.tls.files import CertificateFiles
+from bowline_webhook.tls.manager import CertificateManager, TrustOptions
+from bowline_webhook.tls.metrics import CertificateMetrics
+from bowline_webhook.tls.serving import CertificateError
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "webhook"
+# Names in a self-signed certificate that make it valid for local runs, whatever the Service is called.
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Above the longest webhook timeout (30 s), plus time to close the remaining connections.
+FINISH = timedelta(seconds=35)
+
+
+def main(options: Options | None = None) -> None:
+    """Run the process. Exits with 2 for errors that the operator must fix first."""
+    options = options or parse_options()
+    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS, GATES))
+    try:
+        run_process(partial(run, options, settings, plugins))
+    except (CertificateError, OSError) as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        sys.exit(2)
+
+
+async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], stop: ShutdownSignal) -> None:
+    """Serve until ``stop``. Raises CertificateError or OSError if it cannot start."""
+    registry = new_registry()
+    metrics = WebhookMetrics(registry, [plugin.name for plugin in plugins])
+    chain = AdmissionChain(plugins, settings, options.common.namespace, on_error=_reporter(metrics))
+    certificates = CertificateMetrics(registry)
+    files = CertificateFiles(options.files, certificates, SystemClock())
+    certificates.follow("leaf", files.serving.not_after)
+    tracing = configured_tracing("bowline-webhook")
+    kube_metrics = KubeMetrics(registry)
+    inventory = InventoryWatcher(options.common.kubeconfig, kube_metrics) if options.inventory else None
+    guard = RepeatGuard(options.common.kubeconfig, kube_metrics, settings.admission.repeat_backoff)
+    server = AdmissionServer(
+        options.listen,
+        files.serving.context,
+        chain,
+        metrics,
+        tracer=tracing.tracer,
+        mode=settings.admission.mode,
+        reads=ClusterReads(inventory.current if inventory is not None else lambda: None, guard.errors),
+        allowed_names=options.client_names,
+    )
+    certificate_manager = _certificate_manager(options, files, server, certificates, kube_metrics)
+    probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, certificate_manager))
+    try:
+        await probes.start()
+        await server.start()
+        freeze_startup_objects()
+        async with RootTasks(stop) as tasks:
+            tasks.start("certificate files", files.run())
+            if certificate_manager is not None:
+                tasks.start("trust", certificate_manager.run(stop))
+            if inventory is not None:
+                tasks.start("inventory", inventory.run(stop))
+            if settings.admission.repeat_backoff and settings.admission.mode != "Off":
+                tasks.start("repeated decisions", guard.run(stop))
+            await stop.wait()
+            log.info("stopping", extra={"reason": stop.reason, "drain": str(options.drain)})
+            await shut_down(_stop_steps(options.drain, server))
+    finally:
+        await server.stop()
+        await probes.stop()
+        await tracing.close()
+
+
+def _certificate_manager(
+    options: Options,
+    files: CertificateFiles,
+    server: AdmissionServer,
+    metrics: CertificateMetrics,
+    kube_metrics: KubeMetrics,
+) -> CertificateManager | None:
+    """Return the component that makes API servers trust the serving certificate; None if no configuration is
+    named.
+    """
+    if not options.webhook_configurations:
+        return None
+    authorities = None
+    if options.self_signed:
+        services = service_names(options.service_name, options.ca_secret.namespace)
+        names = (*services, *_own_host(options.listen.host), *LOOPBACK)
+        authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names)
+    trust_options = TrustOptions(
+        options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file
+    )
+    return CertificateManager(trust_options, lambda: server.address, files.serving, metrics, kube_metrics)
+
+
+def _checks(server: AdmissionServer, certificate_manager: CertificateManager | None) -> Mapping[str, Check]:
+    checks: dict[str, Check] = {"listener": server.not_ready_reason}
+    return checks if certificate_manager is None else checks | {"certificate": certificate_manager.not_ready_reason}
+
+
+def _own_host(host: str) -> tuple[str, ...]:
+    """Return the listening host as a name for the certificate; none for "all interfaces"."""
+    try:
+        return () if not host or ipaddress.ip_address(host).is_unspecified else (host,)
+    except ValueError:
+        return (host,)
+
+
+def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep, ...]:
+    """Return the shutdown table: three quarters of the drain ready, a quarter not ready, then no listener (decision
+    151).
+    """
+    closing = drain / 4
+    serving = drain - closing
+
+    async def serve() -> None:
+        await asyncio.sleep(serving.total_seconds())
+
+    async def close_after_response() -> None:
+        server.close_after_response()
+        await asyncio.sleep(closing.total_seconds())
+
+    slack = timedelta(seconds=5)
+    return (
+        ShutdownStep(
+            "serve",
+            "where all replicas stop together, none but these serve until others start",
+            serve,
+            serving + slack,
+        ),
+        ShutdownStep(
+            "close after response",
+            "each response closes its connection; load balancers read that the replica is not ready",
+            close_after_response,
+            closing + slack,
+        ),
+        ShutdownStep("stop listening", "requests in flight get their response", server.stop, FINISH),
+    )
+
+
+def _reporter(metrics: WebhookMetrics) -> Callable[[str, str, BaseException], None]:
+    def report(plugin: str, point: str, error: BaseException) -> None:
+        metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
+        log.error("plugin failed", extra={"plugin": plugin, "point": point}, exc_info=error)
+
+    return report
