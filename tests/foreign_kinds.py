@@ -8,7 +8,7 @@ from typing import Any
 from bowline.framework.templates import TemplatePath, Workload
 from bowline.framework.workload_kinds import READY
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.waiting import wait_until
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -86,7 +86,7 @@ def _is_created(cluster: Cluster, kind: str) -> bool:
     """Create the CRD; False while one of that name is being deleted."""
     try:
         cluster.api.post(_CRDS, crd(kind))
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status != 409:
             raise
         return False
@@ -96,7 +96,7 @@ def _is_created(cluster: Cluster, kind: str) -> bool:
 def _is_served(cluster: Cluster, path: str) -> bool:
     try:
         cluster.api.get(path)
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status not in (404, 429):  # not served yet, or its storage is being created
             raise
         return False

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.pair import Pair
 from bowline.testing.builders import bind_request, pod
 from tests.waiting import LIMIT_S, pause_s
@@ -96,7 +96,7 @@ class LiveCluster:
         """Whether the API server replies 404 to a GET of the path."""
         try:
             self.cluster.api.get(path)
-        except ApiError as error:
+        except LocalApiError as error:
             return error.status == 404
         return False
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS
-from bowline.localcluster.assets.versions import Release
+from bowline.localcluster.assets.versions import KubernetesRelease
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import CONTROLLERS, ClusterSpec
 from bowline.testing import builders
@@ -21,7 +21,7 @@ WITH_POD_GROUPS = ClusterSpec(
 )
 
 
-def serves_pod_groups(release: Release) -> bool:
+def serves_pod_groups(release: KubernetesRelease) -> bool:
     """Return whether this Kubernetes can serve its PodGroups in Bowline's version."""
     return int(release.minor.partition(".")[2]) >= 37
 

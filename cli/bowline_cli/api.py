@@ -15,7 +15,7 @@ class ClusterError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """An HTTP response of the API server."""
 
     status: int
@@ -31,7 +31,7 @@ class Api(Protocol):
         """The address, for messages."""
         ...
 
-    def send(self, method: str, path: str, body: object) -> Answer:
+    def send(self, method: str, path: str, body: object) -> ApiAnswer:
         """Send a request, with an encoded path; raises ClusterError without a response."""
         ...
 
@@ -39,7 +39,7 @@ class Api(Protocol):
 class ApiException(Exception):  # noqa: N818 - the name that clients of Kubernetes give it
     """A response that is not 2xx."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApiAnswer) -> None:
         super().__init__(str(from_response(answer.status, answer.headers, answer.body)))
         self.status = answer.status
 

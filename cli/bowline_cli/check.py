@@ -19,7 +19,7 @@ from bowline.framework.config import ConfigurationError, Settings, parse_setting
 from bowline.framework.options import argument_type
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected, server_time
-from bowline_cli.release import CRD, Finding, Release, Reply, Unread, findings
+from bowline_cli.release import CRD, InstalledRelease, ReleaseFinding, Reply, Unread, findings
 from bowline_cli.terminal import printable
 
 EXIT_WELL, EXIT_MISSING = 0, 1
@@ -55,7 +55,7 @@ def check(api: Api, namespace: str, limit: timedelta) -> int:
     """
     deadline, last = time.monotonic() + limit.total_seconds(), ""
     while True:
-        report: list[Finding] = []
+        report: list[ReleaseFinding] = []
         release = None
         try:
             with reported_errors(api):
@@ -82,10 +82,10 @@ def check(api: Api, namespace: str, limit: timedelta) -> int:
     return EXIT_WELL
 
 
-def read_release(api: Api, namespace: str) -> Release:
+def read_release(api: Api, namespace: str) -> InstalledRelease:
     """Read what ``findings`` decides on. Raises ApiException, but for what is absent or not permitted."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-    release = Release(
+    release = InstalledRelease(
         namespace,
         server_time(api),
         _items(api, f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
@@ -132,7 +132,7 @@ def _items(api: Api, path: str, **query: str | int) -> Any:
     return listed if isinstance(listed, Unread) else (listed or {}).get("items", ())
 
 
-def _settings(api: Api, release: Release) -> Settings | Unread:
+def _settings(api: Api, release: InstalledRelease) -> Settings | Unread:
     """Return the configuration that the Deployments mount."""
     if isinstance(release.deployments, Unread):
         return release.deployments

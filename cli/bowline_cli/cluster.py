@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 from bowline.kube.errors import CredentialsError
 from bowline.kube.kubeconfig import check_files
-from bowline_cli.api import Answer, Api, ApiException, ClusterError
+from bowline_cli.api import Api, ApiAnswer, ApiException, ClusterError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_FILE = "~/.kube/config"
@@ -87,7 +87,7 @@ def server_time(api: Api) -> datetime:
     return parsedate_to_datetime(_exchange(api, "GET", "/version", None).headers["Date"])
 
 
-def _exchange(api: Api, method: str, path: str, body: object, **query: str | int) -> Answer:
+def _exchange(api: Api, method: str, path: str, body: object, **query: str | int) -> ApiAnswer:
     target = quote(path) + (f"?{urlencode(query)}" if query else "")
     answer = api.send(method, target, body)
     if not 200 <= answer.status <= 299:

@@ -14,7 +14,7 @@ from typing import Final
 from bowline.api import names
 from bowline.api.label_selector import parse_label_selector
 from bowline.api.meta import Object, ObjectKey, is_deleting, parse_time, status_of
-from bowline.framework.status import Reason, Suggestion
+from bowline.framework.plugin_status import Reason, Suggestion
 
 _WAITING_FOR = re.compile(r" \(waiting for ([^()]*)\)")
 _DEADLINE = re.compile(r"; (fails with WaitTimeout at \S+)$")

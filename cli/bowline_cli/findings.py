@@ -18,7 +18,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class FindingSubject:
     """An object that was read, or a file that could not be, and its findings."""
 
     name: str

@@ -5,7 +5,7 @@ from kubernetes.client import ApiClient, Configuration
 from urllib3.exceptions import HTTPError
 
 from bowline.kube.kubeconfig import REMEDY
-from bowline_cli.api import REQUEST_TIMEOUT_S, Answer, ClusterError, unreachable
+from bowline_cli.api import REQUEST_TIMEOUT_S, ApiAnswer, ClusterError, unreachable
 
 
 class KubeconfigApi:
@@ -26,7 +26,7 @@ class KubeconfigApi:
         self._client = ApiClient(configuration)
         self.server: str = configuration.host
 
-    def send(self, method: str, path: str, body: object) -> Answer:
+    def send(self, method: str, path: str, body: object) -> ApiAnswer:
         """Send a request.
 
         The package's own API classes take up to a second to import, and convert objects of other versions lossily.
@@ -38,7 +38,7 @@ class KubeconfigApi:
             content = response.read()  # type: ignore[no-untyped-call]
         except HTTPError as error:
             raise unreachable(self.server, error) from error
-        return Answer(response.status, response.headers, content)
+        return ApiAnswer(response.status, response.headers, content)
 
 
 def namespace_of_context(files: str, name: str | None) -> str:

@@ -22,7 +22,7 @@ from bowline.api.field_error import FieldError
 from bowline.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
 from bowline.framework.config import ConfigurationError, load_settings
 from bowline.plugins.offline import offline_plugins
-from bowline_cli.findings import UNREADABLE, Finding, Subject
+from bowline_cli.findings import UNREADABLE, Finding, FindingSubject
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
 from bowline_cli.terminal import GREEN, RED, YELLOW, has_colours, printable, shown, with_progress
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
@@ -136,10 +136,10 @@ def as_json(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -
     )
 
 
-def subjects(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -> list[Subject]:
+def subjects(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -> list[FindingSubject]:
     """Return the results for a report: one subject per object, and one per file that cannot be read."""
     reviewed = [
-        Subject(
+        FindingSubject(
             f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {result.name}",
             _words(result),
             result.verdict.is_review,
@@ -150,7 +150,7 @@ def subjects(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) 
         )
         for result in results
     ]
-    return reviewed + [Subject(finding.file, "unreadable", True, [finding]) for finding in unreadable]
+    return reviewed + [FindingSubject(finding.file, "unreadable", True, [finding]) for finding in unreadable]
 
 
 def as_text(results: Sequence[LintResult], *, shows_changes: bool = False, colours: bool = False) -> str:

@@ -7,7 +7,7 @@ from bowline.kube.config import load_access
 from bowline.kube.errors import InfrastructureError
 from bowline.kube.messages import Request, TransportOptions
 from bowline.kube.transport import Transport
-from bowline_cli.api import REQUEST_TIMEOUT_S, Answer, unreachable
+from bowline_cli.api import REQUEST_TIMEOUT_S, ApiAnswer, unreachable
 
 _JSON = "application/json"
 
@@ -19,12 +19,12 @@ class PodApi:
         self._access = asyncio.run(load_access())
         self.server = self._access.server
 
-    def send(self, method: str, path: str, body: object) -> Answer:
+    def send(self, method: str, path: str, body: object) -> ApiAnswer:
         """Send a request over a connection of its own; a command sends few."""
         content = b"" if body is None else json.dumps(body).encode()
         return asyncio.run(self._send(Request(method, path, _JSON, content or None, _JSON if content else "")))
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: Request) -> ApiAnswer:
         connect_s, read_s = REQUEST_TIMEOUT_S
         transport = Transport(self._access, TransportOptions("bowline", read_s, connect_s, connections=1))
         await transport.open()
@@ -34,4 +34,4 @@ class PodApi:
             raise unreachable(self.server, error) from error
         finally:
             await transport.close()
-        return Answer(answer.code, answer.headers, answer.body)
+        return ApiAnswer(answer.code, answer.headers, answer.body)

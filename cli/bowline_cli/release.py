@@ -36,7 +36,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReleaseFinding:
     """One line of the report. ``remedy``: what to do next; empty if the line states what was not checked."""
 
     text: str
@@ -48,7 +48,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class InstalledRelease:
     """What was read. None is an object that does not exist, or a reply to an object that was not sent.
 
     ``now``: the API server's time. ``requests``: some BindRequests of the cluster. ``agent``: the ServiceAccount of
@@ -109,18 +109,18 @@ class Release:
         return f"helm upgrade {release} CHART -n {self.namespace} --reset-then-reuse-values"
 
 
-def findings(release: Release) -> list[Finding]:
+def findings(release: InstalledRelease) -> list[ReleaseFinding]:
     """Return what the release lacks and what was not checked; empty if all is well."""
     if not release.deployments:
         remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
-        return [Finding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
+        return [ReleaseFinding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
     checks = (_rollouts, _leaders, _admission, _schema, _agent, _other_binders)
     values = [getattr(release, entry.name) for entry in fields(release)]
     reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
-    return [*(finding for check in checks for finding in check(release)), *map(Finding, reasons)]
+    return [*(finding for check in checks for finding in check(release)), *map(ReleaseFinding, reasons)]
 
 
-def _rollouts(release: Release) -> Iterator[Finding]:
+def _rollouts(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield each Deployment that has fewer ready replicas of its present version than it should have."""
     for deployment in (*release.components("webhook"), *release.components("reconciler")):
         metadata, status = deployment["metadata"], deployment.get("status") or {}
@@ -129,10 +129,10 @@ def _rollouts(release: Release) -> Iterator[Finding]:
         ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if is_current else 0
         if ready < replicas:
             text = f"ready replicas of Deployment {metadata['name']}: {ready} of {replicas}"
-            yield Finding(text, f"kubectl -n {release.namespace} rollout status deployment/{metadata['name']}")
+            yield ReleaseFinding(text, f"kubectl -n {release.namespace} rollout status deployment/{metadata['name']}")
 
 
-def _leaders(release: Release) -> Iterator[Finding]:
+def _leaders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield each Deployment of reconcilers whose Lease is not held and renewed, by a pod or a process elsewhere."""
     if isinstance(release.leases, Unread):
         return
@@ -145,7 +145,7 @@ def _leaders(release: Release) -> Iterator[Finding]:
             logs = f"kubectl -n {release.namespace} logs deployment/{name}"
             remedy = f"{release.upgrade} --set reconciler.replicas=2" if is_stopped else logs
             renewed = max((str(_spec(lease).get("renewTime")) for lease in leases), default="never")
-            yield Finding(f"a reconciler that holds Lease {name} (last renewed: {renewed})", remedy)
+            yield ReleaseFinding(f"a reconciler that holds Lease {name} (last renewed: {renewed})", remedy)
 
 
 def _acquired(lease: Object, now: datetime) -> datetime | None:
@@ -161,47 +161,47 @@ def _spec(lease: Object) -> Any:
     return lease.get("spec") or {}
 
 
-def _admission(release: Release) -> Iterator[Finding]:
+def _admission(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield what admission lacks: an answer, a verdict, a webhook configuration, a valid CA."""
     settings, webhook = release.settings, release.webhook
     if isinstance(settings, Unread) or isinstance(release.deployments, Unread):
         return
     if webhook is None or settings.admission.mode == "Off":
-        yield Finding(f"admission: {'this release has no webhook' if webhook is None else 'its mode is Off'}")
+        yield ReleaseFinding(f"admission: {'this release has no webhook' if webhook is None else 'its mode is Off'}")
         return
     name, valid, invalid = webhook["metadata"]["name"], release.valid, release.invalid
     logs = f"kubectl -n {release.namespace} logs deployment/{name}"
     if isinstance(valid, Reply):
         yield from _valid_pod(release, valid, logs)
     if isinstance(invalid, Reply) and invalid.stored is not None and settings.admission.mode == "Enforce":
-        yield Finding(f"the denial of a pod with {names.GPU_FRACTION}: 2", logs)
+        yield ReleaseFinding(f"the denial of a pod with {names.GPU_FRACTION}: 2", logs)
     if isinstance(release.request, Reply) and release.request.stored is None and release.crd is not None:
-        yield Finding(
+        yield ReleaseFinding(
             f"the admission of a BindRequest ({release.request.message})", f"remove the cause, or read {logs}"
         )
     is_called = isinstance(valid, Reply) and valid.stored is not None
     for kind, configuration in (("mutating", release.mutating), ("validating", release.validating)):
         where = f"{kind}webhookconfiguration/{name}"
         if configuration is None:
-            yield Finding(where, release.upgrade)
+            yield ReleaseFinding(where, release.upgrade)
         elif not isinstance(configuration, Unread):
             for text in _untrusted(configuration, release.now, is_called=is_called):
-                yield Finding(f"{text} in {where}", logs)
+                yield ReleaseFinding(f"{text} in {where}", logs)
 
 
-def _valid_pod(release: Release, reply: Reply, logs: str) -> Iterator[Finding]:
+def _valid_pod(release: InstalledRelease, reply: Reply, logs: str) -> Iterator[ReleaseFinding]:
     """Yield why a valid pod is not admitted, or not mutated."""
     if "does not support dry run" in reply.message:
-        yield Finding(f"admission: {reply.message}")
+        yield ReleaseFinding(f"admission: {reply.message}")
     elif 'failed calling webhook "pods.bowline.dev"' in reply.message:
         remedy = f"kubectl -n {release.namespace} get pods,endpointslices -l {COMPONENT}=webhook"
-        yield Finding(f"an answer of the webhook ({reply.message})", remedy)
+        yield ReleaseFinding(f"an answer of the webhook ({reply.message})", remedy)
     elif reply.stored is None:
-        yield Finding(f"the admission of a valid pod ({reply.message})", f"remove the cause, or read {logs}")
+        yield ReleaseFinding(f"the admission of a valid pod ({reply.message})", f"remove the cause, or read {logs}")
     elif release.shares_gpus and names.SHARED_GPU_CONFIGMAP not in (
         reply.stored["metadata"].get("annotations") or {}
     ):
-        yield Finding("the mutation of a pod with a GPU share: the webhook was not called", logs)
+        yield ReleaseFinding("the mutation of a pod with a GPU share: the webhook was not called", logs)
 
 
 def _untrusted(configuration: Object, now: datetime, *, is_called: bool) -> Iterator[str]:
@@ -214,27 +214,27 @@ def _untrusted(configuration: Object, now: datetime, *, is_called: bool) -> Iter
         yield "a CA that is valid now"
 
 
-def _schema(release: Release) -> Iterator[Finding]:
+def _schema(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield the lack of Bowline's CRD, or of what another project's does not define."""
     if release.crd is None:
-        yield Finding(f"CustomResourceDefinition {CRD}", f"{release.upgrade} --set crds.enabled=true")
+        yield ReleaseFinding(f"CustomResourceDefinition {CRD}", f"{release.upgrade} --set crds.enabled=true")
     elif not isinstance(release.crd, Unread):
         served = [v for v in release.crd["spec"]["versions"] if v["name"] == names.VERSION and v["served"]]
         properties = served[0]["schema"]["openAPIV3Schema"].get("properties", {}) if served else {}
         undefined = STATUS_FIELDS - properties.get("status", {}).get("properties", {}).keys()
         if undefined:
             text = f"{', '.join(sorted(undefined))} in the status of {CRD}, whose CRD is another project's"
-            yield Finding(text, f"{release.upgrade} --force-conflicts (docs/with-kai-scheduler.md)")
+            yield ReleaseFinding(text, f"{release.upgrade} --force-conflicts (docs/with-kai-scheduler.md)")
 
 
-def _agent(release: Release) -> Iterator[Finding]:
+def _agent(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield the lack of the agents' ServiceAccount."""
     if release.agent is None and release.shares_gpus:
         remedy = f"{release.upgrade} --set reservation.createServiceAccount=true"
-        yield Finding(f"ServiceAccount {release.agent_account} of the GPU agents", remedy)
+        yield ReleaseFinding(f"ServiceAccount {release.agent_account} of the GPU agents", remedy)
 
 
-def _other_binders(release: Release) -> Iterator[Finding]:
+def _other_binders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield each other writer of a status since the present reconcilers lead: a second binder."""
     if isinstance(release.requests, Unread) or isinstance(release.leases, Unread):
         return
@@ -250,4 +250,4 @@ def _other_binders(release: Release) -> Iterator[Finding]:
     for manager, key in writers.items():
         if manager != names.FIELD_MANAGER_RECONCILER:
             text = f"an end of the second binder {manager}, which has written the status of BindRequest {key}"
-            yield Finding(text, "stop it (docs/with-kai-scheduler.md)")
+            yield ReleaseFinding(text, "stop it (docs/with-kai-scheduler.md)")

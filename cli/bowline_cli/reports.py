@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from bowline_cli.findings import Finding, Subject
+from bowline_cli.findings import Finding, FindingSubject
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 # What XML 1.0 does not allow in text.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def as_sarif(subjects: Sequence[Subject]) -> str:
+def as_sarif(subjects: Sequence[FindingSubject]) -> str:
     """Return the findings as SARIF, for code scanning."""
     findings = [finding for subject in subjects for finding in subject.findings]
     rules = sorted({finding.rule for finding in findings})
@@ -43,7 +43,7 @@ def as_sarif(subjects: Sequence[Subject]) -> str:
     return json.dumps(log, indent=2)
 
 
-def as_junit(subjects: Sequence[Subject]) -> str:
+def as_junit(subjects: Sequence[FindingSubject]) -> str:
     """Return one test case per object as JUnit XML; objects that were not reviewed are skipped."""
     failures = [[finding for finding in subject.findings if not finding.is_warning] for subject in subjects]
     counts = {
@@ -68,7 +68,7 @@ def as_junit(subjects: Sequence[Subject]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
 
 
-def as_github(subjects: Sequence[Subject]) -> str:
+def as_github(subjects: Sequence[FindingSubject]) -> str:
     """Return an annotation per finding, as a workflow command of GitHub Actions, and a summary."""
     findings = [finding for subject in subjects for finding in subject.findings]
     errors = sum(not finding.is_warning for finding in findings)

@@ -36,7 +36,7 @@ from bowline_reconciler.debug import WorkPages, configuration_pages
 from bowline_reconciler.leader import Leadership, run_while_leader
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.observe.watchdog import Watchdog
+from bowline_reconciler.observe.watchdog import EventLoopWatchdog
 from bowline_reconciler.options import Options, parse_options
 from bowline_reconciler.uninstall import Uninstall
 from bowline_reconciler.wiring import Components, build, new_watchdog
@@ -99,7 +99,7 @@ async def _work(
     leadership: Leadership,
     election: LeaderElection,
     checks: dict[str, Check],
-    watchdog: Watchdog,
+    watchdog: EventLoopWatchdog,
     uninstall: Uninstall | None,
     stop: ShutdownSignal,
 ) -> None:

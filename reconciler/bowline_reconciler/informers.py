@@ -32,7 +32,7 @@ from bowline.kube.errors import NotFound
 from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
-from bowline_reconciler.decide.observed import (
+from bowline_reconciler.decide.snapshot import (
     Absent,
     NodeView,
     PodView,

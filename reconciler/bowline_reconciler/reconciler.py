@@ -15,7 +15,7 @@ from typing import TypeGuard, assert_never
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner
@@ -40,7 +40,7 @@ from bowline_reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
-from bowline_reconciler.decide.observed import Absent, Outcome, Snapshot, Target
+from bowline_reconciler.decide.snapshot import Absent, Outcome, Snapshot, Target
 from bowline_reconciler.observe.tracker import Observation
 
 log = logging.getLogger(__name__)

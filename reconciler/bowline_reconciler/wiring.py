@@ -31,7 +31,7 @@ from bowline_reconciler.controller import Controller, new_queue
 from bowline_reconciler.informers import EventHandlers, Informers
 from bowline_reconciler.observe.outside import OutsideShards
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.observe.watchdog import Watchdog
+from bowline_reconciler.observe.watchdog import EventLoopWatchdog
 from bowline_reconciler.reconciler import Reconciler
 from bowline_reconciler.shards import CLUSTER, Shards
 from bowline_reconciler.ttl import TTLController
@@ -135,7 +135,7 @@ async def build(
     )
 
 
-def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, limits: Binding) -> Watchdog:
+def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, limits: Binding) -> EventLoopWatchdog:
     """Return the watchdog of the event loop that the components run in."""
 
     async def fence_and_hand_over(call: PluginCall, why: str, identity: str) -> None:
@@ -143,7 +143,7 @@ def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, lim
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
         await hand_over(access, options, lease, limits, call, why, identity)
 
-    return Watchdog(
+    return EventLoopWatchdog(
         parts.reconciler.store.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over
     )
 

@@ -6,7 +6,7 @@ The promise of stability is in the docstring of ``bowline``; the names are in a 
 from bowline.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
-from bowline.framework.access import Access, Rule
+from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile, Route
 from bowline.framework.binding.metrics import PluginMetrics
@@ -24,7 +24,7 @@ from bowline.framework.config import Settings
 from bowline.framework.gates import FeatureGates, Gate, Stage
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
-from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline.framework.waiting import PREREQUISITE, BindTimeoutConfig
 from bowline.kube.client import KubeClient
 from bowline.kube.events import EventNote
@@ -37,6 +37,7 @@ __all__ = [
     "SKIP",
     "SKIP_PARALLEL",
     "Access",
+    "AccessRule",
     "AdmissionInfo",
     "AdmissionPlugin",
     "AllocationKind",
@@ -69,7 +70,6 @@ __all__ = [
     "Resource",
     "ResourceType",
     "Route",
-    "Rule",
     "Settings",
     "Stage",
     "Status",

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.api.kai import REQUESTS
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
 from tools.generate.crd import UNREPORTED
 
 
 def denial(cluster: Cluster, body: dict[str, Any]) -> str:
-    with pytest.raises(ApiError) as error_info:
+    with pytest.raises(LocalApiError) as error_info:
         cluster.api.post(ALL + STRICT, bind_request("bad", body))
     assert error_info.value.status == 422
     return str(error_info.value)
@@ -120,7 +120,7 @@ def test_an_invalid_spec_is_rejected_with_its_field(
 def test_an_object_without_a_spec_is_rejected(crd_cluster: Cluster) -> None:
     body = bind_request("bad", {})
     del body["spec"]
-    with pytest.raises(ApiError, match="spec: Required value"):
+    with pytest.raises(LocalApiError, match="spec: Required value"):
         crd_cluster.api.post(ALL, body)
 
 
@@ -138,12 +138,12 @@ def test_a_field_of_a_newer_scheduler_is_stored_and_returned(crd_cluster: Cluste
     crd_cluster.api.patch(f"{path}/status", {"status": {"phase": "Pending", "reason": "Waiting: x"}})
     crd_cluster.api.patch(path, {"spec": {"backoffLimit": 3}})
     assert crd_cluster.api.get(path)["spec"] == {**newer, "backoffLimit": 3}
-    with pytest.raises(ApiError, match="cannot change: selectedNode"):
+    with pytest.raises(LocalApiError, match="cannot change: selectedNode"):
         crd_cluster.api.patch(path, {"spec": {"selectedNode": "another"}})
 
 
 def test_a_misspelt_field_beside_the_spec_is_rejected_under_strict_validation(crd_cluster: Cluster) -> None:
-    with pytest.raises(ApiError, match=r'unknown field "spek"'):
+    with pytest.raises(LocalApiError, match=r'unknown field "spek"'):
         crd_cluster.api.post(ALL + STRICT, {**bind_request("typo", spec()), "spek": {}})
 
 
@@ -209,7 +209,7 @@ CHANGED = [
 def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any) -> None:
     stored = crd_cluster.api.post(ALL, bind_request("fixed", EVERYTHING))
     changed_spec = {key: v for key, v in {**EVERYTHING, field: value}.items() if v is not None}
-    with pytest.raises(ApiError) as error_info:
+    with pytest.raises(LocalApiError) as error_info:
         crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored, "spec": changed_spec})
     assert error_info.value.status == 422
     assert f"spec: Forbidden: cannot change: {field}; a decision cannot be changed" in str(error_info.value)
@@ -217,14 +217,14 @@ def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any
 
 def test_all_changed_fields_are_reported(crd_cluster: Cluster) -> None:
     crd_cluster.api.post(ALL, bind_request("fixed", spec()))
-    with pytest.raises(ApiError, match="cannot change: podName selectedNode;"):
+    with pytest.raises(LocalApiError, match="cannot change: podName selectedNode;"):
         crd_cluster.api.patch(f"{ALL}/fixed", {"spec": {"podName": "b", "selectedNode": "b", "backoffLimit": 2}})
 
 
 @pytest.mark.parametrize("field", ["podUID", "receivedGPU", "resourceClaimAllocations", "predictedNUMAZones"])
 def test_the_decision_cannot_grow(crd_cluster: Cluster, field: str) -> None:
     crd_cluster.api.post(ALL, bind_request("fixed", spec()))
-    with pytest.raises(ApiError, match=f"spec: Forbidden: cannot change: {field};"):
+    with pytest.raises(LocalApiError, match=f"spec: Forbidden: cannot change: {field};"):
         crd_cluster.api.patch(f"{ALL}/fixed", {"spec": {field: EVERYTHING[field]}})
 
 

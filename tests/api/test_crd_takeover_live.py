@@ -9,7 +9,7 @@ import yaml
 
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.spec import ClusterSpec
 from tests.api.samples import ALL, bind_request
 from tools.generate import crd
@@ -53,7 +53,7 @@ def taken_over() -> Iterator[Cluster]:
 def accepts(cluster: Cluster) -> bool:
     try:
         cluster.api.post(f"{ALL}?dryRun=All", bind_request("new", BAD))
-    except ApiError:
+    except LocalApiError:
         return False
     return True
 
@@ -79,11 +79,11 @@ def test_an_old_invalid_object_can_be_completed(taken_over: Cluster, subresource
 @pytest.mark.skipif(not VALIDATES_AGAIN, reason="a limit of Kubernetes 1.32")
 def test_on_kubernetes_1_32_an_old_invalid_object_gets_no_result(taken_over: Cluster) -> None:
     """As docs/support-matrix.md states; it can be deleted."""
-    with pytest.raises(ApiError, match=r"spec\.selectedGPUGroups: Required value"):
+    with pytest.raises(LocalApiError, match=r"spec\.selectedGPUGroups: Required value"):
         taken_over.api.patch(f"{ALL}/old/status", RESULT)
     taken_over.api.delete(f"{ALL}/old?dryRun=All")
 
 
 def test_an_old_invalid_object_cannot_get_another_error(taken_over: Cluster) -> None:
-    with pytest.raises(ApiError, match="cannot change: receivedGPU;"):
+    with pytest.raises(LocalApiError, match="cannot change: receivedGPU;"):
         taken_over.api.patch(f"{ALL}/old", {"spec": {"receivedGPU": {"count": -2}}})

@@ -8,7 +8,7 @@ import pytest
 
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.api.samples import ALL, STRICT, bind_request, spec
 from tools.generate import crd
 
@@ -65,7 +65,7 @@ def test_an_invalid_status_is_rejected_with_its_field(
     crd_cluster: Cluster, status: dict[str, Any], field: str
 ) -> None:
     crd_cluster.api.post(ALL, bind_request("odd", spec()))
-    with pytest.raises(ApiError) as error_info:
+    with pytest.raises(LocalApiError) as error_info:
         crd_cluster.api.patch(f"{ALL}/odd/status", {"status": status})
     assert f"{field}:" in str(error_info.value)
 
@@ -97,7 +97,7 @@ def test_fields_select_requests(crd_cluster: Cluster) -> None:
         "fresh",
         "pending",
     ]
-    with pytest.raises(ApiError, match="field label not supported"):
+    with pytest.raises(LocalApiError, match="field label not supported"):
         select_names(crd_cluster, "spec.backoffLimit=1")
 
 

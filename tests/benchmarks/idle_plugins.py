@@ -16,7 +16,7 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import KubeClient
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.lab import Calls

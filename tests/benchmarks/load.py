@@ -17,7 +17,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.errors import InfrastructureError
 from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
 from bowline.testing.builders import bind_request, pod
-from bowline_reconciler.decide.status import PREPARED_BY_US, succeeded_status
+from bowline_reconciler.decide.report import PREPARED_BY_US, succeeded_status
 from tests.benchmarks.rig import NAMESPACE
 
 # As many concurrent calls as the reconciler has workers.

@@ -14,7 +14,7 @@ from bowline.api import names
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART
 from bowline.localcluster.spec import ClusterSpec
@@ -76,7 +76,7 @@ def _wait_until_in_force(client: ApiClient, path: str) -> None:
     for _ in range(300):
         try:
             client.patch(path, {"metadata": {"labels": {names.LABEL_GPU_GROUP: "g"}}})
-        except ApiError as error:
+        except LocalApiError as error:
             if "denied request" in str(error):
                 return
         time.sleep(0.1)

@@ -13,7 +13,7 @@ import yaml
 from bowline.api import names
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.chart.rendering import NAMESPACE, Rendered
 from tests.waiting import wait_until
 
@@ -47,7 +47,7 @@ class Policies:
             kind = "application/json-patch+json" if isinstance(body, list) else "application/merge-patch+json"
         try:
             client.request(method, path, body, kind)
-        except ApiError as error:
+        except LocalApiError as error:
             before, found, text = str(error).partition("denied request: ")
             if not found or POLICY not in before or error.status != 403:
                 raise AssertionError(f"not denied by a policy: {error}") from error

@@ -15,7 +15,7 @@ import yaml
 
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.api.samples import bind_request, spec
 from tests.chart.objects import (
     BARE_JOB,
@@ -110,7 +110,7 @@ def called(cluster: Cluster, method: str, path: str, body: Any) -> str | None:
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     try:
         cluster.api.request(method, path + DRY, body, kind)
-    except ApiError as error:
+    except LocalApiError as error:
         found = re.search(rf"{NO_LISTENER}([a-z/]+)", str(error))
         if found is None:
             raise AssertionError("refused by something else than a hook") from error

@@ -10,7 +10,7 @@ import pytest
 from bowline.api import names
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.pair import Pair
 from tests.chart.policies import RECONCILER
@@ -100,7 +100,7 @@ def until_own_account(live: Live, *, denied: bool) -> None:
     def matches() -> bool:
         try:
             client.patch(path, {"metadata": {"labels": {"app": "x"}}})
-        except ApiError as error:
+        except LocalApiError as error:
             return denied and "bowline-reconciler-pods" in str(error)
         return not denied
 

@@ -11,7 +11,7 @@ import yaml
 from bowline.api import names
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import Helm
 from tests.api.samples import bind_request, spec
 from tests.chart.presets import LOCAL, PRESETS, UNRESTRICTED
@@ -53,7 +53,7 @@ def release(chart: Chart, chart_cluster: Cluster) -> Iterator[Release]:
 def exists(cluster: Cluster, path: str) -> bool:
     try:
         cluster.api.get(path)
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status == 404:
             return False
         raise

@@ -11,7 +11,7 @@ from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline_cli.plugin_access import values_of
 from tests.chart.policies import DRY, RECONCILER
 from tests.chart.rendering import Chart
@@ -86,7 +86,7 @@ def verdict(client: ApiClient, namespace: str, plural: str, name: str) -> str:
     spec = {"spec": {"ports": [{"port": 80}]}} if plural == "services" else {}
     try:
         client.post(f"/api/v1/namespaces/{namespace}/{plural}{DRY}", {"metadata": {"name": name}, **spec})
-    except ApiError as error:
+    except LocalApiError as error:
         return next((why for why in (DENIED, FORBIDDEN) if why in str(error)), str(error))
     return ALLOWED
 

@@ -13,7 +13,7 @@ import pytest
 from bowline.api import names
 from bowline.api.field_error import format_value
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods
@@ -53,7 +53,7 @@ class Armed:
 def refusal(cluster: Cluster, body: Any, path: str = PODS) -> str | None:
     try:
         cluster.api.post(path + DRY, body)
-    except ApiError as error:
+    except LocalApiError as error:
         before, found, text = str(error).partition(DENIED)
         if not found or "ValidatingAdmissionPolicy" not in before:
             raise AssertionError(f"refused by something else than the policy: {body}") from error

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError, CommandError
+from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import LOCAL_VALUES, Pair, PairOptions
@@ -233,7 +233,7 @@ def test_a_stolen_token_of_the_test_creates_nothing(cluster: Cluster, helm_comma
         )
         assert create("--dry-run=server").stderr == ""
         assert "the account of the test creates only dry runs" in create().stderr
-        with pytest.raises(ApiError, match="not found"):
+        with pytest.raises(LocalApiError, match="not found"):
             bound_node(cluster, "stolen")
     finally:
         cluster.kubectl("delete", "-f", "-", input=yaml.safe_dump_all(account))

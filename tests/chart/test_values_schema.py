@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bowline.api.label_selector import parse_label_selector
-from bowline.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
+from bowline.framework.config import GpuSharingSettings, Settings, WorkloadEntry, parse_settings
 from bowline.framework.workloads import TEMPLATE_PATH
 from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.errors import CommandError
@@ -420,7 +420,9 @@ def test_the_patterns_of_workloads_are_those_of_the_processes() -> None:
 def test_the_configuration_given_by_the_chart_is_the_processes_default(rendered: Rendered) -> None:
     text = rendered.config_text()
     # Reservation pods run the release's own image, which only the chart knows.
-    assert parse_settings(text) == Settings(gpu_sharing=GpuSharing(agent_image="registry.example/bowline:0.1.0"))
+    assert parse_settings(text) == Settings(
+        gpu_sharing=GpuSharingSettings(agent_image="registry.example/bowline:0.1.0")
+    )
 
 
 def test_the_default_configuration_passes_the_schema_and_round_trips(chart: Chart) -> None:

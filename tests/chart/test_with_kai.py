@@ -14,7 +14,7 @@ import yaml
 from bowline.api import names
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.spec import ClusterSpec
 from tests.api.samples import bind_request, spec
@@ -178,7 +178,7 @@ def test_topologies_are_validated_without_kais_admission(page: Page) -> None:
     assert 'spec.levels[*].alias: "z", "z": each level needs an alias of its own' in denial(page.cluster, invalid)
     assert 'spec.levels[*].alias: "rack": is the nodeLabel of a level' in denial(page.cluster, label)
     api.post(TOPOLOGIES, valid)
-    with pytest.raises(ApiError, match="each level needs an alias of its own"):
+    with pytest.raises(LocalApiError, match="each level needs an alias of its own"):
         api.patch(f"{TOPOLOGIES}/racks", {"spec": invalid["spec"]})
 
 
@@ -186,6 +186,6 @@ def denial(cluster: Cluster, body: dict[str, Any]) -> str:
     """Return why the API server denies the object, without creating it; empty if it does not."""
     try:
         cluster.api.post(f"{TOPOLOGIES}?dryRun=All", body)
-    except ApiError as error:
+    except LocalApiError as error:
         return str(error)
     return ""

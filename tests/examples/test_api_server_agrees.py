@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.plugins.gpu_request.tests.builders import Found
 from bowline.plugins.gpu_request.tests.test_devices import RESOURCES
 from tests.unit.api.test_quantity import ACCEPTED, REFUSED
@@ -22,7 +22,7 @@ def answer(cluster: Cluster, path: str, body: dict[str, Any]) -> int:
     """Return the status of a request that stores nothing."""
     try:
         cluster.api.post(path, body)
-    except ApiError as error:
+    except LocalApiError as error:
         return error.status
     return 201
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError, CommandError
+from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.pair import Pair
 from bowline.testing.builders import pod
 from bowline_cli.main import main
@@ -123,12 +123,12 @@ def test_the_network_waits_until_the_address_is_there_and_passes_it_on(live: Liv
 
 def test_other_configmaps_stay_denied(live: Live) -> None:
     reconciler = live.cluster.api_as(RECONCILER)
-    with pytest.raises(ApiError, match="only ConfigMaps of shares"):
+    with pytest.raises(LocalApiError, match="only ConfigMaps of shares"):
         reconciler.post(f"/api/v1/namespaces/{live.namespace}/configmaps", {"metadata": {"name": "network-x"}})
 
 
 def test_the_policy_denies_new_pods_and_changes_of_pods(live: Live) -> None:
-    with pytest.raises(ApiError, match="name the cost centre"):
+    with pytest.raises(LocalApiError, match="name the cost centre"):
         live.create(pod("none"))
     create(live)
     for change in (f"{CENTRE}=43", f"{CENTRE}-"):

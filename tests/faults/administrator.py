@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.controlplane import ADMIN
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 
 # Distinguishes the object of a test from one that was created later with the same name.
 _NONCE = "faults.example/nonce"
@@ -26,7 +26,7 @@ class Administrator(ApiClient):
     """Retries where the API server was overloaded; an object is created only once."""
 
     def get(self, path: str) -> Any:
-        """The object or list at a path; ApiError if the API server denies it."""
+        """The object or list at a path; LocalApiError if the API server denies it."""
         return _patiently(lambda: super(Administrator, self).get(path))
 
     def create(self, path: str, body: dict[str, Any], nonce: str) -> Any:
@@ -38,7 +38,7 @@ class Administrator(ApiClient):
         def make() -> Any:
             try:
                 return self.post(path, body)
-            except ApiError as error:
+            except LocalApiError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
                 existing = self.get(f"{path}/{body['metadata']['name']}")
@@ -55,7 +55,7 @@ def _patiently(ask: Callable[[], Any]) -> Any:
     for _ in range(_TRIES):
         try:
             return ask()
-        except (ApiError, OSError, http.client.HTTPException) as error:
+        except (LocalApiError, OSError, http.client.HTTPException) as error:
             if not is_busy(error):
                 raise
         time.sleep(_PAUSE_S)
@@ -64,7 +64,7 @@ def _patiently(ask: Callable[[], Any]) -> Any:
 
 def is_busy(error: Exception) -> bool:
     """Return whether the API server was overloaded, as opposed to a denied request."""
-    if isinstance(error, ApiError):
+    if isinstance(error, LocalApiError):
         return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return True
 

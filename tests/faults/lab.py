@@ -16,7 +16,7 @@ from bowline.api import names
 from bowline.framework.gates import GANG_BINDING
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
@@ -167,7 +167,7 @@ class Lab:
         """Delete the Lease, if it exists."""
         try:
             self.cluster.api.delete(LEASE)
-        except ApiError as error:
+        except LocalApiError as error:
             if error.status != 404:
                 raise
 
@@ -205,7 +205,7 @@ def _wait_served(cluster: Cluster) -> None:
     while True:
         try:
             cluster.api.get(f"/apis/{names.API_VERSION}/{names.PLURAL}")
-        except ApiError:
+        except LocalApiError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(POLL_S)

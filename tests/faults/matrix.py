@@ -23,11 +23,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
 from bowline.api import names
-from bowline.localcluster.errors import ApiError
-from bowline.testing.fault_proxy.calls import Call
-from bowline.testing.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
+from bowline.localcluster.errors import LocalApiError
+from bowline.testing.fault_proxy.calls import ProxiedCall
+from bowline.testing.fault_proxy.faults import AfterReply, DropBefore, FaultGate, Hold, LoseReply
 from bowline.testing.fault_proxy.record import Exchange
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.faults.endstate import ORPHAN, State, deeds, left_of, state_of
 from tests.faults.lab import POLL_S, Lab, Reconciler
 from tests.faults.points import Mode, Point, all_of_run, is_certain, is_steady, last_of_each, points_of
@@ -50,7 +50,7 @@ _QUIET_S = 0.5
 # How often the undisturbed run is repeated when the machine has disturbed it.
 _UNDISTURBED_RUNS = 5
 # Patches of the request itself add and remove the finalizer.
-_HANDLES = Match(("patch",), names.PLURAL, "")
+_HANDLES = CallMatch(("patch",), names.PLURAL, "")
 
 
 class Matrix:
@@ -193,18 +193,18 @@ class Matrix:
         def kill_at_next() -> None:
             run.gate.arrive()
             current.proxy.add(
-                *(Rule(DropBefore(kill), match_of_run) for match_of_run in all_of_run(run.live.namespace))
+                *(FaultRule(DropBefore(kill), match_of_run) for match_of_run in all_of_run(run.live.namespace))
             )
 
         match run.point.mode:
             case Mode.BEFORE_REPLY | Mode.READ:
-                current.proxy.add(Rule(LoseReply(kill), match, nth=nth))
+                current.proxy.add(FaultRule(LoseReply(kill), match, nth=nth))
             case Mode.AFTER_REPLY:
-                current.proxy.add(Rule(AfterReply(kill_at_next), match, nth=nth))
+                current.proxy.add(FaultRule(AfterReply(kill_at_next), match, nth=nth))
             case Mode.LOST_REPLY:
-                current.proxy.add(Rule(LoseReply(run.fault_met.set), match, nth=nth))
+                current.proxy.add(FaultRule(LoseReply(run.fault_met.set), match, nth=nth))
             case Mode.OVERLAP:
-                current.proxy.add(Rule(Hold(run.gate, outlives=True), match, nth=nth))
+                current.proxy.add(FaultRule(Hold(run.gate, outlives=True), match, nth=nth))
 
     def _live_through(self, run: Run, play: "Future[None]") -> None:
         """Restart the reconciler when it is killed, until the point has been met and the scenario has ended."""
@@ -247,8 +247,8 @@ class Matrix:
             play.result()
             return
         overtaken, self._current, self._spare = self._current, self._spare, self._current
-        before, lease = answered_late(overtaken), Gate()
-        overtaken.proxy.add(Rule(Hold(lease), Match(resource="leases")))
+        before, lease = answered_late(overtaken), FaultGate()
+        overtaken.proxy.add(FaultRule(Hold(lease), CallMatch(resource="leases")))
         self._current.start()
         if run.scenario.undoes:
             run.live.until("the other one leads", lambda: is_leading(self._current))
@@ -266,7 +266,7 @@ class Matrix:
         overtaken.kill()
         overtaken.proxy.clear()
 
-    def _check_effects(self, call: Call) -> None:
+    def _check_effects(self, call: ProxiedCall) -> None:
         """Check which effects exist when a request is patched. On the proxy's thread, which blocks the patch."""
         live = LiveCluster(self._lab.cluster, call.namespace)
         try:
@@ -309,7 +309,7 @@ def _is_under_way(live: LiveCluster, name: str) -> bool:
     """Whether the request is in progress and keeps its finalizer: such a patch only records the leader."""
     try:
         request = live.request(name)
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False

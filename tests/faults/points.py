@@ -12,9 +12,9 @@ from http import HTTPStatus
 
 from bowline.api import names
 from bowline.kube.resources import SELF_SUBJECT_REVIEWS
-from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.calls import ProxiedCall
 from bowline.testing.fault_proxy.record import Exchange
-from bowline.testing.fault_proxy.rules import Match
+from bowline.testing.fault_proxy.rules import CallMatch
 
 RESERVATIONS = names.RESERVATION_APP
 # In a point, replaces the namespace of the run.
@@ -36,14 +36,14 @@ class Point:
     """The nth request of its kind, and how it is disturbed."""
 
     mode: Mode
-    match: Match
+    match: CallMatch
     nth: int
 
     def __str__(self) -> str:
         path = "/".join(filter(None, (self.match.resource, self.match.subresource)))
         return f"{self.mode.value}: {self.match.verbs[0]} {path} #{self.nth}"
 
-    def within(self, namespace: str) -> Match:
+    def within(self, namespace: str) -> CallMatch:
         """The requests that are counted in one run."""
         return _within(self.match, namespace)
 
@@ -80,27 +80,27 @@ def is_steady(exchanges: Sequence[Exchange]) -> bool:
     )
 
 
-def all_of_run(namespace: str) -> list[Match]:
+def all_of_run(namespace: str) -> list[CallMatch]:
     """Return the matches for all requests that a run may send next."""
     everywhere = ("persistentvolumes", "nodes")
     return [
-        Match(namespace=namespace),
-        Match(namespace=RESERVATIONS),
-        *(Match(resource=resource) for resource in everywhere),
+        CallMatch(namespace=namespace),
+        CallMatch(namespace=RESERVATIONS),
+        *(CallMatch(resource=resource) for resource in everywhere),
     ]
 
 
-def _within(match: Match, namespace: str) -> Match:
+def _within(match: CallMatch, namespace: str) -> CallMatch:
     where, name = (field.replace(_RUN, namespace) for field in (match.namespace, match.name))
     return replace(match, namespace=where, name=name)
 
 
-def _is_of_run(call: Call, namespace: str) -> bool:
+def _is_of_run(call: ProxiedCall, namespace: str) -> bool:
     return bool(call.resource) and call.verb != "watch" and call.namespace in ("", namespace, RESERVATIONS)
 
 
-def _kind(call: Call, namespace: str) -> Match:
+def _kind(call: ProxiedCall, namespace: str) -> CallMatch:
     """Return the requests of the same kind: by name only where no namespace separates runs."""
     where = _RUN if call.namespace == namespace else call.namespace
     name = "" if call.namespace else call.name.replace(namespace, _RUN)
-    return Match((call.verb,), call.resource, call.subresource, where, name)
+    return CallMatch((call.verb,), call.resource, call.subresource, where, name)

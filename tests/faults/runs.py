@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bowline.api import names
 from bowline.plugins.gpu_sharing.reservation import reservation_name
-from bowline.testing.fault_proxy.faults import Gate
+from bowline.testing.fault_proxy.faults import FaultGate
 from tests.faults.endstate import Deeds, State, made_by_us
 from tests.faults.lab import Reconciler
 from tests.faults.plugin_objects import read_objects
@@ -26,7 +26,7 @@ class Run:
     point: Point | None = None
     expected: State = field(default_factory=dict)
     fault_met: threading.Event = field(default_factory=threading.Event)
-    gate: Gate = field(default_factory=Gate)
+    gate: FaultGate = field(default_factory=FaultGate)
 
     def __str__(self) -> str:
         return f"{self.scenario.name} in {self.live.namespace}, {self.point or 'undisturbed'}"

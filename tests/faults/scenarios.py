@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bowline.kube.resources import KAI_PODGROUPS
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import bind_request, pod
 from tests.faults.plugins.fault_effects import EFFECT, GATE, OWNER, REFUSE, WAKES
 from tests.live import FLAKY, LiveCluster
@@ -82,7 +82,7 @@ def remove(live: LiveCluster, path: str) -> None:
     """Delete an object, if it exists."""
     try:
         live.cluster.api.request("DELETE", path, {"gracePeriodSeconds": 0})
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status != 404:
             raise
 

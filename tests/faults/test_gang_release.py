@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bowline.framework.status import Reason, Status
+from bowline.framework.plugin_status import Reason, Status
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.fault_proxy.faults import LoseReply
-from bowline.testing.fault_proxy.rules import Rule
+from bowline.testing.fault_proxy.rules import FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.faults.points import Mode, Point, points_of
 from tests.pod_groups import install_pod_groups
@@ -74,7 +74,7 @@ async def release(
         await all_wait(stage, working, len(pods))
         before = proxy.latest()
         if point is not None:
-            proxy.add(Rule(LoseReply(die), point.within(stage.namespace), nth=point.nth))
+            proxy.add(FaultRule(LoseReply(die), point.within(stage.namespace), nth=point.nth))
         ending = asyncio.create_task(ends(stage, pods))
         # How often a wait is reported depends on time: a write that this run does not send ends with the gang.
         death = asyncio.create_task(died.wait())

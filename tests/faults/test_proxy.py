@@ -23,13 +23,13 @@ from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.fault_proxy.faults import (
     AfterReply,
-    Answer,
     CutWatch,
     Delay,
     DropBefore,
     ExpireWatch,
     Fault,
-    Gate,
+    FaultAnswer,
+    FaultGate,
     Hold,
     LoseReply,
     RepeatEvents,
@@ -37,12 +37,12 @@ from bowline.testing.fault_proxy.faults import (
     StallWatch,
     SwapEvents,
 )
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.waiting import LIMIT_S
 
-CREATES = Match(("create",), "configmaps")
-WATCHES = Match(("watch",), "configmaps")
+CREATES = CallMatch(("create",), "configmaps")
+WATCHES = CallMatch(("watch",), "configmaps")
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +134,11 @@ async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: Faul
         pytest.param(DropBefore(), NoResponse, "not forwarded (DropBefore)", id="dropped before it arrived"),
         pytest.param(Reset(), NoResponse, "not forwarded (Reset)", id="reset before it arrived"),
         pytest.param(LoseReply(), NoResponse, "201, reply lost", id="executed, reply lost"),
-        pytest.param(Answer(409), Conflict, "not forwarded (Answer)", id="409 instead"),
-        pytest.param(Answer(410), Expired, "not forwarded (Answer)", id="410 instead"),
-        pytest.param(Answer(429, 7), TooManyRequests, "not forwarded (Answer)", id="429 instead"),
-        pytest.param(Answer(500), ServerError, "not forwarded (Answer)", id="500 instead"),
-        pytest.param(Answer(503), ServerError, "not forwarded (Answer)", id="503 instead"),
+        pytest.param(FaultAnswer(409), Conflict, "not forwarded (FaultAnswer)", id="409 instead"),
+        pytest.param(FaultAnswer(410), Expired, "not forwarded (FaultAnswer)", id="410 instead"),
+        pytest.param(FaultAnswer(429, 7), TooManyRequests, "not forwarded (FaultAnswer)", id="429 instead"),
+        pytest.param(FaultAnswer(500), ServerError, "not forwarded (FaultAnswer)", id="500 instead"),
+        pytest.param(FaultAnswer(503), ServerError, "not forwarded (FaultAnswer)", id="503 instead"),
     ],
 )
 async def test_faults_change_the_reply_and_the_execution_as_stated(
@@ -146,7 +146,7 @@ async def test_faults_change_the_reply_and_the_execution_as_stated(
 ) -> None:
     # The connection is already open, as in a running process.
     assert await names_in(client, namespace) == []
-    proxy.add(Rule(fault, CREATES, nth=1))
+    proxy.add(FaultRule(fault, CREATES, nth=1))
     with pytest.raises(error) as error_info:
         await client.create(CONFIGMAPS, namespace, config_map("x"))
     assert proxy.exchanges()[-1].outcome == outcome
@@ -179,7 +179,7 @@ async def test_a_lost_reply_is_detected_and_not_replaced(
 ) -> None:
     """HTTP libraries repeat these verbs by themselves; then a caller would see only the second reply."""
     await client.create(CONFIGMAPS, namespace, config_map("x"))
-    proxy.add(Rule(LoseReply(), Match((verb,), "configmaps"), nth=1))
+    proxy.add(FaultRule(LoseReply(), CallMatch((verb,), "configmaps"), nth=1))
     with pytest.raises(NoResponse):
         await call(client, namespace)
     mine = [e.outcome for e in proxy.exchanges() if e.call.kind == f"{verb} configmaps"]
@@ -189,8 +189,8 @@ async def test_a_lost_reply_is_detected_and_not_replaced(
 async def test_a_held_request_arrives_when_the_gate_opens(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
-    gate = Gate()
-    proxy.add(Rule(Hold(gate), CREATES))
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate), CREATES))
     async with asyncio.TaskGroup() as group:
         group.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
         assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
@@ -202,8 +202,8 @@ async def test_a_held_request_arrives_when_the_gate_opens(
 async def test_a_held_request_is_dropped_if_its_sender_dies(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
-    gate = Gate()
-    proxy.add(Rule(Hold(gate), CREATES))
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate), CREATES))
     sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
     assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
     sending.cancel()
@@ -218,8 +218,8 @@ async def test_a_held_request_is_dropped_if_its_sender_dies(
 async def test_a_sent_request_arrives_though_its_sender_has_ended(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
-    gate = Gate()
-    proxy.add(Rule(Hold(gate, outlives=True), CREATES))
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate, outlives=True), CREATES))
     sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
     assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
     sending.cancel()
@@ -237,7 +237,7 @@ async def test_a_sent_request_arrives_though_its_sender_has_ended(
 async def test_a_delayed_request_arrives(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
-    proxy.add(Rule(Delay(0.05), CREATES))
+    proxy.add(FaultRule(Delay(0.05), CREATES))
     await client.create(CONFIGMAPS, namespace, config_map("x"))
     assert "x" in stored(cluster, namespace)
 
@@ -263,9 +263,9 @@ async def test_a_callback_runs_at_its_point(
         return lambda: names_at.update({word: stored(cluster, namespace)})
 
     proxy.add(
-        Rule(DropBefore(note("before")), CREATES, nth=1),
-        Rule(LoseReply(note("lost")), CREATES, nth=2),
-        Rule(AfterReply(note("after")), CREATES, nth=3),
+        FaultRule(DropBefore(note("before")), CREATES, nth=1),
+        FaultRule(LoseReply(note("lost")), CREATES, nth=2),
+        FaultRule(AfterReply(note("after")), CREATES, nth=3),
     )
     for name in ("x", "y"):
         with pytest.raises(NoResponse):
@@ -296,7 +296,7 @@ async def test_events_are_disturbed(
 ) -> None:
     # How long the event that is swapped waits for the next one.
     monkeypatch.setattr("bowline.testing.fault_proxy.exchange._SWAP_S", swap_s)
-    proxy.add(Rule(fault, WATCHES))
+    proxy.add(FaultRule(fault, WATCHES))
     assert await watch_names(client, namespace, cluster, len(expected)) == expected
 
 
@@ -306,14 +306,14 @@ async def test_events_are_disturbed(
         pytest.param(CutWatch(1), NoResponse, LIMIT_S, id="broken off in the middle of a line"),
         pytest.param(StallWatch(1), NoResponse, 3, id="silent until the client's timeout"),
         pytest.param(ExpireWatch(1), Expired, LIMIT_S, id="expired during the watch"),
-        pytest.param(Answer(503), ServerError, LIMIT_S, id="not opened at all"),
+        pytest.param(FaultAnswer(503), ServerError, LIMIT_S, id="not opened at all"),
     ],
 )
 async def test_watches_end_badly(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str, fault: Fault, error: type[Exception]
 ) -> None:
-    proxy.add(Rule(fault, WATCHES, nth=1))
-    if isinstance(fault, Answer):
+    proxy.add(FaultRule(fault, WATCHES, nth=1))
+    if isinstance(fault, FaultAnswer):
         with pytest.raises(error):
             async for _ in client.watch(Selection(CONFIGMAPS, namespace), "0", 60):
                 pass

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from bowline.testing.fault_proxy.faults import Answer
+from bowline.testing.fault_proxy.faults import FaultAnswer
 from bowline.testing.fault_proxy.record import Exchange
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.faults.lab import Lab
 from tests.faults.plugin_scenarios import DEVICE
 from tests.faults.scenarios import PLAIN, Scenario
@@ -23,17 +23,17 @@ ASKED_S = 3
 @pytest.mark.parametrize(
     ("scenario", "first_match"),
     [
-        pytest.param(PLAIN, Match(("create",), "pods", "binding"), id="the Binding"),
-        pytest.param(PLAIN, Match(("patch",), "bindrequests", "status"), id="the status"),
-        pytest.param(DEVICE, Match(("update",), "resourceclaims", "status"), id="a plugin's write"),
+        pytest.param(PLAIN, CallMatch(("create",), "pods", "binding"), id="the Binding"),
+        pytest.param(PLAIN, CallMatch(("patch",), "bindrequests", "status"), id="the status"),
+        pytest.param(DEVICE, CallMatch(("update",), "resourceclaims", "status"), id="a plugin's write"),
     ],
 )
-def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scenario, first_match: Match) -> None:
+def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scenario, first_match: CallMatch) -> None:
     live = lab.namespace("busy")
     with lab.reconciler("busy") as reconciler:
         # Requests of other tests are processed as well.
         here = replace(first_match, namespace=live.namespace)
-        reconciler.proxy.add(Rule(Answer(429, retry_after_s=ASKED_S), here, nth=1))
+        reconciler.proxy.add(FaultRule(FaultAnswer(429, retry_after_s=ASKED_S), here, nth=1))
 
         def exchanges() -> list[Exchange]:
             return [e for e in reconciler.proxy.exchanges() if here.covers(e.call)]
@@ -43,7 +43,10 @@ def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scena
         # The proxy records an exchange after the API server has stored the write.
         live.until("both are recorded", lambda: len(exchanges()) >= 2)
         calls = exchanges()
-    assert [e.outcome for e in calls][:2] in (["not forwarded (Answer)", "200"], ["not forwarded (Answer)", "201"])
+    assert [e.outcome for e in calls][:2] in (
+        ["not forwarded (FaultAnswer)", "200"],
+        ["not forwarded (FaultAnswer)", "201"],
+    )
     assert calls[1].arrived - calls[0].arrived >= ASKED_S
     assert "failedAttempts" not in live.request()["status"]
     assert "BindingRetry" not in dict(live.events("pod"))

@@ -28,7 +28,7 @@ from bowline.api import names
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.controlplane import ADMIN
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.faults.administrator import administrator, list_pages
 from tests.faults.claims import (
     AnyClaim,
@@ -221,7 +221,7 @@ class TruthObserver:
         """Return the pod's node, also of a deleted pod; empty for none."""
         try:
             pod = api.get(f"/api/v1/namespaces/{claim.namespace}/pods/{claim.pod}")
-        except ApiError as error:
+        except LocalApiError as error:
             if error.status != 404:
                 raise
         else:

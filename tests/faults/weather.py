@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.testing.fault_proxy.faults import (
-    Answer,
     CutWatch,
     Delay,
     DropBefore,
     ExpireWatch,
     Fault,
+    FaultAnswer,
     LoseReply,
     RepeatEvents,
     Reset,
@@ -24,7 +24,7 @@ from bowline.testing.fault_proxy.faults import (
     SwapEvents,
 )
 from bowline.testing.fault_proxy.record import Exchange
-from bowline.testing.fault_proxy.rules import WATCH_FAULTS, Match, Rule
+from bowline.testing.fault_proxy.rules import WATCH_FAULTS, CallMatch, FaultRule
 from tests.faults.lab import Reconciler
 from tests.faults.matrix import is_leading
 
@@ -36,11 +36,11 @@ _OF_CALLS: Sequence[tuple[Fault, float]] = (
     (DropBefore(), 0.02),
     (Reset(), 0.01),
     (Delay(0.3), 0.01),
-    (Answer(429, retry_after_s=1), 0.01),
-    (Answer(500), 0.01),
-    (Answer(503), 0.01),
+    (FaultAnswer(429, retry_after_s=1), 0.01),
+    (FaultAnswer(500), 0.01),
+    (FaultAnswer(503), 0.01),
 )
-_CONFLICTS = (Answer(409), 0.01)
+_CONFLICTS = (FaultAnswer(409), 0.01)
 _OF_WATCHES: Sequence[tuple[Fault, float]] = (
     (CutWatch(30), 0.1),
     (ExpireWatch(60), 0.1),
@@ -50,11 +50,11 @@ _OF_WATCHES: Sequence[tuple[Fault, float]] = (
 )
 
 
-def storm_rules() -> list[Rule]:
+def storm_rules() -> list[FaultRule]:
     """Return the faults of calls: ten in a hundred fail, four watches in ten are disturbed."""
-    rules = [Rule(fault, Match(CALLS), chance=chance) for fault, chance in _OF_CALLS]
-    rules.append(Rule(_CONFLICTS[0], Match(("create", "update", "patch")), chance=_CONFLICTS[1]))
-    return rules + [Rule(fault, Match(("watch",)), chance=chance) for fault, chance in _OF_WATCHES]
+    rules = [FaultRule(fault, CallMatch(CALLS), chance=chance) for fault, chance in _OF_CALLS]
+    rules.append(FaultRule(_CONFLICTS[0], CallMatch(("create", "update", "patch")), chance=_CONFLICTS[1]))
+    return rules + [FaultRule(fault, CallMatch(("watch",)), chance=chance) for fault, chance in _OF_WATCHES]
 
 
 class Weather:
@@ -104,7 +104,7 @@ class Weather:
         try:
             while not self._over.wait(generator.uniform(*seconds)):
                 # The object may have changed meanwhile, or the API server may be busy; the next repetition follows.
-                with suppress(ApiError, OSError, http.client.HTTPException):
+                with suppress(LocalApiError, OSError, http.client.HTTPException):
                     self.counts[name] += trouble(generator)
         except BaseException as error:  # noqa: BLE001 - raised again by calm()
             self._failures.append(error)

@@ -15,7 +15,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import bind_request, pod
 from tests.faults.administrator import Administrator, administrator, create_once
 from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES
@@ -147,7 +147,7 @@ class World:
             name = self._shut[0]
             try:
                 self.api.post(CONFIGMAPS, {"metadata": {"name": _gate(name), "labels": {WAKES: name}}})
-            except ApiError as error:
+            except LocalApiError as error:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
             self._shut.popleft()
@@ -158,7 +158,7 @@ class World:
         """Delete the request, if it exists, and wait until it is deleted."""
         try:
             self._remove(f"{REQUESTS}/{name}", {})
-        except ApiError as error:
+        except LocalApiError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
@@ -171,7 +171,7 @@ class World:
             try:
                 if self.api.get(path)["metadata"]["uid"] != uid:
                     return
-            except ApiError as error:
+            except LocalApiError as error:
                 if error.status == HTTPStatus.NOT_FOUND:
                     return
                 raise

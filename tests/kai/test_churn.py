@@ -15,7 +15,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.kai.team import Team, needs_kai
 from tests.plugins.sharing import Shares, device_of, group_of
 
@@ -59,7 +59,7 @@ def _submit(team: Team, name: str, rng: random.Random) -> None:
 def _delete(team: Team, name: str) -> None:
     try:
         team.delete(name)
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status != 404:  # evicted for another pod
             raise
 

@@ -29,11 +29,11 @@ from bowline.kube.errors import (
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
 from bowline.kube.trust import Authorities, Trust
-from bowline.localcluster.certs import Authority
+from bowline.localcluster.certs import LocalAuthority
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import Gate, Hold
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import FaultGate, Hold
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.conftest import connect
 from tests.kube.objects import pod
@@ -152,8 +152,8 @@ async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
     proxy: FaultProxy, proxied: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bowline.kube.client._PAGE_TURN_S", LIMIT_S)
-    gate = Gate()
-    proxy.add(Rule(Hold(gate), Match(("list",), "secrets")))
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate), CallMatch(("list",), "secrets")))
     hanging = asyncio.create_task(proxied.list_all(SECRETS, namespace))
     assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
     next_list = asyncio.create_task(proxied.list_all(CONFIGMAPS, namespace))
@@ -251,7 +251,7 @@ async def test_an_html_page_is_a_lost_reply(access: ClusterAccess, namespace: st
 
 async def test_a_certificate_of_another_ca_is_no_connection(access: ClusterAccess) -> None:
     async def others() -> Authorities:
-        return Authorities(Authority("other-ca").pem.decode())
+        return Authorities(LocalAuthority("other-ca").pem.decode())
 
     trust = Trust(others)
     await trust.load()

@@ -15,8 +15,8 @@ from bowline.kube.lease import LeaderElector, LeaseTimings
 from bowline.kube.resources import CONFIGMAPS, LEASES, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until, until_awaited
@@ -107,8 +107,8 @@ async def proxied(
 
 async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_cluster: Cluster, namespace: str) -> None:
     async with proxied(bare_cluster, namespace) as (proxy, client):
-        gate = Gate()
-        proxy.add(Rule(Hold(gate), Match(("create",), "selfsubjectreviews")))
+        gate = FaultGate()
+        proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "selfsubjectreviews")))
         one = elector(client, namespace, "one")
         async with electing(one):
             await until(lambda: gate.wait_reached(0))
@@ -119,8 +119,8 @@ async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_clus
 async def test_a_slow_read_of_the_lease_does_not_shorten_the_term(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=60), timedelta(seconds=30), timedelta(seconds=20))
     async with proxied(bare_cluster, namespace) as (proxy, client):
-        gate = Gate()
-        proxy.add(Rule(Hold(gate), Match(("get",), "leases"), nth=1))
+        gate = FaultGate()
+        proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "leases"), nth=1))
         one = elector(client, namespace, "one", timings)
         async with electing(one):
             await until(lambda: gate.wait_reached(0))
@@ -136,8 +136,8 @@ async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster:
         one = elector(client, namespace, "one", timings)
         async with electing(one):
             await set_(one.is_leader)
-            gate = Gate()
-            proxy.add(Rule(Hold(gate), Match(("update",), "leases"), nth=1))
+            gate = FaultGate()
+            proxy.add(FaultRule(Hold(gate), CallMatch(("update",), "leases"), nth=1))
             await until(lambda: gate.wait_reached(0))
             hung = (await lease(client, namespace))["spec"]["renewTime"]
             async with asyncio.timeout(LIMIT_S):
@@ -156,7 +156,7 @@ async def test_hanging_renewals_end_the_leadership_at_the_deadline(
         one, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
         async with electing(one):
             await set_(one.is_leader)
-            proxy.add(Rule(Hold(Gate()), Match(("update",), "leases")))
+            proxy.add(FaultRule(Hold(FaultGate()), CallMatch(("update",), "leases")))
             async with electing(two):
                 await set_(two.is_leader)
                 assert one.lost.is_set()
@@ -194,8 +194,8 @@ async def test_a_failed_takeover_is_retried_at_the_retry_period(bare_cluster: Cl
     async with proxied(bare_cluster, namespace) as (proxy, client):
         spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1}
         await client.create(LEASES, namespace, {"metadata": {"name": "bowline"}, "spec": spec})
-        takes = Match(("update",), "leases")
-        proxy.add(Rule(Answer(500), takes))
+        takes = CallMatch(("update",), "leases")
+        proxy.add(FaultRule(FaultAnswer(500), takes))
 
         def tried() -> int:
             return sum(takes.covers(exchange.call) for exchange in proxy.exchanges())
@@ -213,8 +213,8 @@ async def test_any_number_of_hanging_writes_costs_no_leadership(
         one = elector(client, namespace, "one")
         async with electing(one):
             await set_(one.is_leader)
-            gate = Gate()
-            proxy.add(Rule(Hold(gate), Match(("create",), "configmaps")))
+            gate = FaultGate()
+            proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps")))
             maps = [configmap(f"map-{number}") for number in range(8)]
             writes = [asyncio.create_task(client.create(CONFIGMAPS, namespace, each)) for each in maps]
             await until(lambda: gate.wait_reached(0))

@@ -10,8 +10,8 @@ from bowline.kube.config import load_access
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
-from bowline.testing.fault_proxy.faults import Gate, Hold
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import FaultGate, Hold
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.waiting import until
 
@@ -28,9 +28,9 @@ async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
         access = await load_access(proxy.kubeconfig(account_config, account_config.with_suffix(".proxied")))
         options = ClientOptions(connections=2, connect_timeout_s=3)
         async with KubeClient(access, options) as client:
-            gate = Gate()
+            gate = FaultGate()
             for nth in (1, 2):
-                proxy.add(Rule(Hold(gate), Match(("create",), "configmaps"), nth=nth))
+                proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps"), nth=nth))
 
             async def create(name: str) -> None:
                 await client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}})

@@ -18,8 +18,8 @@ from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import Answer, ExpireWatch, FailWatch, Fault
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import ExpireWatch, FailWatch, Fault, FaultAnswer
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
@@ -308,13 +308,14 @@ async def test_a_callback_that_raises_skips_only_its_own_object(
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(Answer(500), id="in place of the watch"), pytest.param(FailWatch(code=500), id="in it")]
+    "fault",
+    [pytest.param(FaultAnswer(500), id="in place of the watch"), pytest.param(FailWatch(code=500), id="in it")],
 )
 async def test_a_watch_with_only_errors_causes_a_relist(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str, fault: Fault
 ) -> None:
-    watches = Match(("watch",), "configmaps", namespace=namespace)
-    proxy.add(Rule(fault, watches))
+    watches = CallMatch(("watch",), "configmaps", namespace=namespace)
+    proxy.add(FaultRule(fault, watches))
     async with running(Reflector(proxied, Selection(CONFIGMAPS, namespace))) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("meanwhile"))
         if isinstance(fault, FailWatch):
@@ -330,7 +331,9 @@ async def test_a_rejected_page_restarts_the_list(
     """A continue token from another API server gets a 400, which is no error of the field selector."""
     for number in range(5):
         await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
-    proxy.add(Rule(Answer(400, message="continue key is not valid"), Match(("list",), "configmaps"), nth=2))
+    proxy.add(
+        FaultRule(FaultAnswer(400, message="continue key is not valid"), CallMatch(("list",), "configmaps"), nth=2)
+    )
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
     async with running(Reflector(proxied, selective, fallback=True, page_size=2)) as reflector:
         assert len(reflector.store) == 5
@@ -343,9 +346,9 @@ async def test_the_next_list_tries_the_field_selector_again(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     """A CRD without selectable fields is replaced by one with them, as in an upgrade."""
-    rejected = Answer(400, message='Unable to find "v1, Resource=x": field label not supported: status.phase')
-    proxy.add(Rule(rejected, Match(("list",), "configmaps"), nth=1))
-    proxy.add(Rule(ExpireWatch(after=1), Match(("watch",), "configmaps"), nth=1))
+    rejected = FaultAnswer(400, message='Unable to find "v1, Resource=x": field label not supported: status.phase')
+    proxy.add(FaultRule(rejected, CallMatch(("list",), "configmaps"), nth=1))
+    proxy.add(FaultRule(ExpireWatch(after=1), CallMatch(("watch",), "configmaps"), nth=1))
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
     async with running(Reflector(proxied, selective, fallback=True)) as reflector:
         assert reflector.selection.field_selector == ""

@@ -13,12 +13,12 @@ from bowline.kube.config import load_access, load_in_cluster
 from bowline.kube.errors import CredentialsError, NoResponse
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import CONFIGMAPS, Selection
-from bowline.localcluster.certs import Authority
+from bowline.localcluster.certs import LocalAuthority
 from bowline.localcluster.cluster import Cluster
 from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import DropBefore
-from bowline.testing.fault_proxy.rules import Rule
+from bowline.testing.fault_proxy.rules import FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.test_reflector import running
 
@@ -61,7 +61,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
         proxy.rotate_authority()
         publish(old, proxy.ca_pem)
         # The connection is closed, as in a restart of the API server.
-        proxy.add(Rule(DropBefore(), nth=1))
+        proxy.add(FaultRule(DropBefore(), nth=1))
         with pytest.raises(NoResponse):
             await client.list(CONFIGMAPS, namespace)
         await client.create(CONFIGMAPS, namespace, configmap("written"))
@@ -76,7 +76,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
 
 async def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> None:
     """As while the file is being written."""
-    one, two = (Authority(name).pem for name in ("one", "two"))
+    one, two = (LocalAuthority(name).pem for name in ("one", "two"))
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_bytes(one)
     access = await load_in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path, SystemClock())

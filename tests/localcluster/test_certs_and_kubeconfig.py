@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from bowline.localcluster.certs import SERVING_NAMES, Authority, Identity, service_account_keys, write_pair
+from bowline.localcluster.certs import SERVING_NAMES, Identity, LocalAuthority, service_account_keys, write_pair
 from bowline.localcluster.kubeconfig import certificate_user, kubeconfig_text, token_user, write_private
 
 
@@ -21,7 +21,7 @@ def load_certificate(pem: bytes) -> x509.Certificate:
 
 @pytest.mark.parametrize("name", SERVING_NAMES)
 def test_the_serving_certificate_verifies_for_each_of_its_names(name: str) -> None:
-    authority = Authority()
+    authority = LocalAuthority()
     leaf = load_certificate(authority.server(SERVING_NAMES).certificate)
     verifier = (
         PolicyBuilder().store(Store([load_certificate(authority.pem)])).build_server_verifier(x509.DNSName(name))
@@ -30,15 +30,15 @@ def test_the_serving_certificate_verifies_for_each_of_its_names(name: str) -> No
 
 
 def test_another_authority_or_another_name_does_not_verify() -> None:
-    leaf = load_certificate(Authority().server(("localhost",)).certificate)
-    for store, name in ((Authority(), "localhost"), (Authority(), "elsewhere")):
+    leaf = load_certificate(LocalAuthority().server(("localhost",)).certificate)
+    for store, name in ((LocalAuthority(), "localhost"), (LocalAuthority(), "elsewhere")):
         builder = PolicyBuilder().store(Store([load_certificate(store.pem)]))
         with pytest.raises(VerificationError):
             builder.build_server_verifier(x509.DNSName(name)).verify(leaf, [])
 
 
 def test_a_client_certificate_carries_user_and_groups() -> None:
-    authority = Authority()
+    authority = LocalAuthority()
     leaf = load_certificate(authority.client(Identity("alice", ("one", "two"))).certificate)
     leaf.verify_directly_issued_by(load_certificate(authority.pem))
     names = leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -59,7 +59,7 @@ def test_the_service_account_keys_belong_together() -> None:
 
 
 def test_keys_and_tokens_are_readable_by_their_owner_only(tmp_path: Path) -> None:
-    certificate, key = write_pair(tmp_path, "alice", Authority().client(Identity("alice")))
+    certificate, key = write_pair(tmp_path, "alice", LocalAuthority().client(Identity("alice")))
     token = write_private(tmp_path / "deep" / "token", "secret")
     write_private(token, "renewed")
     assert certificate.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
@@ -68,7 +68,7 @@ def test_keys_and_tokens_are_readable_by_their_owner_only(tmp_path: Path) -> Non
 
 
 def test_a_kubeconfig_has_one_context_that_is_current() -> None:
-    pair = Authority().client(Identity("alice"))
+    pair = LocalAuthority().client(Identity("alice"))
     document = yaml.safe_load(kubeconfig_text("https://127.0.0.1:1", b"ca", certificate_user(pair), "here"))
     [context] = document["contexts"]
     assert document["current-context"] == context["name"]

@@ -16,7 +16,7 @@ from bowline.localcluster import controlplane
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.commands import main
-from bowline.localcluster.errors import ApiError, CommandError, StartError
+from bowline.localcluster.errors import CommandError, LocalApiError, StartError
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.spec import ClusterSpec
 from tests.waiting import LIMIT_S, wait_until
@@ -175,7 +175,7 @@ def test_the_audit_log_names_who_did_what(own_cluster: Cluster) -> None:
 
 
 def test_errors_have_the_api_servers_status_and_message(own_cluster: Cluster) -> None:
-    with pytest.raises(ApiError, match="not found") as caught:
+    with pytest.raises(LocalApiError, match="not found") as caught:
         own_cluster.api.get(f"{PODS}/absent")
     assert caught.value.status == 404
     with pytest.raises(CommandError, match=r"kubectl get pod absent ended with 1: .*not found"):

@@ -15,7 +15,7 @@ from bowline.localcluster.assets.gobuild import (
     stale_packages,
 )
 from bowline.localcluster.assets.progress import Progress
-from bowline.localcluster.assets.providers import Answer
+from bowline.localcluster.assets.providers import ProviderAnswer
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
 from bowline.localcluster.assets.versions import release_for
 from tests.localcluster.conftest import MakeScript
@@ -55,7 +55,7 @@ def recipes(*tools: Tool) -> list[Recipe]:
     return [recipe_for(tool, release, Platform("linux", "amd64")) for tool in tools]
 
 
-def build(progress: Progress, path: str, work: Path, missing: Sequence[Recipe]) -> list[Answer]:
+def build(progress: Progress, path: str, work: Path, missing: Sequence[Recipe]) -> list[ProviderAnswer]:
     return list(GoBuilder(progress, {"PATH": path}).fetch(missing, work))
 
 

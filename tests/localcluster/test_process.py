@@ -24,9 +24,9 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEE
 STARTER = """
 import sys, time
 from pathlib import Path
-from bowline.localcluster.process import Launch, Process, Watchdog
+from bowline.localcluster.process import Launch, Process, ProcessWatchdog
 folder = Path(sys.argv[1])
-dog = Watchdog()
+dog = ProcessWatchdog()
 dog.remove_at_end(folder / "data")
 sleep = "import time; time.sleep(600)"
 code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']); {sleep}"

@@ -9,7 +9,7 @@ import pytest
 
 from bowline.localcluster.assets.cache import Cache, cache_root
 from bowline.localcluster.assets.progress import Progress
-from bowline.localcluster.assets.providers import Answer, Fetcher, Folder
+from bowline.localcluster.assets.providers import Fetcher, Folder, ProviderAnswer
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
 from bowline.localcluster.assets.supply import ENVTEST_SETTING, FOLDER_SETTING, Chain, folders_of
 from bowline.localcluster.assets.versions import release_for
@@ -25,15 +25,15 @@ class Maker:
         self._has = has
         self.tools: list[Tool] = []
 
-    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
+    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[ProviderAnswer]:
         for recipe in recipes:
             self.tools.append(recipe.tool)
             if recipe.tool not in self._has:
-                yield Answer(recipe, None, f"{self.name} has no {recipe.tool}")
+                yield ProviderAnswer(recipe, None, f"{self.name} has no {recipe.tool}")
                 continue
             path = work / f"{recipe.tool}.made"
             path.write_text(f"made by {self.name}")
-            yield Answer(recipe, path)
+            yield ProviderAnswer(recipe, path)
 
 
 def recipes(*tools: Tool) -> list[Recipe]:
@@ -197,7 +197,7 @@ def test_of_two_concurrent_runs_one_creates_a_missing_binary(tmp_path: Path) -> 
     first_is_making, second_is_waiting = threading.Event(), threading.Event()
 
     class Slow(Maker):
-        def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
+        def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[ProviderAnswer]:
             first_is_making.set()
             assert second_is_waiting.wait(10)
             return super().fetch(recipes, work)

@@ -29,11 +29,11 @@ from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.controlplane import ADMIN, ControlPlane
-from bowline.localcluster.errors import ApiError, LocalClusterError, StartError
+from bowline.localcluster.errors import LocalApiError, LocalClusterError, StartError
 from bowline.localcluster.flags import Layout, apiserver_args, controller_manager_args, etcd_args, scheduler_args
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART
-from bowline.localcluster.process import Launch, Process, Watchdog
+from bowline.localcluster.process import Launch, Process, ProcessWatchdog
 from bowline.localcluster.spec import ClusterSpec
 from tests.localnode.host import CNI_PLUGINS, cni_folder, missing_part
 from tests.localnode.images import Images
@@ -115,7 +115,7 @@ def launch_node_cluster(spec: ClusterSpec, gpus: int) -> NodeCluster:
         raise StartError(reason)
     assets, programs, archives = supply(spec.kubernetes, Progress())
     root = Path(tempfile.mkdtemp(prefix="bowline-node-")) if spec.data_dir is None else spec.data_dir.absolute()
-    watchdog = Watchdog()
+    watchdog = ProcessWatchdog()
     if spec.data_dir is None:
         watchdog.remove_at_end(root)
     plane = ControlPlane(spec, Layout(root), assets, watchdog)
@@ -237,7 +237,7 @@ def _not_ready(client: ApiClient, gpus: int) -> str:
     """Return the node's not-ready reason; empty if it is ready."""
     try:
         status = client.get(f"/api/v1/nodes/{NODE_NAME}")["status"]
-    except (ApiError, OSError) as error:
+    except (LocalApiError, OSError) as error:
         return str(error)
     ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {"status": "Unknown"})
     if ready["status"] != "True":

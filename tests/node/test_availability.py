@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.api import ApiClient
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.testing.builders import pod
 from tests.localnode.cluster import NAMESPACE, NodeCluster, install_chart
 from tests.node.steps import NodeLive
@@ -67,7 +67,7 @@ def run_load(node: NodeCluster, namespace: str) -> Iterator[Load]:
                 break
             try:
                 client.post(path, body)
-            except (ApiError, OSError) as error:
+            except (LocalApiError, OSError) as error:
                 load.count(str(error))
             else:
                 load.count(None)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.failed_decision import failed_decision_of
 from bowline.api.meta import format_time
+from bowline.api.pod_bound_condition import failed_decision_of
 from bowline.testing.builders import bind_request
 from tests.live import Live
 from tests.plugins.claims import claim, claim_decisions, publish

@@ -99,7 +99,7 @@ def test_a_plugin_that_exits_at_import_is_named(tmp_path: Path, process: tuple[s
 
 def run(process: str, *args: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", process, *args],
+        [sys.executable, "-m", f"bowline_{process}", *args],
         cwd=CHECKOUT,
         env={**os.environ, **environment},
         capture_output=True,

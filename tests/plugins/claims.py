@@ -9,7 +9,7 @@ import pytest
 from bowline.api import names
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.testing import builders
 from tests.live import LiveCluster
 
@@ -23,7 +23,7 @@ def has_api(cluster: Cluster) -> bool:
     """Whether the API server serves ResourceClaims in Bowline's version: from 1.34 on."""
     try:
         cluster.api.get(API)
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status != 404:
             raise
         return False

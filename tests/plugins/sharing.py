@@ -1,6 +1,6 @@
 """Sharing pods on a live cluster: create them, request their binding, count their leftovers.
 
-kwok acts as the kubelets, and as the agents in reservation pods (``shared/bowline/localcluster/kwok_stages.yaml``); a pod
+kwok acts as the kubelets, and as the agents in reservation pods (``localcluster/kwok_stages.yaml``); a pod
 that tolerates ``SILENT`` gets a reservation whose agent reports nothing.
 """
 

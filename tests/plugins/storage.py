@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bowline.api import names
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from tests.live import LiveCluster
 
 PROVISIONER = "csi.example.com"
@@ -112,7 +112,7 @@ class Storage:
                     try:
                         api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}})
                         api.delete(f"{path}/{name}")
-                    except ApiError as error:
+                    except LocalApiError as error:
                         if error.status != 404:
                             raise
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline.kube.config import load_access
 from bowline.kube.errors import NotFound
 from bowline.kube.reflector import Reflector

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.spec import ClusterSpec

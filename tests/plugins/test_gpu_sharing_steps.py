@@ -15,9 +15,9 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.handle import Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.config import GpuSharing as Sharing
+from bowline.framework.config import GpuSharingSettings as Sharing
 from bowline.framework.config import Settings
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.resources import CONFIGMAPS, PODS, Resource

@@ -9,7 +9,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectUID
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.live import Live
@@ -94,7 +94,7 @@ def left_over(shares: Shares) -> None:
 def cannot_be_deleted(shares: Shares) -> bool:
     try:
         shares.api.request("DELETE", f"{RESERVATIONS}/{NAME}?dryRun=All&timeout=1s")
-    except (ApiError, ConnectionError):
+    except (LocalApiError, ConnectionError):
         # At the end of the time the API server replies with 504, or closes the connection if a reply has begun.
         return True
     return False

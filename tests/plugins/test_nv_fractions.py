@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.nodes import GPU_MEMORY_MIB
 from bowline.plugins.gpu_sharing.reservation import reservation_name
 from bowline.testing.builders import pod
@@ -68,7 +68,7 @@ def test_a_rejected_share_leaves_no_annotation(shares: Shares) -> None:
 
 def denial(live: Live, method: str, path: str, body: Any) -> str:
     """The message of a request that must be denied."""
-    with pytest.raises(ApiError) as error_info:
+    with pytest.raises(LocalApiError) as error_info:
         live.cluster.api.request(method, path, body, "application/json" if method == "POST" else _MERGE)
     return str(error_info.value)
 

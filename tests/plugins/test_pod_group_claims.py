@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Reason, Status
 from bowline.kube.config import load_access
 from bowline.kube.resources import PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for

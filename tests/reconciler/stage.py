@@ -25,7 +25,7 @@ from bowline.framework.binding.handle import EventSource
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound

@@ -8,13 +8,13 @@ from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import Budgets
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
-from bowline.testing.fault_proxy.faults import Delay, Gate, Hold
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import Delay, FaultGate, Hold
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until
 
@@ -43,9 +43,9 @@ async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
 
     plugin = Impatient(effects=True, pre_bind=asks if point == "pre_bind" else fails)
     plugin.on_rollback = asks
-    gate = Gate()
+    gate = FaultGate()
     async with stage.proxied(bare_cluster) as (proxy, access):
-        proxy.add(Rule(Hold(gate), Match(("get",), "configmaps", namespace=stage.namespace), nth=1))
+        proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "configmaps", namespace=stage.namespace), nth=1))
         async with stage.working(plugin, binding=NO_RETRY, access=access):
             await stage.create_pod()
             await stage.request_bind()
@@ -75,7 +75,7 @@ async def test_the_queue_for_a_connection_uses_no_attempt_however_long_it_is(
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, connections=8)
     pods = [f"pod-{number}" for number in range(24)]
     async with stage.proxied(bare_cluster) as (proxy, access):
-        proxy.add(Rule(Delay(0.5), Match(("create",), "configmaps", namespace=stage.namespace)))
+        proxy.add(FaultRule(Delay(0.5), CallMatch(("create",), "configmaps", namespace=stage.namespace)))
         async with stage.working(Impatient(pre_bind=writes), binding=NO_RETRY, options=options, access=access):
             for name in pods:
                 await stage.create_pod(name)

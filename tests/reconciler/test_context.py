@@ -8,7 +8,7 @@ import pytest
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until
 

@@ -15,7 +15,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import AlreadyExists
@@ -23,7 +23,7 @@ from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import BINDREQUESTS, Selection
 from bowline.testing.builders import bind_request
 from bowline.testing.fault_proxy.faults import DropBefore, LoseReply
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until
@@ -124,12 +124,12 @@ async def test_a_reconciler_killed_between_writes_leaves_no_finalizer_on_failed(
     def kill() -> None:
         loop.call_soon_threadsafe(killed.set)
 
-    patches = Match(("patch",), names.PLURAL, "")
-    reports = Match(("patch",), names.PLURAL, "status")
+    patches = CallMatch(("patch",), names.PLURAL, "")
+    reports = CallMatch(("patch",), names.PLURAL, "status")
     proxy.add(
-        Rule(DropBefore(kill), reports, every=KILLED_EVERY),
-        Rule(LoseReply(kill), reports, every=KILLED_EVERY + 4),
-        Rule(LoseReply(kill), patches, every=KILLED_EVERY),
+        FaultRule(DropBefore(kill), reports, every=KILLED_EVERY),
+        FaultRule(LoseReply(kill), reports, every=KILLED_EVERY + 4),
+        FaultRule(LoseReply(kill), patches, every=KILLED_EVERY),
     )
     async with scheduling(stage) as scheduler:
         while scheduler.replaced < REPLACEMENTS:

@@ -11,8 +11,8 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import RUN_PARALLEL, Preflight
-from bowline.framework.config import Backoff, Binding
-from bowline.framework.status import Reason, Status, Suggestion
+from bowline.framework.config import BackoffSettings, Binding
+from bowline.framework.plugin_status import Reason, Status, Suggestion
 from bowline.kube.config import load_access
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
@@ -27,7 +27,7 @@ async def fails_first(ctx: BindContext) -> Status:
 
 async def test_no_event_shortens_a_backoff(stage: Stage) -> None:
     plugin = Scripted(pre_bind=fails_first)
-    slow = Backoff(base=timedelta(hours=1), max=timedelta(hours=1))
+    slow = BackoffSettings(base=timedelta(hours=1), max=timedelta(hours=1))
     binding = Binding(backoff=slow, in_flight_timeout=timedelta(milliseconds=1))
     async with stage.working(plugin, binding=binding) as working:
         await stage.create_pod()

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import Backoff, Binding
-from bowline.framework.status import Status
+from bowline.framework.config import BackoffSettings, Binding
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import BINDREQUESTS
@@ -116,7 +116,8 @@ async def test_a_field_that_is_not_stored_causes_no_second_write(stage: Stage) -
 
 # A pause of six minutes at least.
 SLOW = Binding(
-    backoff=Backoff(base=timedelta(hours=1), max=timedelta(hours=1)), in_flight_timeout=timedelta(milliseconds=1)
+    backoff=BackoffSettings(base=timedelta(hours=1), max=timedelta(hours=1)),
+    in_flight_timeout=timedelta(milliseconds=1),
 )
 
 

@@ -25,9 +25,9 @@ from bowline.kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.workqueue import SLOW_S
 from bowline.testing.builders import pod
-from bowline.testing.fault_proxy.calls import Call
-from bowline.testing.fault_proxy.faults import Answer, Gate, Hold, Page
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.calls import ProxiedCall
+from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold, Page
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.app import connections
 from tests.reconciler.stage import Scripted, Stage, Working
@@ -35,7 +35,7 @@ from tests.waiting import until, until_awaited
 
 Proxied = tuple[FaultProxy, ClusterAccess]
 
-BINDINGS = Match(("create",), "pods", "binding")
+BINDINGS = CallMatch(("create",), "pods", "binding")
 LABEL = "tests.bowline.dev/broken"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
 # No process listens on it.
@@ -134,7 +134,7 @@ async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
 ) -> None:
     """The namespaces arrive one after another. No hanging call ends before the healthy requests are bound."""
     proxy, access = proxied
-    gates = [Gate() for _ in range(hung)]
+    gates = [FaultGate() for _ in range(hung)]
     for number in range(HEALTHY):
         await stage.create_pod(f"healthy-{number}")
     # No call ends by the client's own timeout, or by that of the plugin's calls.
@@ -149,7 +149,7 @@ async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
                 other = Stage(stage.client, stage.access, f"{stage.namespace}-hung-{number}")
                 others.append(other)
                 await stage.client.create(NAMESPACES, "", {"metadata": {"name": other.namespace}})
-                proxy.add(Rule(Hold(gate), Match(("create",), "pods", "binding", other.namespace)))
+                proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "pods", "binding", other.namespace)))
                 await _hang(other, working, gate)
             for number in range(HEALTHY):
                 await stage.request_bind(f"healthy-{number}")
@@ -165,7 +165,7 @@ async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
                 await other.clear()
 
 
-async def _hang(other: Stage, working: Working, gate: Gate) -> None:
+async def _hang(other: Stage, working: Working, gate: FaultGate) -> None:
     """Create more requests than there are workers, and wait until the calls of all that are started hang."""
     for number in range(BROKEN):
         await other.create_pod(f"hung-{number}")
@@ -213,15 +213,17 @@ async def test_a_webhook_outage_uses_no_attempt(stage: Stage, broken: Broken) ->
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        pytest.param(Answer(409, message="denied with a conflict"), "denied with a conflict", id="a lasting 409"),
+        pytest.param(
+            FaultAnswer(409, message="denied with a conflict"), "denied with a conflict", id="a lasting 409"
+        ),
         pytest.param(Page(404), "no Kubernetes Status", id="a proxy's page"),
     ],
 )
 async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
-    stage: Stage, proxied: Proxied, fault: Answer | Page, message: str
+    stage: Stage, proxied: Proxied, fault: FaultAnswer | Page, message: str
 ) -> None:
     proxy, access = proxied
-    proxy.add(Rule(fault, BINDINGS))
+    proxy.add(FaultRule(fault, BINDINGS))
     async with stage.working(access=access):
         await stage.create_pod()
         await stage.request_bind(backoffLimit=0)
@@ -235,21 +237,27 @@ async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
 @pytest.mark.parametrize(
     "rules",
     [
-        pytest.param([Rule(Page(408), BINDINGS, nth=1)], id="408 to the Binding"),
-        pytest.param([Rule(Page(404), BINDINGS, nth=1)], id="404 to the Binding"),
+        pytest.param([FaultRule(Page(408), BINDINGS, nth=1)], id="408 to the Binding"),
+        pytest.param([FaultRule(Page(404), BINDINGS, nth=1)], id="404 to the Binding"),
         pytest.param(
-            [Rule(Answer(503), BINDINGS, nth=1), Rule(Page(404), Match(("get",), "pods"), nth=1)],
+            [FaultRule(FaultAnswer(503), BINDINGS, nth=1), FaultRule(Page(404), CallMatch(("get",), "pods"), nth=1)],
             id="404 to the pod read",
         ),
-        pytest.param([Rule(Page(404), Match(("get",), "bindrequests"), nth=1)], id="404 to the request read"),
-        pytest.param([Rule(Page(413), Match(("patch",), "bindrequests", "status"), nth=1)], id="413 to the status"),
         pytest.param(
-            [Rule(Answer(403, message='User "r" cannot create resource "pods/binding"'), BINDINGS, nth=1)],
+            [FaultRule(Page(404), CallMatch(("get",), "bindrequests"), nth=1)], id="404 to the request read"
+        ),
+        pytest.param(
+            [FaultRule(Page(413), CallMatch(("patch",), "bindrequests", "status"), nth=1)], id="413 to the status"
+        ),
+        pytest.param(
+            [FaultRule(FaultAnswer(403, message='User "r" cannot create resource "pods/binding"'), BINDINGS, nth=1)],
             id="403 of an authorizer that is just starting",
         ),
     ],
 )
-async def test_a_reply_without_a_status_ends_no_request(stage: Stage, proxied: Proxied, rules: list[Rule]) -> None:
+async def test_a_reply_without_a_status_ends_no_request(
+    stage: Stage, proxied: Proxied, rules: list[FaultRule]
+) -> None:
     proxy, access = proxied
     proxy.add(*rules)
     async with stage.working(Scripted(effects=True), access=access):
@@ -269,8 +277,8 @@ async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
     async with stage.working(access=access) as working:
         await until(lambda: working.parts.controller.queue.is_open)
         caplog.clear()
-        calls = Match(("get", "list", "create", "patch", "update", "delete"))
-        proxy.add(Rule(Answer(503, message="etcd is unavailable"), calls))
+        calls = CallMatch(("get", "list", "create", "patch", "update", "delete"))
+        proxy.add(FaultRule(FaultAnswer(503, message="etcd is unavailable"), calls))
         for number in range(count):
             await stage.request_bind(f"pod-{number}")
         await until(lambda: not working.client.availability.available)
@@ -278,7 +286,7 @@ async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
         await until(lambda: is_idle(working, delayed=0))
         last = proxy.latest()
 
-        def later_calls() -> list[Call]:
+        def later_calls() -> list[ProxiedCall]:
             return [exchange.call for exchange in proxy.exchanges(last)]
 
         await until(lambda: sum(map(_is_probe, later_calls())) >= 3)
@@ -291,7 +299,7 @@ async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
     assert len(lines) <= 10, [record.getMessage() for record in lines]
 
 
-def _is_probe(call: Call) -> bool:
+def _is_probe(call: ProxiedCall) -> bool:
     return call.verb == "list" and call.resource == "bindrequests"
 
 
@@ -301,7 +309,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(
     proxy, access = proxied
     # A pause before the second POST that lasts until the leader has stopped.
     monkeypatch.setattr(binding, "_MAX_PAUSE", timedelta(hours=1))
-    proxy.add(Rule(Answer(503, retry_after_s=600, message="unacknowledged"), BINDINGS))
+    proxy.add(FaultRule(FaultAnswer(503, retry_after_s=600, message="unacknowledged"), BINDINGS))
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await stage.request_bind()
@@ -321,7 +329,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(
 async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stage: Stage, proxied: Proxied) -> None:
     """A 429 is not about the object, so only its duration makes it the request's own failure."""
     proxy, access = proxied
-    proxy.add(Rule(Answer(429, retry_after_s=1), BINDINGS))
+    proxy.add(FaultRule(FaultAnswer(429, retry_after_s=1), BINDINGS))
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await working.pod_cached(stage.namespace)
@@ -330,7 +338,7 @@ async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stag
         assert "failedAttempts" not in await stage.status()
         stage.clock.passed += timedelta(minutes=1)
         status = await until_awaited(stage.status, lambda status: status.get("failedAttempts"))
-        reads = [exchange for exchange in proxy.exchanges() if Match(("get",), "pods").covers(exchange.call)]
+        reads = [exchange for exchange in proxy.exchanges() if CallMatch(("get",), "pods").covers(exchange.call)]
     assert "429" in status["reason"]
     assert reads == [], "nothing can have been applied"
 
@@ -339,8 +347,8 @@ async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not
     stage: Stage, proxied: Proxied
 ) -> None:
     proxy, access = proxied
-    webhook_down = Answer(500, message='Internal error occurred: failed calling webhook "w": refused')
-    proxy.add(Rule(webhook_down, Match(("patch",), "bindrequests", "")))
+    webhook_down = FaultAnswer(500, message='Internal error occurred: failed calling webhook "w": refused')
+    proxy.add(FaultRule(webhook_down, CallMatch(("patch",), "bindrequests", "")))
     async with stage.working(Scripted(), access=access) as working:
         await stage.create_pod()
         await stage.request_bind(metadata={"finalizers": [names.FINALIZER]}, backoffLimit=0)

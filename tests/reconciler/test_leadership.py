@@ -10,15 +10,15 @@ import pytest
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.lease import LeaseTimings
 from bowline.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import Gate
+from bowline.testing.fault_proxy.faults import FaultGate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.kube.wire import Wire
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import LIMIT_S, until, until_awaited
@@ -146,9 +146,9 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
     await stage.client.create(CONFIGMAPS, stage.namespace, configmap("there"))
     selector = f"metadata.namespace={stage.namespace}"
     plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, transform=lambda raw: raw)])
-    gate = Gate()
+    gate = FaultGate()
     async with stage.proxied(bare_cluster) as (proxy, access):
-        proxy.add(Rule(OnTheWire(gate), Match(("list",), "configmaps")))
+        proxy.add(FaultRule(OnTheWire(gate), CallMatch(("list",), "configmaps")))
         async with stage.working(plugin, access=access) as working:
             assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
             await until(lambda: all(r.synced.is_set() for r in working.parts.informers.reflectors.values()))

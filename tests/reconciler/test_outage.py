@@ -5,7 +5,7 @@ from datetime import timedelta
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.localcluster.cluster import Cluster

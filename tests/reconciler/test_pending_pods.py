@@ -2,7 +2,7 @@
 
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 from tests.waiting import until

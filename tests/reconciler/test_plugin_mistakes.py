@@ -12,7 +12,7 @@ from bowline.api.meta import Object
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import Budgets
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
 NO_RETRY = Binding(backoff_limit=0, in_flight_timeout=NO_FLIGHT)

@@ -8,12 +8,12 @@ import pytest
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import PatchType
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import PODS
-from bowline.testing.fault_proxy.faults import Answer, Gate, Hold
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.decide.actions import PodBound
@@ -118,16 +118,16 @@ async def test_a_denied_condition_does_not_prevent_success(stage: Stage) -> None
 @pytest.mark.parametrize(
     ("answer", "tries"),
     [
-        pytest.param(Answer(500), 3, id="a webhook that is down"),
-        pytest.param(Answer(400), 1, id="a webhook that denies"),
+        pytest.param(FaultAnswer(500), 3, id="a webhook that is down"),
+        pytest.param(FaultAnswer(400), 1, id="a webhook that denies"),
     ],
 )
 async def test_a_webhook_on_pods_status_costs_no_result(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], answer: Answer, tries: int
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], answer: FaultAnswer, tries: int
 ) -> None:
     proxy, access = proxied
-    conditions = Match(("patch",), "pods", "status")
-    proxy.add(Rule(answer, conditions))
+    conditions = CallMatch(("patch",), "pods", "status")
+    proxy.add(FaultRule(answer, conditions))
 
     async def cannot(ctx: BindContext) -> Status:
         return Status.retry("no luck") if ctx.attempt == 1 else Status.fatal("no luck at all")
@@ -148,8 +148,8 @@ async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(
     stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     proxy, access = proxied
-    gate = Gate()
-    proxy.add(Rule(Hold(gate), Match(("patch",), "pods", "status")))
+    gate = FaultGate()
+    proxy.add(FaultRule(Hold(gate), CallMatch(("patch",), "pods", "status")))
 
     async def cannot(ctx: BindContext) -> Status:
         return Status.fatal("no luck") if ctx.request.key.name.startswith("bad") else Status.ok()

@@ -7,7 +7,7 @@ import pytest
 
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.resources import PODS
 from tests.reconciler.stage import Scripted, Stage
 

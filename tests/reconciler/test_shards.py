@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.lease import LeaseTimings
 from bowline.kube.resources import BINDREQUESTS, LEASES
 from bowline_reconciler.options import parse_options

@@ -8,15 +8,15 @@ import pytest
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.errors import Conflict
 from bowline.kube.lease import LeaseTimings
 from bowline.kube.resources import BINDREQUESTS, LEASES, NODES
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.nodes import node_object
-from bowline.testing.fault_proxy.faults import Gate
+from bowline.testing.fault_proxy.faults import FaultGate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline_reconciler.options import parse_options, shard_lease
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
 from tests.waiting import LIMIT_S, until, until_awaited
@@ -238,10 +238,12 @@ async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
     """
     node = f"node-{stage.namespace}"
     await stage.client.create(NODES, "", node_object(node))
-    gate = Gate()
+    gate = FaultGate()
     async with stage.proxied(bare_cluster) as (proxy, access):
         proxy.add(
-            Rule(OnTheWire(gate, outlives=True), Match(("create",), "pods", "binding", namespace=stage.namespace))
+            FaultRule(
+                OnTheWire(gate, outlives=True), CallMatch(("create",), "pods", "binding", namespace=stage.namespace)
+            )
         )
         patient = Binding(in_flight_timeout=timedelta(minutes=1))
         async with stage.working(Scripted(), access=access, binding=patient) as one:

@@ -8,7 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import InfrastructureError
 from bowline.kube.resources import BINDREQUESTS

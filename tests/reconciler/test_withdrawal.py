@@ -9,15 +9,15 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
-from bowline.framework.config import Backoff, Binding
-from bowline.framework.status import Reason, Status
+from bowline.framework.config import BackoffSettings, Binding
+from bowline.framework.plugin_status import Reason, Status
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.runtime.tasks import shield_write
-from bowline.testing.fault_proxy.faults import Gate
+from bowline.testing.fault_proxy.faults import FaultGate
 from bowline.testing.fault_proxy.faults import Hold as OnTheWire
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage, Working
 from tests.waiting import LIMIT_S, until, until_awaited
 
@@ -181,7 +181,9 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
 
     plugin = Scripted(pre_bind=fails_once)
     # The retry is due when the clock is set forward.
-    slow = Binding(backoff=Backoff(base=timedelta(hours=1), max=timedelta(hours=1)), in_flight_timeout=NO_FLIGHT)
+    slow = Binding(
+        backoff=BackoffSettings(base=timedelta(hours=1), max=timedelta(hours=1)), in_flight_timeout=NO_FLIGHT
+    )
     async with stage.working(plugin, binding=slow) as working:
         await stage.create_pod()
         old = await stage.request_bind(node="gpu-node-0")
@@ -325,11 +327,11 @@ class Sibling(Scripted):
 
 async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluster: Cluster, stage: Stage) -> None:
     """Two cancellations meet one create in flight: that of the group, then that of the attempt."""
-    gate, sibling = Gate(), Hold(Status.retry("no luck"))
+    gate, sibling = FaultGate(), Hold(Status.retry("no luck"))
     writes = Writes(effects=True)
     async with stage.proxied(bare_cluster) as (proxy, access):
-        slow = Match(("create",), "configmaps", namespace=stage.namespace, name="effect")
-        proxy.add(Rule(OnTheWire(gate, outlives=True), slow))
+        slow = CallMatch(("create",), "configmaps", namespace=stage.namespace, name="effect")
+        proxy.add(FaultRule(OnTheWire(gate, outlives=True), slow))
         async with stage.working(writes, Sibling(pre_bind=sibling), access=access) as working:
             await stage.create_pod()
             await stage.request_bind()

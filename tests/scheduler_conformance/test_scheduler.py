@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bowline.conformance.case import Case
-from bowline.conformance.scheduler import Scheduler, SchedulerCluster, Stage
+from bowline.conformance.scheduler import Scheduler, SchedulerCluster, SchedulerStage
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from tests.kai.team import missing_part
 from tests.pairs import own_namespace
@@ -27,15 +27,15 @@ def running(binder: SchedulerCluster) -> Iterator[Scheduler]:
 
 
 @pytest.fixture
-def stage(binder: SchedulerCluster, running: Scheduler) -> Iterator[Stage]:
+def stage(binder: SchedulerCluster, running: Scheduler) -> Iterator[SchedulerStage]:
     """A namespace for one case; nothing is left behind."""
     with own_namespace(binder.cluster, binder.pair) as live:
-        yield Stage(binder.cluster, binder.pair, running, LIMIT_S, live.namespace)
+        yield SchedulerStage(binder.cluster, binder.pair, running, LIMIT_S, live.namespace)
         clean_up(live)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in SCHEDULER_CASES])
-def test_the_scheduler_passes(stage: Stage, case: Case[Stage]) -> None:
+def test_the_scheduler_passes(stage: SchedulerStage, case: Case[SchedulerStage]) -> None:
     case.run(stage)
 
 

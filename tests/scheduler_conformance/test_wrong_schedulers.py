@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bowline.conformance.scheduler import BrokenRuleError, SchedulerCluster, Stage
+from bowline.conformance.scheduler import BrokenRuleError, SchedulerCluster, SchedulerStage
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from tests.pairs import own_namespace
 from tests.plugins.leftovers import clean_up
@@ -29,6 +29,6 @@ def test_a_wrong_scheduler_fails_by_name(binder: SchedulerCluster, program: str,
     (case,) = (case for case in SCHEDULER_CASES if case.name == name)
     with own_namespace(binder.cluster, binder.pair) as live:
         with wrong.running(binder.cluster) as scheduler, pytest.raises(BrokenRuleError) as broken:
-            case.run(Stage(binder.cluster, binder.pair, scheduler, SOON_S, live.namespace))
+            case.run(SchedulerStage(binder.cluster, binder.pair, scheduler, SOON_S, live.namespace))
         clean_up(live)
     assert broken.value.rule == rule

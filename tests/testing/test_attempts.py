@@ -22,8 +22,8 @@ from bowline.localcluster.cluster import Cluster
 from bowline.resources import CONFIGMAPS, NODES
 from bowline.testing import builders
 from bowline.testing.attempts import Attempts, BindContexts
-from bowline.testing.fault_proxy.faults import Answer
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.faults import FaultAnswer
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.testing.licence import SEATS, Licence
 from tests.testing.wrong_plugins import RaisingInBind
@@ -56,7 +56,7 @@ async def test_a_single_method_is_called_with_a_context(bind_context: BindContex
 async def test_the_proxy_disturbs_the_requests_of_an_attempt(
     run_attempt: Attempts, bowline_fault_proxy: FaultProxy
 ) -> None:
-    bowline_fault_proxy.add(Rule(Answer(403), Match(("create",), "configmaps")))
+    bowline_fault_proxy.add(FaultRule(FaultAnswer(403), CallMatch(("create",), "configmaps")))
     async with run_attempt(Licence) as attempt:
         assert attempt.status.code is not Code.OK
         assert "Forbidden" in attempt.errors[0]

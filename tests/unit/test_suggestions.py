@@ -11,14 +11,14 @@ import pytest
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.framework.binding.post import binding_status
 from bowline.framework.config import Binding, Settings
-from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline.kube.binding import BindingResult, BindOutcome
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.decide import decide
-from bowline_reconciler.decide.observed import NodeView, Observed, Outcome, Target, Times, pod_view
 from bowline_reconciler.decide.outcome import classify_outcome
-from bowline_reconciler.decide.status import failure_report
+from bowline_reconciler.decide.report import failure_report
+from bowline_reconciler.decide.snapshot import NodeView, Observed, Outcome, Target, Times, pod_view
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "suggestions.md"

@@ -19,7 +19,7 @@ from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.pair import CHART, LOCAL_VALUES, PairOptions
 from tests.pairs import patient_chart
 
-COMMIT = "c114129"
+COMMIT = "6ebdecb5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def previous_version(folder: Path) -> Version:
         pytest.skip(f"no history with {COMMIT}: {archive.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
         tar.extractall(folder / "code", filter="data")
-    values = folder / "code" / CHART.relative_to(CHECKOUT) / "values-local.yaml"
+    values = folder / "code" / "bowline" / "localcluster" / "values.yaml"
     return _with_patient_chart(folder / "code", folder, "0.1.0", values)
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from bowline.api.quantity import parse_quantity
-from bowline.localcluster.certs import Authority, Identity, write_pair
+from bowline.localcluster.certs import Identity, LocalAuthority, write_pair
 from bowline_webhook.bodies import MAX_BODY, MAX_HELD
 from bowline_webhook.tls.ca import Leaf, to_pem
 from tests.unit.webhook.reviews import encode, pod, review
@@ -68,9 +68,9 @@ def limit_process_memory() -> Iterator[Callable[[int], None]]:
 
 
 @pytest.fixture(scope="module")
-def callers() -> Authority:
+def callers() -> LocalAuthority:
     """The CA of the callers' certificates, where they are required."""
-    return Authority()
+    return LocalAuthority()
 
 
 @pytest.fixture(
@@ -80,7 +80,7 @@ def callers() -> Authority:
 def process(
     request: pytest.FixtureRequest,
     leaf: Leaf,
-    callers: Authority,
+    callers: LocalAuthority,
     limit_process_memory: Callable[[int], None],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Running]:
@@ -169,7 +169,7 @@ def long_strings() -> bytes:
 
 
 @pytest.fixture
-async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Path) -> AsyncIterator[Attack]:
+async def attack(process: Running, leaf: Leaf, callers: LocalAuthority, tmp_path: Path) -> AsyncIterator[Attack]:
     trust, caller = (ssl.create_default_context(cadata=to_pem([leaf.signer]).decode()) for _ in range(2))
     caller.load_cert_chain(*write_pair(tmp_path, "caller", callers.client(Identity(API_SERVER))))
     metrics = process.wait_for_line("serving probes and metrics")["address"].rpartition(":")[2]

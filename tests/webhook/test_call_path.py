@@ -12,7 +12,7 @@ from tests.unit.webhook.reviews import bind_request, pod, review
 from tests.webhook.served import Served
 
 # Packages of the path, without metrics, API types and generic parts of the runtime.
-PATH, NOT_PATH = ("/webhook/", "/shared/framework/"), ("/webhook/metrics", "/tests/")
+PATH, NOT_PATH = ("/bowline_webhook/", "/bowline/framework/"), ("/bowline_webhook/metrics", "/tests/")
 MAX_STOPS, MAX_RETURNS = 20, 8
 
 
@@ -27,6 +27,6 @@ MAX_STOPS, MAX_RETURNS = 20, 8
 async def test_a_review_passes_few_modules(listener: Served, hook: Hook, document: Any) -> None:
     with recorded_stops(AdmissionServer._respond.__code__, PATH, NOT_PATH) as stops:
         await listener.review(hook.value, document)
-    assert stops[0] == "webhook/server._respond"
+    assert stops[0] == "bowline_webhook/server._respond"
     assert len(stops) <= MAX_STOPS, stops
     assert returns_of(stops) <= MAX_RETURNS, stops

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bowline.localcluster.certs import Authority, Identity, write_pair
+from bowline.localcluster.certs import Identity, LocalAuthority, write_pair
 from bowline_webhook.hooks import Hook
 from bowline_webhook.server import AdmissionServer
 from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
@@ -81,7 +81,7 @@ async def test_a_new_ca_is_trusted_only_with_a_bundle_of_both(listener: Served) 
 async def test_callers_need_a_certificate_if_a_client_ca_is_configured(
     listener: Served, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
-    ours, theirs = Authority(), Authority("other-ca")
+    ours, theirs = LocalAuthority(), LocalAuthority("other-ca")
     now = datetime.now(UTC)
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)
@@ -92,7 +92,7 @@ async def test_callers_need_a_certificate_if_a_client_ca_is_configured(
     try:
         url = f"https://{server.address}"
 
-        def caller(known_to: Authority | None) -> ssl.SSLContext:
+        def caller(known_to: LocalAuthority | None) -> ssl.SSLContext:
             trust = ssl.create_default_context(cadata=to_pem([signer.certificate]).decode())
             trust.maximum_version = version
             if known_to is not None:
@@ -112,7 +112,7 @@ async def test_callers_need_a_certificate_if_a_client_ca_is_configured(
 
 
 async def test_only_the_allowed_names_of_a_client_ca_are_accepted(listener: Served, tmp_path: Path) -> None:
-    ours, now = Authority(), datetime.now(UTC)
+    ours, now = LocalAuthority(), datetime.now(UTC)
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)
     serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())

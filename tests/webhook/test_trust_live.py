@@ -21,10 +21,10 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
-from bowline.localcluster.certs import Authority
+from bowline.localcluster.certs import LocalAuthority
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.ports import free_port
@@ -153,7 +153,7 @@ def answers(live: LiveCluster) -> bool:
     """Whether the API server receives responses; otherwise it receives connection errors."""
     try:
         live.cluster.api.post(PODS, pod("probe"))
-    except ApiError:
+    except LocalApiError:
         return False
     return True
 
@@ -261,7 +261,7 @@ def test_self_signed_and_file_replicas_keep_each_others_cas(
 ) -> None:
     """As in a rollout that changes webhook.tls.mode from secret to self."""
     _, pair = cluster_and_pair
-    theirs = Authority("theirs")
+    theirs = LocalAuthority("theirs")
     (tmp_path / "ca.crt").write_bytes(theirs.pem)
     serving = theirs.server(("localhost",))
     flag, listen = f"--tls-ca-file={tmp_path / 'ca.crt'}", f"127.0.0.1:{free_port()}"
@@ -418,5 +418,5 @@ def test_a_pod_beyond_a_mebibyte_is_validated(cluster_and_pair: tuple[Cluster, P
     assert len(json.dumps(large)) > 1024 * 1024
     assert live.cluster.api.post(PODS, large)["metadata"]["name"] == "large"
     large["metadata"]["annotations"] = {names.GPU_FRACTION: "2"}
-    with pytest.raises(ApiError, match=names.GPU_FRACTION):
+    with pytest.raises(LocalApiError, match=names.GPU_FRACTION):
         live.cluster.api.post(PODS, large)

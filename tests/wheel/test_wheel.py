@@ -57,12 +57,18 @@ MYPY = ("-m", "mypy", "--strict")
 PROGRAMS = ["bowline_webhook", "bowline_reconciler", "bowline_cli", "bowline.localcluster", "bowline.conformance"]
 
 
-def test_it_has_one_top_level_package(installed: Installed) -> None:
+def test_it_has_the_four_packages_and_the_chart(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         names = archive.namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"bowline"}
-    assert {"shared/bowline/py.typed", "bowline/shared/plugin.py", "bowline/webhook/__main__.py"} <= set(names)
-    assert not [name for name in names if "/tests/" in name]
+    packages = {"bowline", "bowline_webhook", "bowline_reconciler", "bowline_cli"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == packages
+    assert {
+        "bowline/py.typed",
+        "bowline/plugin.py",
+        "bowline/chart/Chart.yaml",
+        "bowline_webhook/__main__.py",
+    } <= set(names)
+    assert not [name for name in names if "/tests/" in name and name.endswith(".py")]
 
 
 @pytest.mark.parametrize("name", ["shared", "cli", "webhook", "reconciler"])
@@ -105,7 +111,7 @@ def test_the_local_cluster_of_a_wheel_is_in_the_working_directory(installed: Ins
 
 
 def test_what_needs_a_checkout_says_so_and_what_works_without_one(installed: Installed, tmp_path: Path) -> None:
-    for command in (("demo",), ("up", "--node")):
+    for command in (("demo",),):
         refused = installed.run("-m", "bowline.localcluster", *command, cwd=tmp_path)
         assert refused.returncode == 1
         assert "needs a checkout of Bowline; without one" in refused.stderr

@@ -8,8 +8,8 @@ from typing import Final
 
 from bowline.api import names
 from bowline.api.bindrequest import Phase
-from bowline.framework.status import Reason, Suggestion
-from bowline_reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK
+from bowline.framework.plugin_status import Reason, Suggestion
+from bowline_reconciler.decide.snapshot import BOUND, PREPARED, ROLLED_BACK
 
 _EVENT_NAMES: Final = sorted(
     name for key, name in vars(names).items() if key.startswith("EVENT_") and key != "EVENT_SOURCE"

@@ -31,11 +31,11 @@ class StoredPhase(StrEnum):
     FAILED = "Failed"
 
 
-class _Wire(BaseModel):
+class _StatusWire(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
 
 
-class Condition(_Wire):
+class DocumentedCondition(_StatusWire):
     """One observation, in the shape that all of Kubernetes uses."""
 
     type: Annotated[
@@ -63,7 +63,7 @@ class Condition(_Wire):
     message: Annotated[str, Field(max_length=32768, description="The reason, as a sentence for users.")]
 
 
-class BindRequestStatus(_Wire):
+class BindRequestStatus(_StatusWire):
     """Progress of the binding. Written by the reconciler only."""
 
     phase: Annotated[
@@ -76,7 +76,7 @@ class BindRequestStatus(_Wire):
         Field(description="Attempts that failed. Raised to backoffLimit, where one is set, when a failure is final."),
     ] = 0
     conditions: Annotated[
-        list[Condition],
+        list[DocumentedCondition],
         Field(
             max_length=32,
             description="Prepared, Bound and RolledBack, as far as they have been observed.",

@@ -2,7 +2,7 @@
 
 A scheduler without a memory of failures would decide the same in every cycle and keep other pods from the node; a
 denied creation makes it decide again in the same cycle. The memory is the pod's PodBound condition
-(``bowline.api.failed_decision``), so that every replica has it and none must store it.
+(``bowline.api.pod_bound_condition``), so that every replica has it and none must store it.
 
 The pod is read only if it may have such a condition: a watch of Failed requests reports the pods of recent failures.
 While that watch has not covered the longest backoff, as after a start, the pod of every request is read. What cannot
@@ -20,7 +20,9 @@ from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import Phase, owner_pod_uid
-from bowline.api.failed_decision import (
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, version_of
+from bowline.api.pod_bound_condition import (
     ABSENT,
     CLAIM,
     NODE,
@@ -32,8 +34,6 @@ from bowline.api.failed_decision import (
     node_print,
     pod_print,
 )
-from bowline.api.field_error import FieldError
-from bowline.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, version_of
 from bowline.framework import structure
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import wait_for_access

@@ -4,7 +4,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
-from bowline import Access, BindContext, BindingPlugin, BindRequest, EventSource, Object, ObjectKey, Rule, Status
+from bowline import (
+    Access,
+    AccessRule,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    EventSource,
+    Object,
+    ObjectKey,
+    Status,
+)
 from bowline.errors import NotFound
 from bowline.resources import CONFIGMAPS
 
@@ -16,7 +26,7 @@ class Network(BindingPlugin):
     """Requests an address for each pod with the annotation, and passes it on with the Binding."""
 
     name = "example_network"
-    access = Access(rules=(Rule("configmaps", VERBS, label=LABEL),), binding_annotations=(ADDRESS,))
+    access = Access(rules=(AccessRule("configmaps", VERBS, label=LABEL),), binding_annotations=(ADDRESS,))
 
     def event_sources(self) -> Iterable[EventSource]:
         return (EventSource(CONFIGMAPS, label_selector=LABEL, queueing_hint=_has_address),)

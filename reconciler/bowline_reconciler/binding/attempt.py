@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from bowline.api.bindrequest import BindRequest
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import WITHDRAWN, Runner
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.runtime.clock import Clock
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.state import RequestState, Running
 from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.decide.observed import Outcome, Snapshot, Target, is_bound_as_asked
+from bowline_reconciler.decide.snapshot import Outcome, Snapshot, Target, is_bound_as_asked
 from bowline_reconciler.informers import Informers
 
 

@@ -17,15 +17,14 @@ from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
-from bowline.framework.status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Reason, Status
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, ReconcileError, Result
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event, Fail, Nomination
-from bowline_reconciler.decide.observed import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete, pod_view
-from bowline_reconciler.decide.status import (
+from bowline_reconciler.decide.report import (
     blocked_status,
     failure_report,
     preparation,
@@ -34,6 +33,7 @@ from bowline_reconciler.decide.status import (
     rolled_back_status,
     success_report,
 )
+from bowline_reconciler.decide.snapshot import Snapshot, Target, is_bound_as_asked, is_rollback_incomplete, pod_view
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 
 log = logging.getLogger(__name__)

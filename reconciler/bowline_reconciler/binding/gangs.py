@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from bowline.framework.binding.post import denied_status
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound, UnrecognizedReply
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection

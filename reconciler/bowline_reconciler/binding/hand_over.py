@@ -10,7 +10,7 @@ from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.runner import PluginCall
 from bowline.framework.config import Binding
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.lease import holder_of, spec_without_holder

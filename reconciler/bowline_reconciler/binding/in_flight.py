@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from bowline.api.bindrequest import BindRequest
 from bowline.runtime.clock import Clock
-from bowline_reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of
+from bowline_reconciler.decide.snapshot import ROLLED_BACK, Absent, PodView, condition_of
 
 _ZERO = timedelta()
 

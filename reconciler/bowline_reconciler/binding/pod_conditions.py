@@ -20,7 +20,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.failed_decision import (
+from bowline.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
+from bowline.api.pod_bound_condition import (
     ABSENT,
     CLAIM,
     VOLUME_CLAIM,
@@ -29,7 +30,6 @@ from bowline.api.failed_decision import (
     noted_decision,
     pod_bound,
 )
-from bowline.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
 from bowline.kube.client import KubeClient, PatchType
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS

@@ -29,8 +29,8 @@ from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.wait_index import Registration, WaitIndex
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, Wait
-from bowline_reconciler.decide.observed import PREPARED, condition_of, stored_wait
-from bowline_reconciler.decide.status import waiting_event, waiting_status
+from bowline_reconciler.decide.report import waiting_event, waiting_status
+from bowline_reconciler.decide.snapshot import PREPARED, condition_of, stored_wait
 
 # The shortest delay of a failure that is about to be reported.
 _SOON = timedelta(milliseconds=200)

@@ -16,8 +16,8 @@ from typing import Any
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
-from bowline.framework.status import Status
-from bowline_reconciler.decide.observed import Outcome
+from bowline.framework.plugin_status import Status
+from bowline_reconciler.decide.snapshot import Outcome
 from bowline_reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
 
 # After a failed attempt: not waiting, and no wait is restored from the status.

@@ -17,7 +17,7 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext, copied
 from bowline.framework.binding.runner import Runner, Served
 from bowline.framework.config import Settings
-from bowline.framework.status import Code
+from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import NODES, PODS, Resource
@@ -26,7 +26,8 @@ from bowline_reconciler.binding.in_flight import InFlightWrites
 from bowline_reconciler.binding.state import NO_WAIT, RequestState, RequestStates
 from bowline_reconciler.decide.actions import Action, OutcomeAction
 from bowline_reconciler.decide.decide import ReadLive, decide
-from bowline_reconciler.decide.observed import (
+from bowline_reconciler.decide.outcome import backoff, classify_outcome
+from bowline_reconciler.decide.snapshot import (
     Absent,
     Observed,
     Outcome,
@@ -36,7 +37,6 @@ from bowline_reconciler.decide.observed import (
     stored_pause,
     stored_wait,
 )
-from bowline_reconciler.decide.outcome import backoff, classify_outcome
 from bowline_reconciler.informers import Informers, transform_node, transform_pod
 
 log = logging.getLogger("bowline_reconciler.binding")

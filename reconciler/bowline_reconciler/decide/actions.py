@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from bowline.api.failed_decision import Decision
 from bowline.api.meta import ObjectRef, ObjectUID
-from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.api.pod_bound_condition import Decision
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class PodBound:
 
     - ``decision``: the one that has failed.
     - ``prints``: if the decision has ended, those of the objects that a repetition depends on
-      (``bowline.api.failed_decision``).
+      (``bowline.api.pod_bound_condition``).
     """
 
     status: Literal["True", "False"]

@@ -14,7 +14,7 @@ from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectRef
 from bowline.api.taints import CORDONED, describe, untolerated
 from bowline.framework.config import Settings
-from bowline.framework.status import Reason, Suggestion
+from bowline.framework.plugin_status import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     GATES,
     PRECEDING,
@@ -29,7 +29,7 @@ from bowline_reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from bowline_reconciler.decide.observed import (
+from bowline_reconciler.decide.snapshot import (
     BOUND,
     FRESH_CONTACT,
     Absent,

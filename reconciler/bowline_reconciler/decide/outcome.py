@@ -10,9 +10,9 @@ from typing import Any, assert_never
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.api.failed_decision import decision_of
+from bowline.api.pod_bound_condition import decision_of
 from bowline.framework.config import Binding
-from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline.runtime.backoff import full_jitter
 from bowline_reconciler.decide.actions import (
     GANG,
@@ -28,8 +28,8 @@ from bowline_reconciler.decide.actions import (
     TransientFailure,
     Wait,
 )
-from bowline_reconciler.decide.observed import Outcome, Times
-from bowline_reconciler.decide.status import retrying_status, rollback_incomplete_status
+from bowline_reconciler.decide.report import retrying_status, rollback_incomplete_status
+from bowline_reconciler.decide.snapshot import Outcome, Times
 
 # Suggestions after which a retry on the same node cannot succeed.
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)

@@ -10,7 +10,7 @@ monotonic, in seconds. Decision 111.
 
 from dataclasses import dataclass, replace
 
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 
 # A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
 QUIET_FAILURES = 3

@@ -19,7 +19,7 @@ from typing import Any
 from prometheus_client import Counter
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from opentelemetry.trace import Tracer, set_span_in_context
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.framework.status import Code
+from bowline.framework.plugin_status import Code
 from bowline.runtime.tracing import nanoseconds, parent_context, set_error
 from bowline_reconciler.observe.reconciles import ReconcileInProgress
 

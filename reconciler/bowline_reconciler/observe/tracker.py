@@ -13,7 +13,7 @@ from opentelemetry.trace import Tracer
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.runtime.clock import Clock
 from bowline.runtime.logging import add_to_scope, log_scope
 from bowline.runtime.tracing import OFF

@@ -32,7 +32,7 @@ HAND_OVER_S = 8.0
 HandOver = Callable[[PluginCall, str, str], Coroutine[Any, Any, None]]
 
 
-class Watchdog:
+class EventLoopWatchdog:
     """Watches one event loop while ``run`` runs there.
 
     ``current`` returns the plugin's call that a loop is executing, from any thread. ``hand_over`` is awaited in

@@ -14,8 +14,8 @@ from pathlib import Path
 from bowline.conformance.binder import Binder, BinderCluster, Situation
 from bowline.conformance.case import Case, S
 from bowline.conformance.cases import CASES
-from bowline.conformance.report import Result, run_case, run_scheduler_case
-from bowline.conformance.scheduler import SchedulerCluster, Stage
+from bowline.conformance.report import CaseResult, run_case, run_scheduler_case
+from bowline.conformance.scheduler import SchedulerCluster, SchedulerStage
 from bowline.conformance.scheduler_cases import SCHEDULER_CASES
 from bowline.localcluster.errors import LocalClusterError
 
@@ -51,7 +51,7 @@ def _selected(cases: Sequence[Case[S]], names: Sequence[str], arguments: argpars
     return [case for case in cases if not names or case.name in names]
 
 
-def binder_results(options: argparse.Namespace, cases: Sequence[Case[Situation]]) -> Iterator[Result]:
+def binder_results(options: argparse.Namespace, cases: Sequence[Case[Situation]]) -> Iterator[CaseResult]:
     """Run cases of binders."""
     with BinderCluster.start(options.crd, options.kubernetes) as cluster:
         for case in cases:
@@ -59,7 +59,7 @@ def binder_results(options: argparse.Namespace, cases: Sequence[Case[Situation]]
             yield run_case(case, cluster, binder, options.timeout or _BINDER_LIMIT_S)
 
 
-def scheduler_results(options: argparse.Namespace, cases: Sequence[Case[Stage]]) -> Iterator[Result]:
+def scheduler_results(options: argparse.Namespace, cases: Sequence[Case[SchedulerStage]]) -> Iterator[CaseResult]:
     """Run cases of schedulers."""
     argv = shlex.split(options.scheduler)
     with SchedulerCluster.start([options.name], options.kubernetes) as cluster:
@@ -67,7 +67,7 @@ def scheduler_results(options: argparse.Namespace, cases: Sequence[Case[Stage]])
             yield run_scheduler_case(case, cluster, argv, options.name, options.timeout or _SCHEDULER_LIMIT_S)
 
 
-def _conclude(results: Sequence[Result]) -> int:
+def _conclude(results: Sequence[CaseResult]) -> int:
     failed = [result.case.name for result in results if result.why]
     _say(f"{len(results) - len(failed)} passed, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
     return 1 if failed else 0

@@ -17,7 +17,7 @@ from bowline.api import names
 from bowline.conformance.case import NODE
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.pair import CHART
 from bowline.localcluster.process import Launch, Process
 from bowline.localcluster.spec import ClusterSpec
@@ -189,7 +189,7 @@ class Situation:
     def _get(self, path: str) -> dict[str, Any] | None:
         try:
             stored: dict[str, Any] = self.api.get(path)
-        except ApiError as error:
+        except LocalApiError as error:
             if error.status == 404:
                 return None
             raise

@@ -7,11 +7,11 @@ from typing import Any
 from bowline.conformance.binder import Binder, BinderCluster, CaseFailure, Situation
 from bowline.conformance.case import Case
 from bowline.conformance.claims import ClaimObserver
-from bowline.conformance.scheduler import BrokenRuleError, Scheduler, SchedulerCluster, Stage
+from bowline.conformance.scheduler import BrokenRuleError, Scheduler, SchedulerCluster, SchedulerStage
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """A case's result; ``why`` is empty if it passed."""
 
     case: Case[Any]
@@ -24,7 +24,7 @@ class Result:
         return f"{head}\n     {self.why}" if self.why else head
 
 
-def run_case(case: Case[Situation], cluster: BinderCluster, binder: Binder, timeout_s: float) -> Result:
+def run_case(case: Case[Situation], cluster: BinderCluster, binder: Binder, timeout_s: float) -> CaseResult:
     """Run the case in a namespace of its own; the program runs before and is killed after it.
 
     A false report fails the case, even if it has reached its end.
@@ -40,16 +40,16 @@ def run_case(case: Case[Situation], cluster: BinderCluster, binder: Binder, time
             why = str(failure)
         finally:
             binder.kill()
-    return Result(case, "; ".join(filter(None, (*dict.fromkeys(claims.false), why))))
+    return CaseResult(case, "; ".join(filter(None, (*dict.fromkeys(claims.false), why))))
 
 
 def run_scheduler_case(
-    case: Case[Stage], cluster: SchedulerCluster, argv: Sequence[str], name: str, timeout_s: float
-) -> Result:
+    case: Case[SchedulerStage], cluster: SchedulerCluster, argv: Sequence[str], name: str, timeout_s: float
+) -> CaseResult:
     """Run the case in a namespace of its own, with the program running for pods of the schedulerName ``name``."""
     why = ""
     with Scheduler.started(cluster.cluster, argv, name) as scheduler:
-        stage = Stage(cluster.cluster, cluster.pair, scheduler, timeout_s)
+        stage = SchedulerStage(cluster.cluster, cluster.pair, scheduler, timeout_s)
         cluster.cluster.make_namespace(stage.namespace)
         try:
             case.run(stage)
@@ -57,4 +57,4 @@ def run_scheduler_case(
             why = f"{broken}\n{scheduler.log()}".rstrip()
     # Stopped before, so that nothing is decided meanwhile.
     stage.clean_up()
-    return Result(case, why)
+    return CaseResult(case, why)

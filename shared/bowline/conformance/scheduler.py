@@ -19,7 +19,7 @@ from bowline.api import names
 from bowline.conformance.case import OTHER_NODE
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.process import Launch
@@ -119,7 +119,7 @@ class Scheduler:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class SchedulerStage:
     """A namespace for one case. ``limit_s``: how long the program may take for what it must do."""
 
     cluster: Cluster
@@ -236,7 +236,7 @@ class Stage:
         try:
             path = PODS.path(self.namespace, name, "binding")
             self.cluster.api.post(f"{path}?dryRun=All", {"metadata": {"name": name}, "target": target})
-        except ApiError as error:
+        except LocalApiError as error:
             return error.status not in (404, 409)
         return False
 

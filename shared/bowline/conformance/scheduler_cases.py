@@ -6,11 +6,11 @@ A case raises BrokenRuleError with the name of the rule that the program has bro
 from collections.abc import Sequence
 
 from bowline.conformance.case import NODE, OTHER_NODE, Case
-from bowline.conformance.scheduler import OTHER, Stage
+from bowline.conformance.scheduler import OTHER, SchedulerStage
 from bowline.testing.builders import bind_request
 
 
-def _first_decision(stage: Stage) -> None:
+def _first_decision(stage: SchedulerStage) -> None:
     stage.submit("foreign", 1, scheduler=OTHER)
     uids = {name: stage.submit(name, gpus) for name, gpus in (("cpu", 0), ("one", 1), ("two", 2))}
     for name, uid in uids.items():
@@ -27,7 +27,7 @@ def _first_decision(stage: Stage) -> None:
     stage.require("own-pods-only", not stage.requests("foreign"), f"a pod of {OTHER} got a request")
 
 
-def _repeated_failure(stage: Stage) -> None:
+def _repeated_failure(stage: SchedulerStage) -> None:
     with stage.failing_binds("doomed"):
         stage.submit("doomed", 8, OTHER_NODE)
         stage.decided("decides", "doomed")
@@ -39,7 +39,7 @@ def _repeated_failure(stage: Stage) -> None:
     stage.runs("replaces-failed-requests", "doomed")
 
 
-def _stale_node(stage: Stage) -> None:
+def _stale_node(stage: SchedulerStage) -> None:
     if not stage.pair.reconcilers[0].stop():
         raise TimeoutError("the reconciler did not stop")
     cordoned = ""
@@ -59,7 +59,7 @@ def _stale_node(stage: Stage) -> None:
             stage.kubectl("uncordon", cordoned)
 
 
-def _restart(stage: Stage) -> None:
+def _restart(stage: SchedulerStage) -> None:
     pods = [f"pod-{number}" for number in range(4)]
     for name in pods:
         stage.submit(name, 2, OTHER_NODE)
@@ -72,7 +72,7 @@ def _restart(stage: Stage) -> None:
     _each_created_once(stage, pods)
 
 
-def _two_schedulers(stage: Stage) -> None:
+def _two_schedulers(stage: SchedulerStage) -> None:
     uid = stage.submit("theirs", 6, OTHER_NODE, scheduler=OTHER)
     gpus = {"count": 6, "portion": "1.00"}
     stage.create_request(bind_request("theirs", OTHER_NODE, stage.namespace, uid, receivedGPU=gpus))
@@ -86,7 +86,7 @@ def _two_schedulers(stage: Stage) -> None:
     stage.require("own-pods-only", is_kept, f"the request of a pod of {OTHER} was deleted")
 
 
-def _does_not_fit(stage: Stage, name: str, gpus: int) -> None:
+def _does_not_fit(stage: SchedulerStage, name: str, gpus: int) -> None:
     """The pod gets no request: a later pod on the other node is decided first."""
     stage.submit(name, gpus, OTHER_NODE)
     stage.submit(f"{name}-barrier", 1, NODE)
@@ -96,13 +96,13 @@ def _does_not_fit(stage: Stage, name: str, gpus: int) -> None:
     )
 
 
-def _each_created_once(stage: Stage, pods: Sequence[str]) -> None:
+def _each_created_once(stage: SchedulerStage, pods: Sequence[str]) -> None:
     creations = stage.creations()
     counts = {name: creations[name, 201] for name in pods}
     stage.require("one-request-per-pod", set(counts.values()) == {1}, f"requests created: {counts}")
 
 
-SCHEDULER_CASES: tuple[Case[Stage], ...] = (
+SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
     Case("first-decision", "a pod gets one request; pods of other schedulers get none", _first_decision),
     Case(
         "repeated-failure",

@@ -27,7 +27,7 @@ _FIELD = re.compile(r"spec\.[A-Za-z]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AccessRule:
     """Rights of the reconciler on one resource.
 
     - ``resource``: its plural, with a subresource after a slash: ``configmaps``, ``pods/status``.
@@ -63,7 +63,7 @@ class Access:
     - ``pod_annotations``, ``pod_labels``, ``pod_conditions``: those that it patches on any pod.
     """
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
     reviewed_annotations: tuple[str, ...] = ()
     reviewed_labels: tuple[str, ...] = ()
     reviewed_fields: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ def access_errors(access: Access, arguments: Mapping[str, Any]) -> Iterator[str]
                 yield from (f"rules[{index}] {error}" for error in _rule_errors(rule, arguments))
 
 
-def _rule_errors(rule: Rule, arguments: Mapping[str, Any]) -> Iterator[str]:
+def _rule_errors(rule: AccessRule, arguments: Mapping[str, Any]) -> Iterator[str]:
     if not _RESOURCE.fullmatch(rule.resource):
         yield f"has the resource {rule.resource!r}; name its plural, such as configmaps or pods/status"
     if rule.group and not _DNS.fullmatch(rule.group):

@@ -83,7 +83,7 @@ class Admission(_Model):
 Detected = Literal["Auto", True, False]
 
 
-class GpuSharing(_Model):
+class GpuSharingSettings(_Model):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
     enabled: bool = True
@@ -102,7 +102,7 @@ class GpuSharing(_Model):
     """Devices without hardware, for test clusters only. Auto: on nodes that are labelled run.ai/fake.gpu=true."""
 
 
-class Backoff(_Model):
+class BackoffSettings(_Model):
     """Delay between failed attempts: exponential with full jitter."""
 
     base: PositiveDuration = timedelta(seconds=1)
@@ -116,7 +116,7 @@ class Binding(_Model):
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
     """Retries of a request that sets none itself, for failures that a retry on the same node can resolve."""
-    backoff: Backoff = Backoff.model_construct()
+    backoff: BackoffSettings = BackoffSettings.model_construct()
     in_flight_timeout: PositiveDuration = timedelta(seconds=60)
     """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
@@ -194,7 +194,7 @@ class Settings(_Model):
     """Scheduler names whose pods Bowline handles; "*" means all."""
     namespaces: Namespaces = Namespaces.model_construct()
     admission: Admission = Admission.model_construct()
-    gpu_sharing: GpuSharing = GpuSharing.model_construct()
+    gpu_sharing: GpuSharingSettings = GpuSharingSettings.model_construct()
     gpu_device_classes: tuple[str, ...] = ()
     """DRA device classes known to be GPUs; a share beside a claim of one is denied, beside others warned about."""
     workloads: tuple[WorkloadEntry, ...] = ()

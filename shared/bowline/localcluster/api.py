@@ -12,7 +12,7 @@ from typing import Any
 import kubernetes.client
 import urllib3
 
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.flags import LOOPBACK
 
 _TIMEOUT_S = 30.0
@@ -67,7 +67,7 @@ class ApiClient:
         return self.request("PATCH", path, body, content_type)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """Return the decoded response. Raises ApiError for status 400 and above, ConnectionError without one."""
+        """Return the decoded response. Raises LocalApiError for status 400 and above, ConnectionError without one."""
         headers = self._headers | {"Content-Type": content_type}
         try:
             response = self._client.call_api(
@@ -77,7 +77,7 @@ class ApiClient:
         except (urllib3.exceptions.HTTPError, kubernetes.client.ApiException) as error:
             raise ConnectionError(f"{method} {path}: {error}") from error
         if response.status >= 400:
-            raise ApiError(response.status, _message(data))
+            raise LocalApiError(response.status, _message(data))
         return _decode(data)
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class Identity:
     groups: tuple[str, ...] = ()
 
 
-class Authority:
+class LocalAuthority:
     """A certificate authority that signs for one cluster."""
 
     def __init__(self, name: str = "bowline-local-ca") -> None:

@@ -23,11 +23,11 @@ from bowline.localcluster.api import ApiClient
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Tool
 from bowline.localcluster.assets.supply import Assets, ensure_assets
 from bowline.localcluster.controlplane import ADMIN, ControlPlane, PortTakenError
-from bowline.localcluster.errors import ApiError, CommandError, StartError
+from bowline.localcluster.errors import CommandError, LocalApiError, StartError
 from bowline.localcluster.flags import Layout
 from bowline.localcluster.kubeconfig import kubeconfig_text, token_user, write_private
 from bowline.localcluster.nodes import node_object, runtime_class_object
-from bowline.localcluster.process import Launch, Process, Watchdog
+from bowline.localcluster.process import Launch, Process, ProcessWatchdog
 from bowline.localcluster.spec import ClusterSpec
 
 _START_TRIES = 3
@@ -41,7 +41,7 @@ class Cluster:
     """A running control plane. Created by `start`; ended by `stop` or by leaving the `with` block."""
 
     def __init__(
-        self, spec: ClusterSpec, assets: Assets, plane: ControlPlane, watchdog: Watchdog, ready_s: float
+        self, spec: ClusterSpec, assets: Assets, plane: ControlPlane, watchdog: ProcessWatchdog, ready_s: float
     ) -> None:
         self.spec = spec
         self.assets = assets
@@ -257,7 +257,7 @@ class Cluster:
         try:
             for version in versions:
                 self.api.get(f"/apis/{crd['group']}/{version}/{crd['names']['plural']}?limit=1")
-        except ApiError as error:
+        except LocalApiError as error:
             if error.status not in (404, 429):  # not served yet, or its storage is being created
                 raise
             return False
@@ -266,17 +266,17 @@ class Cluster:
     def _create(self, path: str, body: dict[str, object]) -> None:
         try:
             self.api.post(path, body)
-        except ApiError as error:
+        except LocalApiError as error:
             if error.status != 409:
                 raise
 
 
-def _start_once(spec: ClusterSpec, assets: Assets) -> tuple[ControlPlane, Watchdog]:
+def _start_once(spec: ClusterSpec, assets: Assets) -> tuple[ControlPlane, ProcessWatchdog]:
     """One attempt with one set of ports; leaves nothing behind when it fails."""
     root = Path(tempfile.mkdtemp(prefix="bowline-")) if spec.data_dir is None else spec.data_dir.absolute()
     layout = Layout(root)
     _refuse_used(layout)
-    watchdog = Watchdog()
+    watchdog = ProcessWatchdog()
     if spec.data_dir is None:
         watchdog.remove_at_end(root)
     plane = ControlPlane(spec, layout, assets, watchdog)

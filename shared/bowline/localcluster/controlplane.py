@@ -17,8 +17,8 @@ from pathlib import Path
 from bowline.localcluster.api import ApiClient
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.supply import Assets
-from bowline.localcluster.certs import SERVING_NAMES, Authority, Identity, service_account_keys, write_pair
-from bowline.localcluster.errors import ApiError, LocalClusterError, StartError
+from bowline.localcluster.certs import SERVING_NAMES, Identity, LocalAuthority, service_account_keys, write_pair
+from bowline.localcluster.errors import LocalApiError, LocalClusterError, StartError
 from bowline.localcluster.flags import (
     LOOPBACK,
     Layout,
@@ -33,7 +33,7 @@ from bowline.localcluster.flags import (
 )
 from bowline.localcluster.kubeconfig import certificate_user, kubeconfig_text, write_private
 from bowline.localcluster.ports import free_ports, reports_port_taken
-from bowline.localcluster.process import Launch, Process, Watchdog
+from bowline.localcluster.process import Launch, Process, ProcessWatchdog
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.state import save_state, state_of
 
@@ -74,7 +74,7 @@ class PortTakenError(StartError):
 class ControlPlane:
     """The running processes of one cluster, by name, in the order in which they were started."""
 
-    def __init__(self, spec: ClusterSpec, layout: Layout, assets: Assets, watchdog: Watchdog) -> None:
+    def __init__(self, spec: ClusterSpec, layout: Layout, assets: Assets, watchdog: ProcessWatchdog) -> None:
         audit_folder = os.environ.get(AUDIT_FOLDER)
         self.spec = replace(spec, audit="Metadata") if audit_folder and spec.audit is None else spec
         self.layout = layout
@@ -96,7 +96,9 @@ class ControlPlane:
         certificate, key = pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key"
         return ApiClient(self.ports.apiserver, pki / "ca.crt", certificate, key, timeout_s=timeout_s, headers=headers)
 
-    def prepare(self, addresses: Sequence[str] = (), identities: Mapping[str, Identity] | None = None) -> Authority:
+    def prepare(
+        self, addresses: Sequence[str] = (), identities: Mapping[str, Identity] | None = None
+    ) -> LocalAuthority:
         """Write certificates, kubeconfigs and configuration files.
 
         addresses: additional IP addresses of the API server. identities: additional clients, by the name of their
@@ -110,7 +112,7 @@ class ControlPlane:
             raise StartError(
                 f"{longest} is too long for a socket ({_LONGEST_SOCKET} bytes); choose a shorter data folder"
             )
-        authority = Authority()
+        authority = LocalAuthority()
         self.ca_pem = authority.pem
         (self.layout.pki / "ca.crt").write_bytes(authority.pem)
         write_pair(self.layout.pki, "apiserver", authority.server(SERVING_NAMES, (LOOPBACK, "10.0.0.1", *addresses)))
@@ -225,7 +227,7 @@ class ControlPlane:
                     return
             except (OSError, LocalClusterError) as error:
                 # 403 while the roles are still being created; 500 lists the pending checks.
-                last = str(error) if isinstance(error, ApiError) else type(error).__name__
+                last = str(error) if isinstance(error, LocalApiError) else type(error).__name__
             time.sleep(_POLL_S)
         tail = self.processes[name].tail()
         raise StartError(f"{name} is not ready after {self.spec.ready_timeout_s:.0f} s ({last}):\n{tail}")

@@ -33,7 +33,7 @@ class StoryError(LocalClusterError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoStage:
     """The cluster and the pair that the demo runs on."""
 
     cluster: Cluster
@@ -80,7 +80,7 @@ def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
         print(f"{_DIM}${_RESET} helm upgrade --install {options.release} charts/bowline -n {options.namespace}")
         pair = Pair.install(cluster, helm, options)
         pair.start()
-        stage = Stage(cluster, pair)
+        stage = DemoStage(cluster, pair)
         for scene in (_refused_pod, _refused_template, _bound, _missing_node, _fails_twice, _many):
             scene(stage)
     except BaseException:
@@ -95,19 +95,19 @@ def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
         print("Nothing is left running; make demo KEEP=1 leaves it up.")
 
 
-def _refused_pod(stage: Stage) -> None:
+def _refused_pod(stage: DemoStage) -> None:
     _title("An invalid GPU request is denied immediately", "Three errors in one answer, each with its remedy.")
     output = stage.apply("1-bad-pod.yaml", fails=True)
     _expect(output, "annotations[gpu-fraction]", "annotations[gpu-fraction-num-devices]", "jupyter")
 
 
-def _refused_template(stage: Stage) -> None:
+def _refused_template(stage: DemoStage) -> None:
     _title("So does a workload with a bad template", "Not hours later, in an event of a ReplicaSet.")
     output = stage.apply("2-bad-deployment.yaml", fails=True)
     _expect(output, "spec.template.metadata.annotations[gpu-fraction]")
 
 
-def _bound(stage: Stage) -> None:
+def _bound(stage: DemoStage) -> None:
     _title("A good pod and a scheduler's decision", "The BindRequest names the node; Bowline binds the pod.")
     stage.apply("3-good-pod.yaml")
     _until_phase(stage, "train", "Succeeded")
@@ -115,7 +115,7 @@ def _bound(stage: Stage) -> None:
     _expect(stage.show("get", "pod", "train", "-o", "wide"), "gpu-node-0")
 
 
-def _missing_node(stage: Stage) -> None:
+def _missing_node(stage: DemoStage) -> None:
     _title("A decision that cannot work", "Failed for good, with a reason, an event and a hint for the scheduler.")
     stage.apply("4-missing-node.yaml")
     _until_phase(stage, "stranded", "Failed")
@@ -125,7 +125,7 @@ def _missing_node(stage: Stage) -> None:
     _expect(stage.show(*events), "NodeGone")
 
 
-def _fails_twice(stage: Stage) -> None:
+def _fails_twice(stage: DemoStage) -> None:
     _title("A bind that fails twice, then succeeds", "Backoff is persisted; Bound is reported only for a bound pod.")
     stage.apply("5-fails-twice.yaml")
     _until_phase(stage, "stubborn", "Succeeded")
@@ -140,7 +140,7 @@ def _fails_twice(stage: Stage) -> None:
     _expect(stage.show(*events), "BindingRetry", "bound to node gpu-node-1")
 
 
-def _many(stage: Stage) -> None:
+def _many(stage: DemoStage) -> None:
     _title(f"{MANY} pods concurrently", "Requests are created as fast as the API server takes them.")
     seconds = bind_many(stage.cluster, MANY, NODES)
     bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
@@ -148,7 +148,7 @@ def _many(stage: Stage) -> None:
     print(f"kubectl get pods: {len(bound.splitlines())} are on a node.\n")
 
 
-def _until_phase(stage: Stage, name: str, phase: str) -> None:
+def _until_phase(stage: DemoStage, name: str, phase: str) -> None:
     stage.wait(
         f"{name} {phase}",
         *("get", "bindrequest", name, "-o", "jsonpath={.status.phase}"),

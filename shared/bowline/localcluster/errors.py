@@ -4,7 +4,7 @@
     ├── AssetsError     a binary could not be supplied by any provider
     ├── StartError      a process did not become ready, or ended early
     ├── CommandError    kubectl or helm ended with an error
-    ├── ApiError        the API server rejected one of our own requests
+    ├── LocalApiError        the API server rejected one of our own requests
     └── RenderError     a rendered object cannot be run as a local process
 
 Each message is for the user at the terminal: it states what was attempted and what to do next.
@@ -27,7 +27,7 @@ class CommandError(LocalClusterError):
     """A command line tool ended with an error; the message contains its output."""
 
 
-class ApiError(LocalClusterError):
+class LocalApiError(LocalClusterError):
     """The API server answered one of the local cluster's own requests with an error."""
 
     def __init__(self, status: int, message: str) -> None:

@@ -157,7 +157,7 @@ class Process:
         return "\n".join(text.splitlines()[-lines:])
 
 
-class Watchdog:
+class ProcessWatchdog:
     """Our end of the pipe to `watchdog.py`; closing it, or ending in any way, ends the watched processes."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError, RenderError, StartError
+from bowline.localcluster.errors import LocalApiError, RenderError, StartError
 from bowline.localcluster.flags import LOOPBACK
 from bowline.localcluster.podsplace import pods_place
 from bowline.localcluster.ports import free_port
@@ -223,7 +223,7 @@ def _read(cluster: Cluster, namespace: str, source: Source) -> dict[str, bytes] 
     """The data of a ConfigMap or Secret; None if it does not exist."""
     try:
         stored = cluster.api.get(f"/api/v1/namespaces/{namespace}/{source.kind}s/{source.name}")
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status == 404:
             return None
         raise

@@ -11,18 +11,18 @@ from typing import Any, Generic, TypeVar
 
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
-from bowline.testing.lab import Lab, Process, trial
+from bowline.testing.lab import Lab, LabProcess, trial
 from bowline.testing.subject import Subject
 
-__all__ = ["Attempt", "Attempts", "BindContexts"]
+__all__ = ["Attempts", "BindContexts", "TestedAttempt"]
 
 PluginT = TypeVar("PluginT", bound="BindingPlugin[Any]")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt(Generic[PluginT]):
+class TestedAttempt(Generic[PluginT]):
     """An attempt that has ended, and what the API server stores then.
 
     - ``status``: the result of pre_bind and bind; OK if the pod is bound.
@@ -37,7 +37,7 @@ class Attempt(Generic[PluginT]):
     pod: dict[str, Any]
     request: dict[str, Any]
     client: KubeClient
-    process: Process
+    process: LabProcess
 
     @property
     def namespace(self) -> str:
@@ -70,7 +70,7 @@ class Attempts:
     lab: Lab
 
     @asynccontextmanager
-    async def __call__(self, plugin: type[PluginT], **subject: Any) -> AsyncIterator[Attempt[PluginT]]:
+    async def __call__(self, plugin: type[PluginT], **subject: Any) -> AsyncIterator[TestedAttempt[PluginT]]:
         """Run pre_bind, bind and post_bind, beside Bowline's default binder; yield the result. The pod ends with
         the block.
         """
@@ -79,4 +79,4 @@ class Attempts:
             status = await process.attempt()
             pod, request = await made.stored()
             errors = tuple(process.calls.errors)
-            yield Attempt(status, errors, process.plugin, pod, request, made.admin, process)
+            yield TestedAttempt(status, errors, process.plugin, pod, request, made.admin, process)

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any
 
 from bowline.framework.binding.runner import Runner
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.testing.class_checks import changes_of_class_state, class_state
 from bowline.testing.expected import Expected, is_binding
-from bowline.testing.fault_proxy.calls import WRITE_VERBS, Call
-from bowline.testing.fault_proxy.faults import Answer, Delay, DropBefore, Gate, Hold, LoseReply
-from bowline.testing.fault_proxy.rules import Match, Rule
+from bowline.testing.fault_proxy.calls import WRITE_VERBS, ProxiedCall
+from bowline.testing.fault_proxy.faults import Delay, DropBefore, FaultAnswer, FaultGate, Hold, LoseReply
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.lab import Lab, Trial, trial
 from bowline.testing.purity import blocked_places, recorded
 from bowline.testing.subject import Subject
@@ -24,7 +24,7 @@ _SLOW_S = 0.3
 # For a late write to be executed once it may; only one that is never sent takes so long.
 _LATE_LIMIT_S = 30.0
 _REJECTIONS = (403, 409, 422, 500)
-_WRITE = Match(verbs=WRITE_VERBS)
+_WRITE = CallMatch(verbs=WRITE_VERBS)
 
 
 async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -55,8 +55,8 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """A cancelled attempt ends soon, at its first request as well as later."""
     async with trial(lab, subject) as made, made.process() as process:
-        gate = Gate()
-        lab.proxy.add(Rule(Hold(gate)))
+        gate = FaultGate()
+        lab.proxy.add(FaultRule(Hold(gate)))
         try:
             task = asyncio.create_task(process.attempt())
             await _until(lambda: task.done() or gate.wait_reached(0), min(1.0, subject.limit_s))
@@ -112,7 +112,7 @@ async def survives_lost_replies(lab: Lab, subject: Subject) -> AsyncIterator[str
     for number in range(1, expected.writes + 1):
         async with trial(lab, subject) as made, made.process() as process:
             made.before = made.footprint(expected.collections)
-            lab.proxy.add(Rule(LoseReply(), _WRITE, nth=number))
+            lab.proxy.add(FaultRule(LoseReply(), _WRITE, nth=number))
             try:
                 status = await _within(subject, process.succeed())
             finally:
@@ -146,7 +146,7 @@ async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
         for code in _REJECTIONS:
             async with trial(lab, subject) as made, made.process() as process:
-                lab.proxy.add(Rule(Answer(code), _WRITE, nth=number))
+                lab.proxy.add(FaultRule(FaultAnswer(code), _WRITE, nth=number))
                 try:
                     status = await _within(subject, process.runner.run_pre_bind(await made.context(process)))
                 finally:
@@ -163,8 +163,8 @@ async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIter
     for number in (n for n in range(1, expected.writes + 1) if expected.is_own(n)):
         async with trial(lab, subject) as made:
             made.before = made.footprint(expected.collections)
-            gate = Gate()
-            lab.proxy.add(Rule(Hold(gate, outlives=True), _WRITE, nth=number))
+            gate = FaultGate()
+            lab.proxy.add(FaultRule(Hold(gate, outlives=True), _WRITE, nth=number))
             since = lab.proxy.latest()
             try:
                 async with made.process() as former:
@@ -184,7 +184,7 @@ async def survives_an_overtaking_leader(lab: Lab, subject: Subject) -> AsyncIter
 async def survives_a_slow_server(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """With an API server that takes its time, an attempt still succeeds."""
     async with trial(lab, subject) as made, made.process() as process:
-        lab.proxy.add(Rule(Delay(_SLOW_S)))
+        lab.proxy.add(FaultRule(Delay(_SLOW_S)))
         try:
             status = await _within(subject, process.succeed())
         finally:
@@ -215,7 +215,7 @@ def _are_written(lab: Lab, since: int, number: int) -> bool:
     return len(lab.writes(since)) >= number
 
 
-def _is_declared(subject: Subject, call: Call) -> bool:
+def _is_declared(subject: Subject, call: ProxiedCall) -> bool:
     resource = "/".join(filter(None, (call.resource, call.subresource)))
     return any(
         (rule.group, rule.resource) == (call.group, resource)
@@ -269,10 +269,10 @@ async def _killed_at(lab: Lab, made: Trial, number: int, fault: Callable[..., Dr
     loop = asyncio.get_running_loop()
 
     def kill() -> None:
-        lab.proxy.add(Rule(DropBefore()))
+        lab.proxy.add(FaultRule(DropBefore()))
         loop.call_soon_threadsafe(killed.set)
 
-    lab.proxy.add(Rule(fault(kill), _WRITE, nth=number))
+    lab.proxy.add(FaultRule(fault(kill), _WRITE, nth=number))
     try:
         async with made.process() as process:
             await _interrupted(process.attempt(), killed.is_set, made.subject.limit_s)

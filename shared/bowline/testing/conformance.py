@@ -23,7 +23,7 @@ from bowline.testing import binding_checks, class_checks
 from bowline.testing.lab import Lab, lab_on
 from bowline.testing.subject import Subject
 
-__all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Finding", "run", "suite"]
+__all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]
 
 ClassCheck = Callable[[Subject], Iterator[str]]
 BindingCheck = Callable[[Lab, Subject], AsyncIterator[str]]
@@ -56,7 +56,7 @@ _WITHOUT_BIND = ("cancellation", "declared_writes")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Mistake:
     """What a check has found."""
 
     check: str
@@ -89,7 +89,7 @@ def suite(
 
 def run(
     target: type[Plugin] | str, cluster: Cluster | None, *, checks: Collection[str] = (), **subject: Any
-) -> Iterator[Finding]:
+) -> Iterator[Mistake]:
     """Yield the findings of the named checks, or of all. ``target`` may be ``module:Class``.
     Without a cluster nothing is bound.
     """
@@ -97,7 +97,7 @@ def run(
     if isinstance(plugin, str):
         module = plugin.partition(":")[0]
         messages = list(class_checks.loads(module))
-        yield from (Finding("import", message) for message in messages)
+        yield from (Mistake("import", message) for message in messages)
         if any("cannot be imported" in message for message in messages):
             return
         plugin = _loaded(module, plugin.partition(":")[2])
@@ -105,7 +105,7 @@ def run(
     for name, check in CLASS_CHECKS.items():
         if checks and name not in checks:
             continue
-        findings = [Finding(name, message) for message in check(made)]
+        findings = [Mistake(name, message) for message in check(made)]
         yield from findings
         if findings and name in _FIRST:
             return
@@ -115,14 +115,14 @@ def run(
             yield from _binding_findings(cluster, made, selected)
 
 
-def _binding_findings(cluster: Cluster, made: Subject, selected: Sequence[str]) -> Iterator[Finding]:
+def _binding_findings(cluster: Cluster, made: Subject, selected: Sequence[str]) -> Iterator[Mistake]:
     with ExitStack() as stack:
         lab = stack.enter_context(lab_on(cluster))
         does_bind = True
         for name in selected:
             # Most of the others repeat a successful attempt.
             if does_bind or name in _WITHOUT_BIND:
-                findings = [Finding(name, message) for message in asyncio.run(_all(BINDING_CHECKS[name], lab, made))]
+                findings = [Mistake(name, message) for message in asyncio.run(_all(BINDING_CHECKS[name], lab, made))]
                 yield from findings
                 does_bind = does_bind and not (findings and name == "binds")
 

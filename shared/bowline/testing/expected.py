@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.calls import ProxiedCall
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The writes of an undisturbed attempt, and the objects that it leaves."""
 
-    calls: Sequence[Call]
+    calls: Sequence[ProxiedCall]
     footprint: dict[str, str]
     collections: frozenset[tuple[str, str]]
 
@@ -29,6 +29,6 @@ class Expected:
         return not is_binding(self.calls[number - 1])
 
 
-def is_binding(call: Call) -> bool:
+def is_binding(call: ProxiedCall) -> bool:
     """Return whether the call binds a pod."""
     return (call.resource, call.subresource) == ("pods", "binding")

@@ -26,17 +26,17 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import AdmissionInfo, Plugin, PluginConfig
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing import builders
 from bowline.testing.expected import Expected
-from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.calls import ProxiedCall
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.plugin_process import running_plugins
 from bowline.testing.subject import Subject
@@ -92,7 +92,7 @@ class Lab:
     # Of each subject, what its undisturbed attempt does.
     expected: dict[Subject, Expected] = field(default_factory=dict)
 
-    def writes(self, since: int = 0) -> list[Call]:
+    def writes(self, since: int = 0) -> list[ProxiedCall]:
         """Return the writes through the proxy after exchange number ``since``."""
         calls = (exchange.call for exchange in self.proxy.exchanges(since))
         return [call for call in calls if call.writes and call.resource not in _IGNORED]
@@ -115,13 +115,13 @@ def lab_on(cluster: Cluster) -> Iterator[Lab]:
 def _ensure(cluster: Cluster, collection: str, body: dict[str, Any]) -> None:
     try:
         cluster.api.post(collection, body)
-    except ApiError as error:
+    except LocalApiError as error:
         if error.status != 409:
             raise
 
 
 @dataclass(slots=True)
-class Process:
+class LabProcess:
     """One process with the plugin: attempts and rollbacks of a trial's request."""
 
     trial: "Trial"
@@ -209,7 +209,7 @@ class Trial:
         self.request_uid = stored["metadata"]["uid"]
 
     @asynccontextmanager
-    async def process(self) -> AsyncIterator[Process]:
+    async def process(self) -> AsyncIterator[LabProcess]:
         """Start the plugins as a process does, and end them so. Requests go through the proxy."""
         plugin, chain = self.subject.chain()
         assert isinstance(plugin, BindingPlugin)  # noqa: S101 - the caller has chosen a binding plugin
@@ -220,7 +220,7 @@ class Trial:
             KubeClient(self.lab.proxied, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
             running_plugins(chain, client),
         ):
-            yield Process(self, plugin, chain, client, calls, Runner(chain, calls))
+            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, calls))
 
     async def stored(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the pod and the request, as stored."""
@@ -230,7 +230,7 @@ class Trial:
             await self.admin.get(BINDREQUESTS, self.namespace, name),
         )
 
-    async def context(self, process: Process) -> BindContext:
+    async def context(self, process: LabProcess) -> BindContext:
         """Return the context of the next attempt, from the stored objects."""
         name = self.subject.samples()[0]["metadata"]["name"]
         raw = await self.admin.get(BINDREQUESTS, self.namespace, name)

@@ -15,7 +15,7 @@ from bowline.framework.binding.plugin import RUN, BindingPlugin, Preflight
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 
 T = TypeVar("T")
 # The calls in order, as "plugin.point".

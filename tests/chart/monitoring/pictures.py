@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from bowline.localcluster.errors import ApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.workload import WorkloadOptions
 from bowline.testing.builders import bind_request, pod
@@ -71,7 +71,7 @@ def load(live: Live, pair: Pair, duration_s: float) -> None:
         if number % 10 == 0:
             shares.share(f"share-{number}", f"group-{number // 10 % 4}")
         if number % 16 == 0:
-            with contextlib.suppress(ApiError):
+            with contextlib.suppress(LocalApiError):
                 shares.make(f"denied-{number}", {"gpu-fraction": "2"})
         time.sleep(0.02 if is_burst else 0.25)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import ApiError, CommandError
+from bowline.localcluster.errors import CommandError, LocalApiError
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.workload import WorkloadOptions
 from bowline.testing.builders import bind_request
@@ -112,7 +112,7 @@ def test_no_alert_fires_while_pods_are_bound_shared_and_denied(monitored: Monito
         live.phase(f"pod-{number}", "Succeeded")
     shares.share("user", GROUP)
     live.phase("user", "Succeeded")
-    with pytest.raises(ApiError, match="gpu-fraction"):
+    with pytest.raises(LocalApiError, match="gpu-fraction"):
         shares.make("denied", {"gpu-fraction": "2"})
     binds = 'bowline_requests_finished_total{reason="Succeeded"}'
     wait_until(lambda: prometheus.value(binds) >= 21, "the binds are scraped")

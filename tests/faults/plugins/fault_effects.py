@@ -19,7 +19,7 @@ from bowline.framework.binding.handle import EventSource
 from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.framework.status import Reason, Status
+from bowline.framework.plugin_status import Reason, Status
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import CONFIGMAPS, SECRETS
 from bowline.runtime.clock import SystemClock

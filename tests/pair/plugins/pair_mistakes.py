@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Budgets, Preflight
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 
 MISTAKE = "mistakes.example/pre-bind"
 

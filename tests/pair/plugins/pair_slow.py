@@ -11,7 +11,7 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import Route
 from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.failed_decision import (
+from bowline.api.meta import ObjectKey
+from bowline.api.pod_bound_condition import (
     ABSENT,
     FailedDecision,
     claims_named,
@@ -18,7 +19,6 @@ from bowline.api.failed_decision import (
     pod_print,
     without_note,
 )
-from bowline.api.meta import ObjectKey
 from bowline.testing.builders import bind_request, pod, stored
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

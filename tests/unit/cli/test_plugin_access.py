@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bowline.framework.access import Access, Rule
+from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.plugin import AdmissionPlugin, PluginConfig
@@ -21,7 +21,7 @@ class SeatsConfig(PluginConfig):
 
 class Seats(AdmissionPlugin[SeatsConfig], BindingPlugin[SeatsConfig]):
     name = "seats"
-    access = Access(rules=(Rule("configmaps", ("get", "create"), namespace="{namespace}"),))
+    access = Access(rules=(AccessRule("configmaps", ("get", "create"), namespace="{namespace}"),))
 
 
 def test_only_plugins_that_are_not_built_in_are_printed_with_their_arguments() -> None:

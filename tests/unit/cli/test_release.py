@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.framework.config import Admission, GpuSharing, PluginEntry, Settings
-from bowline_cli.release import STATUS_FIELDS, Release, Reply, Unread, findings
+from bowline.framework.config import Admission, GpuSharingSettings, PluginEntry, Settings
+from bowline_cli.release import STATUS_FIELDS, InstalledRelease, Reply, Unread, findings
 from bowline_webhook.tls.ca import make_authority, to_pem
 from tools.generate.crd import custom_resource_definition
 from tools.generate.status import BindRequestStatus
@@ -67,7 +67,7 @@ PREPARED = {"metadata": {"annotations": {names.SHARED_GPU_CONFIGMAP: "a"}}}
 CREATED = Reply(PREPARED)
 DENIED = Reply(None, 'metadata.annotations[gpu-fraction]: "2": must be less than 1')
 DOWN = Reply(None, '500 InternalError: failed calling webhook "pods.bowline.dev": connection refused')
-HEALTHY = Release(
+HEALTHY = InstalledRelease(
     "bowline-system",
     NOW,
     [deployment("webhook"), deployment("reconciler")],
@@ -81,7 +81,7 @@ HEALTHY = Release(
     invalid=DENIED,
     request=Reply({}),
 )
-NO_SHARES = Settings(gpu_sharing=GpuSharing(enabled=False))
+NO_SHARES = Settings(gpu_sharing=GpuSharingSettings(enabled=False))
 KAI_CRD = custom_resource_definition()
 for field in ("conditions", "suggestion"):
     del KAI_CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"][field]
@@ -298,7 +298,7 @@ def test_a_webhook_that_does_not_answer_without_any_ca_lacks_both() -> None:
 
 def test_the_account_of_agents_is_the_configured_one() -> None:
     plugin = PluginEntry(name="gpu_sharing", args={"reservationServiceAccount": "own"})
-    settings = Settings(plugins=(plugin,), gpu_sharing=GpuSharing(reservation_namespace="gpus"))
+    settings = Settings(plugins=(plugin,), gpu_sharing=GpuSharingSettings(reservation_namespace="gpus"))
     assert replace(HEALTHY, settings=settings).agent_account == ("gpus", "own")
 
 

@@ -13,15 +13,15 @@ import sarif_pydantic  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field
 from sarif_pydantic import Level
 
-from bowline_cli.findings import Finding, Subject
+from bowline_cli.findings import Finding, FindingSubject
 from bowline_cli.reports import as_github, as_junit, as_sarif
 
 ERROR = Finding("gpu_request/fraction-range", "a.yaml", 3, 'gpu-fraction: "2": must be\n::error::less, 100 % <b>\x1b')
 WARNING = Finding("scope/scheduler", "a.yaml", 9, "is not read", is_warning=True)
 SUBJECTS = [
-    Subject("a.yaml:3: Pod a", "denied", True, [ERROR]),
-    Subject("a.yaml:9: Pod b", "out of scope (scheduler x)", False, [WARNING]),
-    Subject("b.yaml:1: Pod c", "allowed", True),
+    FindingSubject("a.yaml:3: Pod a", "denied", True, [ERROR]),
+    FindingSubject("a.yaml:9: Pod b", "out of scope (scheduler x)", False, [WARNING]),
+    FindingSubject("b.yaml:1: Pod c", "allowed", True),
 ]
 
 
@@ -131,11 +131,11 @@ class Sarif(Closed):
     runs: list[Run]
 
 
-SPACED = [Subject("x", "denied", True, [Finding("a/b", "charts/my app/pod#1.yaml", 1, "must be")])]
+SPACED = [FindingSubject("x", "denied", True, [Finding("a/b", "charts/my app/pod#1.yaml", 1, "must be")])]
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
-def test_sarif_is_valid(subjects: list[Subject]) -> None:
+def test_sarif_is_valid(subjects: list[FindingSubject]) -> None:
     Sarif.model_validate_json(as_sarif(subjects))
 
 
@@ -151,7 +151,7 @@ JUNIT: dict[str, tuple[set[str], set[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
-def test_junit_is_valid(subjects: list[Subject]) -> None:
+def test_junit_is_valid(subjects: list[FindingSubject]) -> None:
     for element in ElementTree.fromstring(as_junit(subjects)).iter():  # noqa: S314 - our own output
         allowed, required, children = JUNIT[element.tag]
         assert required <= set(element.keys()) <= allowed
@@ -174,7 +174,7 @@ def unknown_properties(model: BaseModel) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
-def test_a_reader_of_sarif_understands_every_property(subjects: list[Subject]) -> None:
+def test_a_reader_of_sarif_understands_every_property(subjects: list[FindingSubject]) -> None:
     log = sarif_pydantic.Sarif.model_validate_json(as_sarif(subjects))
     assert list(unknown_properties(log)) == []
     findings = [finding for subject in subjects for finding in subject.findings]
@@ -187,7 +187,7 @@ def test_a_reader_of_sarif_understands_every_property(subjects: list[Subject]) -
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
-def test_a_reader_of_junit_counts_the_objects_and_finds_the_failures(subjects: list[Subject]) -> None:
+def test_a_reader_of_junit_counts_the_objects_and_finds_the_failures(subjects: list[FindingSubject]) -> None:
     report = junitparser.JUnitXml.fromstring(as_junit(subjects).encode())
     (suite,) = report
     cases = list(suite)
@@ -208,7 +208,7 @@ def decoded(text: str) -> str:
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED])
-def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[Subject]) -> None:
+def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[FindingSubject]) -> None:
     *annotations, _ = as_github(subjects).splitlines()
     findings = [finding for subject in subjects for finding in subject.findings]
     for line, finding in zip(annotations, findings, strict=True):
@@ -221,7 +221,7 @@ def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[Subjec
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED])
-def test_each_annotation_is_a_workflow_command_of_github(subjects: list[Subject]) -> None:
+def test_each_annotation_is_a_workflow_command_of_github(subjects: list[FindingSubject]) -> None:
     *annotations, _ = as_github(subjects).splitlines()
     for line in annotations:
         command = re.fullmatch(r"::(error|warning) ((?:(?:file|line|title)=[^,:\n]+,?)+)::[^\n]*", line)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.access import Access, Rule, access_errors, as_values, hooks_of
+from bowline.framework.access import Access, AccessRule, access_errors, as_values, hooks_of
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import AdmissionPlugin, PluginConfig
 from bowline.framework.plugin_class import class_errors
@@ -13,10 +13,10 @@ from bowline.plugins.catalog import BUILTINS
 READ = ("get", "list", "watch")
 SEATS = Access(
     rules=(
-        Rule(
+        AccessRule(
             "configmaps", (*READ, "create"), namespace="{namespace}", name_prefix="seat-", label="seats.example/pod"
         ),
-        Rule("networks", ("get", "create"), "net.example.com"),
+        AccessRule("networks", ("get", "create"), "net.example.com"),
     ),
     reviewed_annotations=("seats.example/count",),
     reviewed_fields=("spec.tolerations",),
@@ -30,30 +30,32 @@ class SeatsConfig(PluginConfig):
 @pytest.mark.parametrize(
     ("access", "parts"),
     [
-        pytest.param(Access(rules=[Rule("pods", READ)]), ["rules must be a tuple of Rule"], id="a list of rules"),  # type: ignore[arg-type]
+        pytest.param(Access(rules=[AccessRule("pods", READ)]), ["a tuple of AccessRule"], id="a list of rules"),  # type: ignore[arg-type]
         pytest.param(Access(pod_labels="x"), ["pod_labels must be a tuple of str"], id="a name in place of names"),  # type: ignore[arg-type]
         pytest.param(Access(binding_labels=("a b",)), ["'a b'", "a qualified name"], id="no label"),
         pytest.param(Access(reviewed_fields=("spec.a.b",)), ["'spec.a.b'", "spec.FIELD"], id="a deep field"),
-        pytest.param(Access(rules=(Rule("*", READ),)), ["rules[0]", "'*'", "plural"], id="all resources"),
-        pytest.param(Access(rules=(Rule("pods", READ, "*"),)), ["'*'", "one API group"], id="all groups"),
-        pytest.param(Access(rules=(Rule("pods", ("*",)),)), ["verbs *", "get, list"], id="all verbs"),
-        pytest.param(Access(rules=(Rule("pods", ()),)), ["verbs none"], id="no verb"),
+        pytest.param(Access(rules=(AccessRule("*", READ),)), ["rules[0]", "'*'", "plural"], id="all resources"),
+        pytest.param(Access(rules=(AccessRule("pods", READ, "*"),)), ["'*'", "one API group"], id="all groups"),
+        pytest.param(Access(rules=(AccessRule("pods", ("*",)),)), ["verbs *", "get, list"], id="all verbs"),
+        pytest.param(Access(rules=(AccessRule("pods", ()),)), ["verbs none"], id="no verb"),
         pytest.param(
-            Access(rules=(Rule("leases", ("create",), "coordination.k8s.io", names=("a",)),)),
+            Access(rules=(AccessRule("leases", ("create",), "coordination.k8s.io", names=("a",)),)),
             ["limits create", "RBAC cannot"],
             id="create by name",
         ),
-        pytest.param(Access(rules=(Rule("secrets", ("get",)),)), ["any Secret", "`names`"], id="any Secret"),
+        pytest.param(Access(rules=(AccessRule("secrets", ("get",)),)), ["any Secret", "`names`"], id="any Secret"),
         pytest.param(
-            Access(rules=(Rule("configmaps", ("create",)),)), ["any of the configmaps", "stolen"], id="any ConfigMap"
+            Access(rules=(AccessRule("configmaps", ("create",)),)),
+            ["any of the configmaps", "stolen"],
+            id="any ConfigMap",
         ),
         pytest.param(
-            Access(rules=(Rule("configmaps", ("create",), name_prefix="A'"),)),
+            Access(rules=(AccessRule("configmaps", ("create",), name_prefix="A'"),)),
             ["name_prefix"],
             id="no prefix of names",
         ),
         pytest.param(
-            Access(rules=(Rule("configmaps", ("create",), namespace="{where}"),)),
+            Access(rules=(AccessRule("configmaps", ("create",), namespace="{where}"),)),
             ["'{where}'", "no argument 'where'"],
             id="an unknown argument",
         ),
@@ -67,7 +69,7 @@ def test_mistakes_are_named(access: Access, parts: list[str]) -> None:
 
 
 def test_a_mistake_is_an_error_of_the_plugins_class() -> None:
-    members: dict[str, Any] = {"name": "seats", "access": Access(rules=(Rule("configmaps", ("create",)),))}
+    members: dict[str, Any] = {"name": "seats", "access": Access(rules=(AccessRule("configmaps", ("create",)),))}
     (error,) = class_errors(type("Seats", (BindingPlugin,), members), "seats", "plugins[0].name")
     assert (error.rule, error.value) == ("plugin/access", "seats.access")
     (error,) = class_errors(type("Seats", (BindingPlugin,), {**members, "access": ()}), "seats", "plugins[0].name")

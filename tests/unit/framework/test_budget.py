@@ -12,7 +12,7 @@ from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.kube.accounting import GRACE_S, api_time, current_account
 from bowline.kube.client import ClientOptions
 from bowline.runtime.tasks import shield_write

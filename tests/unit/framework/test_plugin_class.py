@@ -14,8 +14,8 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import POINTS, class_errors
+from bowline.framework.plugin_status import Status
 from bowline.framework.registry import installed_plugins
-from bowline.framework.status import Status
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.recording import RecordingPlugin
 

@@ -15,7 +15,7 @@ from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.kube.availability import Availability
 from bowline.kube.client import KubeClient
 from bowline.runtime.workers import Result
@@ -28,7 +28,7 @@ from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.wait_index import WaitIndex
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event, Nomination, PodBound
-from bowline_reconciler.decide.observed import FRESH_CONTACT
+from bowline_reconciler.decide.snapshot import FRESH_CONTACT
 from bowline_reconciler.informers import Informers
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation

@@ -6,7 +6,7 @@ import pytest
 
 from bowline.api.bindrequest import BindRequest
 from bowline.framework.binding.context import BindContext
-from bowline.framework.status import Reason, Status
+from bowline.framework.plugin_status import Reason, Status
 from bowline.kube.errors import ServerError
 from bowline.runtime.workers import DONE, ReconcileError
 from bowline_reconciler.binding.complete import ROLLBACK_PAUSE

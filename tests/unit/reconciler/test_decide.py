@@ -10,7 +10,7 @@ from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.config import Binding, Settings
-from bowline.framework.status import Reason, Suggestion
+from bowline.framework.plugin_status import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
     Attempt,
@@ -24,7 +24,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import ReadLive, decide
-from bowline_reconciler.decide.observed import (
+from bowline_reconciler.decide.snapshot import (
     FRESH_CONTACT,
     Absent,
     NodeView,

@@ -11,7 +11,7 @@ from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectUID, ResourceVersion
 from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.binding.in_flight import existed_before, in_flight_for
-from bowline_reconciler.decide.observed import Absent, PodView
+from bowline_reconciler.decide.snapshot import Absent, PodView
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)

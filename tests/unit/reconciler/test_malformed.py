@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.framework.config import Settings
-from bowline.framework.status import Reason
+from bowline.framework.plugin_status import Reason
 from bowline.testing.builders import bind_request
 from bowline_reconciler.decide.actions import Fail, Wait
 from bowline_reconciler.decide.decide import decide
-from bowline_reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
-from bowline_reconciler.decide.status import (
+from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     failure_report,
     retrying_status,
@@ -23,6 +22,7 @@ from bowline_reconciler.decide.status import (
     success_report,
     waiting_status,
 )
+from bowline_reconciler.decide.snapshot import BOUND, PREPARED, Observed, condition_of
 from bowline_reconciler.informers import transform_request
 from bowline_reconciler.ttl import is_due
 from tests.unit.json_values import json_values

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import BindRequest
-from bowline.api.failed_decision import decision_of
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.api.pod_bound_condition import decision_of
 from bowline.framework.config import Binding
-from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline.framework.waiting import UNLIMITED
 from bowline.testing.builders import pod
 from bowline_reconciler.binding.writer import status_patch
@@ -28,9 +28,8 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import pending_failure
-from bowline_reconciler.decide.observed import Outcome, Times
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
-from bowline_reconciler.decide.status import (
+from bowline_reconciler.decide.report import (
     PREPARED_BY_US,
     conditions,
     failed_status,
@@ -42,6 +41,7 @@ from bowline_reconciler.decide.status import (
     waiting_event,
     waiting_status,
 )
+from bowline_reconciler.decide.snapshot import Outcome, Times
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline_reconciler.observe.reconciles import BETWEEN, OWN, THRESHOLDS_S, is_overdue
 from tests.unit.reconciler.watching import Watched, context
 

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.framework.config import Binding
-from bowline.framework.status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.decide import pending_failure
-from bowline_reconciler.decide.observed import BOUND, Outcome, Times
 from bowline_reconciler.decide.outcome import classify_outcome
-from bowline_reconciler.decide.status import failed_status, failure_report, rollback_incomplete_status
+from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
+from bowline_reconciler.decide.snapshot import BOUND, Outcome, Times
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

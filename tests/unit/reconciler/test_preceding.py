@@ -8,7 +8,7 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.decide.observed import preceding_request
+from bowline_reconciler.decide.snapshot import preceding_request
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}

@@ -7,7 +7,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.testing.builders import pod
-from bowline_reconciler.decide.status import preparation
+from bowline_reconciler.decide.report import preparation
 from tests.builders import request
 
 CARRIED = {names.PREPARED_FOR: "request-uid"}

@@ -3,7 +3,7 @@
 from opentelemetry.sdk.trace import ReadableSpan
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 from bowline.runtime.tracing import nanoseconds
 from bowline.testing.clock import START
 from bowline_reconciler.decide.actions import Attempt

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.meta import format_time
-from bowline_reconciler.decide.observed import stored_pause, stored_wait
+from bowline_reconciler.decide.snapshot import stored_pause, stored_wait
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

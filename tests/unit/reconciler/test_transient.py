@@ -2,7 +2,7 @@
 
 import pytest
 
-from bowline.framework.status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Reason, Status
 from bowline_reconciler.decide.transient import Streak, classify, extend
 
 NEVER = float("-inf")

@@ -7,7 +7,7 @@ import orjson
 import pytest
 import yaml
 
-from bowline.testing.fault_proxy.calls import Call, parse_call
+from bowline.testing.fault_proxy.calls import ProxiedCall, parse_call
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
     DropBefore,
@@ -20,58 +20,66 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.kubeconfig import redirect
 from bowline.testing.fault_proxy.record import Exchange, Record
-from bowline.testing.fault_proxy.rules import Match, Rule, RuleBook
-from bowline.testing.fault_proxy.watches import Next, Step, WatchScript
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule, RuleBook
+from bowline.testing.fault_proxy.watches import Next, WatchScript, WatchStep
 
-BINDING = Call("create", "", "pods", "binding", "ns", "p")
+BINDING = ProxiedCall("create", "", "pods", "binding", "ns", "p")
 
 
 @pytest.mark.parametrize(
     ("method", "target", "expected"),
     [
         pytest.param("POST", "/api/v1/namespaces/ns/pods/p/binding", BINDING, id="a Binding is a create"),
-        pytest.param("GET", "/api/v1/pods?limit=5", Call("list", resource="pods"), id="a list of all namespaces"),
         pytest.param(
-            "GET", "/api/v1/nodes?watch=1&resourceVersion=7", Call("watch", resource="nodes"), id="a watch is no list"
+            "GET", "/api/v1/pods?limit=5", ProxiedCall("list", resource="pods"), id="a list of all namespaces"
+        ),
+        pytest.param(
+            "GET",
+            "/api/v1/nodes?watch=1&resourceVersion=7",
+            ProxiedCall("watch", resource="nodes"),
+            id="a watch is no list",
         ),
         pytest.param(
             "GET",
             "/apis/scheduling.run.ai/v1alpha2/namespaces/ns/bindrequests/r",
-            Call("get", "scheduling.run.ai", "bindrequests", "", "ns", "r"),
+            ProxiedCall("get", "scheduling.run.ai", "bindrequests", "", "ns", "r"),
             id="a get in a group",
         ),
         pytest.param(
             "PATCH",
             "/apis/scheduling.run.ai/v1alpha2/namespaces/ns/bindrequests/r/status?fieldManager=x",
-            Call("patch", "scheduling.run.ai", "bindrequests", "status", "ns", "r"),
+            ProxiedCall("patch", "scheduling.run.ai", "bindrequests", "status", "ns", "r"),
             id="a patch of a subresource",
         ),
         pytest.param(
             "DELETE",
             "/api/v1/namespaces/ns",
-            Call("delete", resource="namespaces", name="ns"),
+            ProxiedCall("delete", resource="namespaces", name="ns"),
             id="a namespace itself",
         ),
         pytest.param(
             "PUT",
             "/api/v1/namespaces/ns/finalize",
-            Call("update", resource="namespaces", subresource="finalize", name="ns"),
+            ProxiedCall("update", resource="namespaces", subresource="finalize", name="ns"),
             id="a namespace's subresource",
         ),
         pytest.param(
             "DELETE",
             "/api/v1/namespaces/ns/pods",
-            Call("deletecollection", resource="pods", namespace="ns"),
+            ProxiedCall("deletecollection", resource="pods", namespace="ns"),
             id="a delete without a name empties the collection",
         ),
         pytest.param(
-            "GET", "/api/v1/nodes/a%2Eb", Call("get", resource="nodes", name="a.b"), id="a quoted name is unquoted"
+            "GET",
+            "/api/v1/nodes/a%2Eb",
+            ProxiedCall("get", resource="nodes", name="a.b"),
+            id="a quoted name is unquoted",
         ),
-        pytest.param("GET", "/readyz?verbose", Call("get", name="/readyz"), id="a path without a resource"),
-        pytest.param("GET", "/api", Call("get", name="/api"), id="discovery"),
+        pytest.param("GET", "/readyz?verbose", ProxiedCall("get", name="/readyz"), id="a path without a resource"),
+        pytest.param("GET", "/api", ProxiedCall("get", name="/api"), id="discovery"),
     ],
 )
-def test_a_request_is_parsed(method: str, target: str, expected: Call) -> None:
+def test_a_request_is_parsed(method: str, target: str, expected: ProxiedCall) -> None:
     assert parse_call(method, target) == expected
 
 
@@ -91,7 +99,7 @@ def test_the_name_of_what_is_created_is_in_its_body(body: bytes, name: str) -> N
 
 def test_verbs_that_write() -> None:
     assert BINDING.writes
-    assert not Call("list").writes
+    assert not ProxiedCall("list").writes
     assert BINDING.kind == "create pods/binding"
 
 
@@ -99,63 +107,65 @@ class TestMatch:
     @pytest.mark.parametrize(
         ("match", "is_covered"),
         [
-            pytest.param(Match(), True, id="an empty match covers all"),
-            pytest.param(Match(("create", "patch")), True, id="one of several verbs"),
-            pytest.param(Match(("patch",)), False, id="another verb"),
-            pytest.param(Match((), "pods"), True, id="the resource with any subresource"),
-            pytest.param(Match((), "pods", ""), False, id="the object itself"),
-            pytest.param(Match((), "pods", "binding", "ns", "p"), True, id="all of it"),
-            pytest.param(Match(namespace="other"), False, id="another namespace"),
-            pytest.param(Match(name="other"), False, id="another name"),
+            pytest.param(CallMatch(), True, id="an empty match covers all"),
+            pytest.param(CallMatch(("create", "patch")), True, id="one of several verbs"),
+            pytest.param(CallMatch(("patch",)), False, id="another verb"),
+            pytest.param(CallMatch((), "pods"), True, id="the resource with any subresource"),
+            pytest.param(CallMatch((), "pods", ""), False, id="the object itself"),
+            pytest.param(CallMatch((), "pods", "binding", "ns", "p"), True, id="all of it"),
+            pytest.param(CallMatch(namespace="other"), False, id="another namespace"),
+            pytest.param(CallMatch(name="other"), False, id="another name"),
         ],
     )
-    def test_covers(self, match: Match, is_covered: bool) -> None:
+    def test_covers(self, match: CallMatch, is_covered: bool) -> None:
         assert match.covers(BINDING) is is_covered
 
 
 class TestRuleBook:
-    def choose(self, book: RuleBook, count: int, call: Call = BINDING) -> str:
+    def choose(self, book: RuleBook, count: int, call: ProxiedCall = BINDING) -> str:
         faults = [book.choose(call) for _ in range(count)]
         return "".join(type(fault).__name__[0] if fault is not None else "." for fault in faults)
 
     @pytest.mark.parametrize(
         ("rules", "faults"),
         [
-            pytest.param([Rule(DropBefore())], "DDDDDD", id="always"),
-            pytest.param([Rule(DropBefore(), nth=2)], ".D....", id="the second only"),
-            pytest.param([Rule(DropBefore(), every=3)], "..D..D", id="every third"),
-            pytest.param([Rule(DropBefore(), chance=0)], "......", id="no chance"),
-            pytest.param([Rule(LoseReply(), nth=1), Rule(DropBefore())], "LDDDDD", id="the first rule has priority"),
+            pytest.param([FaultRule(DropBefore())], "DDDDDD", id="always"),
+            pytest.param([FaultRule(DropBefore(), nth=2)], ".D....", id="the second only"),
+            pytest.param([FaultRule(DropBefore(), every=3)], "..D..D", id="every third"),
+            pytest.param([FaultRule(DropBefore(), chance=0)], "......", id="no chance"),
             pytest.param(
-                [Rule(LoseReply(), nth=1), Rule(DropBefore(), nth=1)],
+                [FaultRule(LoseReply(), nth=1), FaultRule(DropBefore())], "LDDDDD", id="the first rule has priority"
+            ),
+            pytest.param(
+                [FaultRule(LoseReply(), nth=1), FaultRule(DropBefore(), nth=1)],
                 "L.....",
                 id="a rule counts requests of another rule",
             ),
         ],
     )
-    def test_rules_are_due(self, rules: list[Rule], faults: str) -> None:
+    def test_rules_are_due(self, rules: list[FaultRule], faults: str) -> None:
         book = RuleBook()
         book.add(*rules)
         assert self.choose(book, 6) == faults
 
     def test_only_what_matches_counts(self) -> None:
         book = RuleBook()
-        book.add(Rule(DropBefore(), Match(("create",)), nth=2))
-        assert self.choose(book, 3, Call("get")) == "..."
+        book.add(FaultRule(DropBefore(), CallMatch(("create",)), nth=2))
+        assert self.choose(book, 3, ProxiedCall("get")) == "..."
         assert self.choose(book, 3) == ".D."
 
     def test_the_same_seed_gives_the_same_faults(self) -> None:
         fault_series = []
         for seed in (1, 1, 2):
             book = RuleBook(seed)
-            book.add(Rule(DropBefore(), chance=0.5))
+            book.add(FaultRule(DropBefore(), chance=0.5))
             fault_series.append(self.choose(book, 64))
         assert fault_series[0] == fault_series[1] != fault_series[2]
         assert {"D", "."} == set(fault_series[0])
 
     def test_clearing_ends_it(self) -> None:
         book = RuleBook()
-        book.add(Rule(DropBefore()))
+        book.add(FaultRule(DropBefore()))
         book.clear()
         assert self.choose(book, 1) == "."
 
@@ -169,11 +179,11 @@ class TestRuleBook:
     )
     def test_an_invalid_rule_is_rejected(self, turn: dict[str, float], word: str) -> None:
         with pytest.raises(ValueError, match=word):
-            Rule(DropBefore(), **turn)  # type: ignore[arg-type]  # what a caller without a type checker writes
+            FaultRule(DropBefore(), **turn)  # type: ignore[arg-type]  # what a caller without a type checker writes
 
     def test_a_watch_fault_on_other_requests_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="match the verb watch alone"):
-            Rule(CutWatch())
+            FaultRule(CutWatch())
 
 
 @pytest.mark.parametrize(
@@ -200,9 +210,9 @@ def test_a_watch_is_disturbed(fault: WatchFault | None, output: bytes, then: Nex
 
 def test_a_swapped_event_that_none_follows_is_sent_in_the_end() -> None:
     script = WatchScript(SwapEvents(1))
-    assert script.feed(b"aa") == Step(b"")
+    assert script.feed(b"aa") == WatchStep(b"")
     assert script.holds
-    assert script.flush() == Step(b"aa\n")
+    assert script.flush() == WatchStep(b"aa\n")
     assert not script.holds
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from bowline.localcluster.certs import Authority
-from bowline_webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
+from bowline.localcluster.certs import LocalAuthority
+from bowline_webhook.tls.bundle import WebhookCall, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
 from bowline_webhook.tls.ca import to_pem
 from bowline_webhook.tls.ca_bundle import KEPT, BundleOverlap
 from tests.unit.webhook.tls import DAY, NOW, authority
@@ -65,7 +65,7 @@ def test_trusted_is_what_every_entry_of_every_configuration_contains() -> None:
 
 
 def test_published_by_us_excludes_certificates_of_others() -> None:
-    theirs = Authority().pem
+    theirs = LocalAuthority().pem
     signers = published_by_us([configuration(A, theirs + B), configuration(A)])
     assert sorted(map(hash, signers)) == sorted(map(hash, (ONE, TWO)))
 
@@ -82,7 +82,7 @@ def test_a_call_is_checked_by_the_name_it_is_made_to() -> None:
     ]
     webhook_configuration = {"webhooks": [{"clientConfig": client} for client in clients]}
     names = ("127.0.0.1", "::1", "webhook.example", "")
-    assert calls([webhook_configuration]) == {Call("w.n.svc", A), *(Call(name, b"") for name in names)}
+    assert calls([webhook_configuration]) == {WebhookCall("w.n.svc", A), *(WebhookCall(name, b"") for name in names)}
 
 
 def test_the_ca_of_another_replicas_file_remains_published_for_a_time() -> None:

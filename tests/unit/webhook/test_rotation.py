@@ -15,9 +15,9 @@ from bowline_webhook.tls.rotation import (
     MAX_BUNDLE,
     RENEW_AT,
     Action,
+    CaObservation,
     CaState,
     CertLifetimes,
-    Observed,
     after,
     leaf_due,
     rotate,
@@ -43,54 +43,70 @@ def state(
 
 
 ROWS = [
-    pytest.param(Observed(None), Action.CREATE, id="there is no Secret"),
-    pytest.param(Observed(state(YOUNG)), None, id="one young authority"),
-    pytest.param(Observed(state(NEARLY)), None, id="a minute before two thirds of its life"),
-    pytest.param(Observed(state(DUE)), Action.INTRODUCE, id="two thirds of its life are over"),
-    pytest.param(Observed(state(DUE, NEXT)), None, id="the next one is introduced, and not trusted yet"),
-    pytest.param(Observed(state(DUE, NEXT), trusted_for=TOO_SHORT), None, id="all trust it, for a moment"),
-    pytest.param(Observed(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH, id="all trust it for long enough"),
+    pytest.param(CaObservation(None), Action.CREATE, id="there is no Secret"),
+    pytest.param(CaObservation(state(YOUNG)), None, id="one young authority"),
+    pytest.param(CaObservation(state(NEARLY)), None, id="a minute before two thirds of its life"),
+    pytest.param(CaObservation(state(DUE)), Action.INTRODUCE, id="two thirds of its life are over"),
+    pytest.param(CaObservation(state(DUE, NEXT)), None, id="the next one is introduced, and not trusted yet"),
+    pytest.param(CaObservation(state(DUE, NEXT), trusted_for=TOO_SHORT), None, id="all trust it, for a moment"),
     pytest.param(
-        Observed(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf + HOUR)), None, id="leaves of the former may live"
+        CaObservation(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH, id="all trust it for long enough"
     ),
     pytest.param(
-        Observed(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf)), Action.RETIRE, id="no leaf of the former may live"
+        CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf + HOUR)),
+        None,
+        id="leaves of the former may live",
     ),
     pytest.param(
-        Observed(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE, id="a renewal before a removal"
+        CaObservation(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf)),
+        Action.RETIRE,
+        id="no leaf of the former may live",
+    ),
+    pytest.param(
+        CaObservation(state(DUE, None, FORMER, at=NOW - LIVES.leaf)),
+        Action.INTRODUCE,
+        id="a renewal before a removal",
     ),
     # --- writes of others ---
-    pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is malformed"),
-    pytest.param(Observed(CaState(None)), Action.REPAIR, id="the Secret is emptied"),
-    pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is malformed, the next one exists"),
-    pytest.param(Observed(CaState(YOUNG, None, ())), Action.FIX, id="the bundle is emptied"),
-    pytest.param(Observed(CaState(YOUNG, None, (FORMER.certificate,), NOW)), Action.FIX, id="the signer not in it"),
+    pytest.param(CaObservation(state(None)), Action.REPAIR, id="the signer is malformed"),
+    pytest.param(CaObservation(CaState(None)), Action.REPAIR, id="the Secret is emptied"),
+    pytest.param(CaObservation(state(None, NEXT)), Action.SWITCH, id="the signer is malformed, the next one exists"),
+    pytest.param(CaObservation(CaState(YOUNG, None, ())), Action.FIX, id="the bundle is emptied"),
     pytest.param(
-        Observed(CaState(YOUNG, NEXT, (YOUNG.certificate,))),
+        CaObservation(CaState(YOUNG, None, (FORMER.certificate,), NOW)), Action.FIX, id="the signer not in it"
+    ),
+    pytest.param(
+        CaObservation(CaState(YOUNG, NEXT, (YOUNG.certificate,))),
         Action.FIX,
         id="the next signer is not in the bundle",
     ),
-    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.FIX, id="the Secret has another pair"),
-    pytest.param(Observed(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has expired"),
     pytest.param(
-        Observed(CaState(YOUNG, None, (FORMER.certificate, YOUNG.certificate), NOW)),
+        CaObservation(state(STRANGER), serving=YOUNG.certificate), Action.FIX, id="the Secret has another pair"
+    ),
+    pytest.param(CaObservation(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has expired"),
+    pytest.param(
+        CaObservation(CaState(YOUNG, None, (FORMER.certificate, YOUNG.certificate), NOW)),
         Action.FIX,
         id="out of order",
     ),
-    pytest.param(Observed(state(YOUNG, None, FORMER, at=None)), Action.FIX, id="the time of the switch is lost"),
+    pytest.param(CaObservation(state(YOUNG, None, FORMER, at=None)), Action.FIX, id="the time of the switch is lost"),
     # --- clocks ---
-    pytest.param(Observed(state(ENDED)), Action.REPAIR, id="the clock has jumped beyond the signer's end"),
-    pytest.param(Observed(state(UNBORN)), Action.REPAIR, id="the clock was set back before the signer's beginning"),
-    pytest.param(Observed(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"),
-    pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have expired while no replica ran"),
-    pytest.param(Observed(state(YOUNG, ENDED)), Action.FIX, id="the next one has ended before it began"),
-    pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one is from a clock ahead of ours"),
-    pytest.param(Observed(state(YOUNG, None, ENDED)), Action.FIX, id="a former one has ended"),
+    pytest.param(CaObservation(state(ENDED)), Action.REPAIR, id="the clock has jumped beyond the signer's end"),
     pytest.param(
-        Observed(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None, id="the switch was in the near future"
+        CaObservation(state(UNBORN)), Action.REPAIR, id="the clock was set back before the signer's beginning"
     ),
     pytest.param(
-        Observed(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)),
+        CaObservation(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"
+    ),
+    pytest.param(CaObservation(state(ENDED, ENDED)), Action.REPAIR, id="both have expired while no replica ran"),
+    pytest.param(CaObservation(state(YOUNG, ENDED)), Action.FIX, id="the next one has ended before it began"),
+    pytest.param(CaObservation(state(YOUNG, UNBORN)), Action.FIX, id="the next one is from a clock ahead of ours"),
+    pytest.param(CaObservation(state(YOUNG, None, ENDED)), Action.FIX, id="a former one has ended"),
+    pytest.param(
+        CaObservation(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None, id="the switch was in the near future"
+    ),
+    pytest.param(
+        CaObservation(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)),
         Action.FIX,
         id="the switch was in the future",
     ),
@@ -98,14 +114,14 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("observation", "action"), ROWS)
-def test_the_step_that_is_due(observation: Observed, action: Action | None) -> None:
+def test_the_step_that_is_due(observation: CaObservation, action: Action | None) -> None:
     step = rotate(observation, NOW, LIVES)
     assert step.action == action
     assert step.why
 
 
 @pytest.mark.parametrize("observation", [row.values[0] for row in ROWS])
-def test_a_step_taken_is_not_due_again(observation: Observed) -> None:
+def test_a_step_taken_is_not_due_again(observation: CaObservation) -> None:
     """Otherwise replicas would write indefinitely, and each would wait for the others."""
     action = rotate(observation, NOW, LIVES).action
     if action is None:
@@ -126,32 +142,32 @@ class TestWhatIsWritten:
     def test_renewal_keeps_each_signer_until_its_leaves_are_replaced(
         self,
     ) -> None:
-        after_introduction = after(Action.INTRODUCE, Observed(state(DUE)), NEXT, NOW)
+        after_introduction = after(Action.INTRODUCE, CaObservation(state(DUE)), NEXT, NOW)
         assert after_introduction == CaState(DUE, NEXT, (DUE.certificate, NEXT.certificate), NOW)
-        after_switch = after(Action.SWITCH, Observed(after_introduction), STRANGER, NOW + HOUR)
+        after_switch = after(Action.SWITCH, CaObservation(after_introduction), STRANGER, NOW + HOUR)
         assert after_switch == CaState(NEXT, None, (NEXT.certificate, DUE.certificate), NOW + HOUR)
-        after_retirement = after(Action.RETIRE, Observed(after_switch), STRANGER, NOW + LIVES.leaf)
+        after_retirement = after(Action.RETIRE, CaObservation(after_switch), STRANGER, NOW + LIVES.leaf)
         assert after_retirement == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
 
     def test_a_deleted_secret_is_recreated_and_its_new_authority_introduced(self) -> None:
-        observation = Observed(None, last_good=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
+        observation = CaObservation(None, last_good=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
         new_state = after(Action.CREATE, observation, STRANGER, NOW)
         assert (new_state.active, new_state.upcoming) == (YOUNG, STRANGER)
         assert set(new_state.bundle) == {c.certificate for c in (YOUNG, STRANGER, NEXT, FORMER)}
 
     def test_a_new_replica_keeps_the_published_certificates_trusted(self) -> None:
         new_state = after(
-            Action.CREATE, Observed(None, published_cas=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW
+            Action.CREATE, CaObservation(None, published_cas=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW
         )
         assert new_state == CaState(STRANGER, None, (STRANGER.certificate, FORMER.certificate), NOW)
 
     def test_an_expired_signer_is_not_used(self) -> None:
-        new_state = after(Action.REPAIR, Observed(CaState(None), last_good=state(ENDED)), STRANGER, NOW)
+        new_state = after(Action.REPAIR, CaObservation(CaState(None), last_good=state(ENDED)), STRANGER, NOW)
         assert new_state == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
 
     def test_the_bundle_is_bounded(self) -> None:
         many = tuple(authority(NOW - timedelta(days=days)).certificate for days in range(MAX_BUNDLE + 5))
-        new_state = after(Action.FIX, Observed(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
+        new_state = after(Action.FIX, CaObservation(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
         assert new_state.bundle == (YOUNG.certificate, *many[: MAX_BUNDLE - 1])
 
 
@@ -192,8 +208,8 @@ def test_without_the_secret_a_certificate_is_renewed_only_before_it_expires() ->
 
 def test_replicas_renew_at_different_times() -> None:
     late, early = replace(LIVES, jitter=0.0), replace(LIVES, jitter=0.999)
-    assert rotate(Observed(state(DUE)), NOW - YEAR * JITTER / 2, late).action is None
-    assert rotate(Observed(state(DUE)), NOW - YEAR * JITTER / 2, early).action is Action.INTRODUCE
+    assert rotate(CaObservation(state(DUE)), NOW - YEAR * JITTER / 2, late).action is None
+    assert rotate(CaObservation(state(DUE)), NOW - YEAR * JITTER / 2, early).action is Action.INTRODUCE
 
 
 @dataclass
@@ -219,7 +235,7 @@ class World:
         replica.trusted_since = {c: replica.trusted_since.get(c, self.now) for c in certificates}
         upcoming = self.secret.upcoming if self.secret else None
         since = replica.trusted_since.get(upcoming.certificate) if upcoming else None
-        observation = Observed(
+        observation = CaObservation(
             self.secret,
             replica.cached_secret,
             replica.leaf.signer if replica.leaf else None,

@@ -17,7 +17,7 @@ from bowline.api.meta import Object
 from bowline_webhook.tls.ca import ORGANIZATION, from_pem
 
 
-class Call(NamedTuple):
+class WebhookCall(NamedTuple):
     """What an API server verifies for an entry: server name and CA bundle; an empty bundle means the system's CAs."""
 
     name: str
@@ -31,9 +31,9 @@ def entries(configurations: Iterable[Object]) -> Iterator[Object]:
             yield webhook.get("clientConfig") or {}
 
 
-def calls(configurations: Iterable[Object]) -> frozenset[Call]:
+def calls(configurations: Iterable[Object]) -> frozenset[WebhookCall]:
     """Return the distinct verifications that API servers make."""
-    return frozenset(Call(_name(client), bundle_of(client)) for client in entries(configurations))
+    return frozenset(WebhookCall(_name(client), bundle_of(client)) for client in entries(configurations))
 
 
 def trusted_by_all(configurations: Iterable[Object]) -> frozenset[x509.Certificate]:

@@ -27,10 +27,10 @@ from bowline_webhook.tls.metrics import CertificateMetrics
 from bowline_webhook.tls.periodic import PeriodicTask
 from bowline_webhook.tls.rotation import (
     REPAIRING,
+    CaObservation,
     CaState,
     CertLifetimes,
-    Observed,
-    Step,
+    RotationStep,
     after,
     leaf_due,
     rotate,
@@ -134,7 +134,7 @@ class CAController:
             raise
         return state_after
 
-    async def _write(self, secret: Object | None, state: CaState, step: Step) -> None:
+    async def _write(self, secret: Object | None, state: CaState, step: RotationStep) -> None:
         namespace, name = self._secret_key
         if secret is None:
             try:
@@ -171,10 +171,10 @@ class CAController:
         overlap = self._overlap.of(state.bundle, foreign_cas, self._clock.monotonic())
         return to_pem(overlap if len(overlap) > len(state.bundle) else state.bundle)
 
-    def _observation(self, state: CaState | None) -> Observed:
+    def _observation(self, state: CaState | None) -> CaObservation:
         upcoming = state.upcoming if state is not None else None
         since = self._trusted_cas().get(upcoming.certificate) if upcoming is not None else None
-        return Observed(
+        return CaObservation(
             secret=state,
             last_good=self._last_good,
             serving=self._serving.leaf.signer if self._serving.leaf is not None else None,

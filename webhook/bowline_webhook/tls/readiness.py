@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.tasks import wait_until
-from bowline_webhook.tls.bundle import Call, calls
+from bowline_webhook.tls.bundle import WebhookCall, calls
 from bowline_webhook.tls.ca_bundle import Configurations
 from bowline_webhook.tls.serving import client_context
 
@@ -65,7 +65,7 @@ class ListenerProbe:
                 return f"{call.name}: {refusal}"
         return None
 
-    async def _refusal(self, call: Call) -> str | None:
+    async def _refusal(self, call: WebhookCall) -> str | None:
         listen = self._address()
         host = _WILDCARDS.get(listen.host, listen.host)
         try:

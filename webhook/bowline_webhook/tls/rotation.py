@@ -49,7 +49,7 @@ REPAIRING = frozenset({Action.CREATE, Action.REPAIR, Action.FIX})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RotationStep:
     """The action that is due, or None, and the reason."""
 
     action: Action | None
@@ -92,7 +92,7 @@ class CaState:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class CaObservation:
     """What one replica observes.
 
     - ``secret``: the Secret's state; None if it does not exist.
@@ -109,28 +109,28 @@ class Observed:
     trusted_for: timedelta | None = None
 
 
-def rotate(observation: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
+def rotate(observation: CaObservation, now: datetime, lifetimes: CertLifetimes) -> RotationStep:  # noqa: PLR0911 - a table returns row by row
     """Return the step that is due."""
     state = observation.secret
     if state is None:
-        return Step(Action.CREATE, "there is no Secret")
+        return RotationStep(Action.CREATE, "there is no Secret")
     if not _usable(state.active, now):
         if _usable(state.upcoming, now):
-            return Step(Action.SWITCH, "the signer is not valid")
-        return Step(Action.REPAIR, "there is no valid signer")
+            return RotationStep(Action.SWITCH, "the signer is not valid")
+        return RotationStep(Action.REPAIR, "there is no valid signer")
     error = _error(state, observation.serving, now)
     if error:
-        return Step(Action.FIX, error)
+        return RotationStep(Action.FIX, error)
     if state.upcoming is not None:
         return _introduction_step(observation.trusted_for, lifetimes)
     if state.active is not None and part_of_life(state.active.certificate, lifetimes.renew_at) <= now:
-        return Step(Action.INTRODUCE, "the signer has lived two thirds of its life")
+        return RotationStep(Action.INTRODUCE, "the signer has lived two thirds of its life")
     if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:
-        return Step(Action.RETIRE, "every certificate of the former CA has expired")
-    return Step(None, "former signers are still trusted" if state.previous else "all is well")
+        return RotationStep(Action.RETIRE, "every certificate of the former CA has expired")
+    return RotationStep(None, "former signers are still trusted" if state.previous else "all is well")
 
 
-def after(action: Action, observation: Observed, fresh: Authority, now: datetime) -> CaState:
+def after(action: Action, observation: CaObservation, fresh: Authority, now: datetime) -> CaState:
     """Return the Secret's state after the action; ``fresh`` is a new CA, used if one is needed."""
     state = observation.secret or CaState(None)
     match action:
@@ -187,12 +187,12 @@ def stale_leaf_due(leaf: Leaf, now: datetime) -> bool:
     return part_of_life(leaf.certificate, RENEW_UNSEEN_AT) <= now
 
 
-def _introduction_step(trusted_for: timedelta | None, lifetimes: CertLifetimes) -> Step:
+def _introduction_step(trusted_for: timedelta | None, lifetimes: CertLifetimes) -> RotationStep:
     if trusted_for is None:
-        return Step(None, "the new signer is not in every webhook entry yet")
+        return RotationStep(None, "the new signer is not in every webhook entry yet")
     if trusted_for < lifetimes.grace:
-        return Step(None, "API servers are given time to read that the new signer is trusted")
-    return Step(Action.SWITCH, "every webhook entry trusts the new signer")
+        return RotationStep(None, "API servers are given time to read that the new signer is trusted")
+    return RotationStep(Action.SWITCH, "every webhook entry trusts the new signer")
 
 
 def _usable(signer: Authority | None, now: datetime) -> bool:

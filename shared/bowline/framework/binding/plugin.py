@@ -17,7 +17,7 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle, Route
 from bowline.framework.plugin import Args_co, Plugin
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from bowline.api.bindrequest import AllocationKind
 from bowline.framework.binding.handle import Route
 from bowline.framework.binding.plugin import Preflight
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 
 # Codes that on_failure may return. OK and SKIP would report a failure as success.
 FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})

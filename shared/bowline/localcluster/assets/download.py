@@ -20,7 +20,7 @@ from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
 
 from bowline.localcluster.assets.progress import Progress
-from bowline.localcluster.assets.providers import Answer
+from bowline.localcluster.assets.providers import ProviderAnswer
 from bowline.localcluster.assets.recipes import Download, Recipe
 
 # Enough for a slow TLS handshake; paid in full for an unreachable host.
@@ -62,13 +62,13 @@ class Downloader:
         self._open = opener
         self._away: dict[str, str] = {}
 
-    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
+    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[ProviderAnswer]:
         """Download, verify and unpack one recipe after the other."""
         for recipe in recipes:
             try:
-                yield Answer(recipe, self._fetch_one(recipe, work))
+                yield ProviderAnswer(recipe, self._fetch_one(recipe, work))
             except _RefusedError as refusal:
-                yield Answer(recipe, None, str(refusal))
+                yield ProviderAnswer(recipe, None, str(refusal))
 
     def _fetch_one(self, recipe: Recipe, work: Path) -> Path:
         source = recipe.download

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bowline.localcluster.assets.progress import Progress
-from bowline.localcluster.assets.providers import Answer
+from bowline.localcluster.assets.providers import ProviderAnswer
 from bowline.localcluster.assets.recipes import GoBuild, Recipe
 
 _REPORT_EVERY_S = 20
@@ -48,15 +48,15 @@ class GoBuilder:
         self._progress = progress
         self._environ = environ
 
-    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
+    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[ProviderAnswer]:
         """Build module by module; the tools of one module in one run."""
         for group in group_recipes(recipes):
             try:
                 programs = self._build(group, work / f"build-{group[0].tool}")
             except _FailedError as failure:
-                yield from (Answer(recipe, None, str(failure)) for recipe in group)
+                yield from (ProviderAnswer(recipe, None, str(failure)) for recipe in group)
                 continue
-            yield from (Answer(recipe, path) for recipe, path in zip(group, programs, strict=True))
+            yield from (ProviderAnswer(recipe, path) for recipe, path in zip(group, programs, strict=True))
 
     def _build(self, group: Sequence[Recipe], folder: Path) -> list[Path]:
         """Build the programs of one module; return their paths, in the order of the recipes."""

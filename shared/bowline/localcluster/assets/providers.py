@@ -19,7 +19,7 @@ _VERSION_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProviderAnswer:
     """A provider's result for one recipe: `path` when supplied, else `reason`."""
 
     recipe: Recipe
@@ -35,7 +35,7 @@ class Fetcher(Protocol):
         """The provider's name in messages."""
         ...
 
-    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
+    def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[ProviderAnswer]:
         """One answer per recipe, each as soon as it is known."""
         ...
 
@@ -56,18 +56,18 @@ class Folder:
         """The setting's name, as the user writes it."""
         return f"${self.setting}"
 
-    def find(self, recipe: Recipe) -> Answer:
+    def find(self, recipe: Recipe) -> ProviderAnswer:
         """Return the binary in this folder, if it exists and has the right version."""
         candidate = self.path / recipe.tool
         if not candidate.is_file():
-            return Answer(recipe, None, f"{self.path} has no {recipe.tool}")
+            return ProviderAnswer(recipe, None, f"{self.path} has no {recipe.tool}")
         if not os.access(candidate, os.X_OK):
-            return Answer(recipe, None, f"{candidate} is not executable")
+            return ProviderAnswer(recipe, None, f"{candidate} is not executable")
         if recipe.tool in KUBERNETES_TOOLS and recipe.tool is not Tool.KUBECTL:
             fault = _minor_fault(candidate, recipe.version)
             if fault:
-                return Answer(recipe, None, fault)
-        return Answer(recipe, candidate)
+                return ProviderAnswer(recipe, None, fault)
+        return ProviderAnswer(recipe, candidate)
 
 
 def _minor_fault(binary: Path, expected_version: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from bowline.localcluster.assets.versions import Release
+from bowline.localcluster.assets.versions import KubernetesRelease
 
 
 class Tool(StrEnum):
@@ -106,7 +106,7 @@ _MACHINES = ("amd64", "arm64")
 KAI_MODULE = "github.com/NVIDIA/KAI-scheduler"
 
 
-def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
+def recipe_for(tool: Tool, release: KubernetesRelease, platform: Platform) -> Recipe:
     """The recipe of one binary of a release on a platform."""
     match tool:
         case Tool.ETCD:

@@ -21,7 +21,7 @@ from bowline.localcluster.assets.gobuild import GoBuilder
 from bowline.localcluster.assets.progress import Progress
 from bowline.localcluster.assets.providers import Fetcher, Folder
 from bowline.localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
-from bowline.localcluster.assets.versions import Release, release_for
+from bowline.localcluster.assets.versions import KubernetesRelease, release_for
 from bowline.localcluster.errors import AssetsError
 
 FOLDER_SETTING = "BOWLINE_ASSETS"
@@ -32,7 +32,7 @@ ENVTEST_SETTING = "KUBEBUILDER_ASSETS"
 class Assets:
     """The paths of the supplied binaries."""
 
-    release: Release
+    release: KubernetesRelease
     paths: Mapping[Tool, Path]
 
     def path(self, tool: Tool) -> Path:

@@ -31,7 +31,7 @@ CONTAINERD = "v2.4.2"
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class KubernetesRelease:
     """The versions of one local cluster."""
 
     minor: str
@@ -43,7 +43,7 @@ class Release:
     containerd: str
 
 
-def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
+def release_for(minor: str | None, environ: Mapping[str, str]) -> KubernetesRelease:
     """Return the release of a minor; without one, of the environment's setting, else of the default.
 
     A full version such as `v1.35.2` is reduced to its minor: only the patch release in the table is known to build.
@@ -54,7 +54,7 @@ def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
     if selected_minor not in KUBERNETES:
         known = ", ".join(KUBERNETES)
         raise AssetsError(f"Kubernetes {version!r} is not supported; set {MINOR_SETTING} to one of {known}")
-    return Release(
+    return KubernetesRelease(
         minor=selected_minor,
         kubernetes=KUBERNETES[selected_minor],
         etcd=ETCD,

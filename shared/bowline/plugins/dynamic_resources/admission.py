@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_spec
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
-from bowline.framework.access import Access, Rule
+from bowline.framework.access import Access, AccessRule
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.plugins.dynamic_resources.rules import request_errors, request_warnings
@@ -20,15 +20,15 @@ class DynamicResourcesAdmission(AdmissionPlugin[BindTimeoutConfig]):
     access = Access(
         rules=(
             # patch: the finalizer; create and delete: the claim for a pod's extended resources.
-            Rule("resourceclaims", ("get", "list", "watch", "create", "patch", "delete"), "resource.k8s.io"),
-            Rule("resourceclaims/status", ("update",), "resource.k8s.io"),
+            AccessRule("resourceclaims", ("get", "list", "watch", "create", "patch", "delete"), "resource.k8s.io"),
+            AccessRule("resourceclaims/status", ("update",), "resource.k8s.io"),
             # Kubernetes 1.36 and newer check this one too when the allocation or reservedFor changes.
-            Rule("resourceclaims/binding", ("update",), "resource.k8s.io"),
+            AccessRule("resourceclaims/binding", ("update",), "resource.k8s.io"),
             # Which devices are tainted.
-            Rule("resourceslices", ("get", "list", "watch"), "resource.k8s.io"),
-            Rule("devicetaintrules", ("get", "list", "watch"), "resource.k8s.io"),
+            AccessRule("resourceslices", ("get", "list", "watch"), "resource.k8s.io"),
+            AccessRule("devicetaintrules", ("get", "list", "watch"), "resource.k8s.io"),
             # Which of a pod's claims its PodGroup shares.
-            Rule("podgroups", ("get",), "scheduling.k8s.io"),
+            AccessRule("podgroups", ("get",), "scheduling.k8s.io"),
         )
     )
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from bowline.api.meta import Object, ObjectKey, uid_of, version_of
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.status import Code, Status
+from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
 from bowline.kube.resources import RESOURCECLAIMS

@@ -19,7 +19,7 @@ from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
 from bowline.api.selectors import Node, node_selector_admits
-from bowline.framework.status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion, merge_waits
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.dynamic_resources.claim import (
     Consumer,

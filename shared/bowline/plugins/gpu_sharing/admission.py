@@ -27,7 +27,7 @@ from bowline.api.gpu_share import (
     wants_share,
 )
 from bowline.api.meta import Object
-from bowline.framework.access import Access, Rule
+from bowline.framework.access import Access, AccessRule
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
@@ -54,8 +54,8 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
     # The rights on reservation pods end at their namespace, which has its own part of the chart.
     access = Access(
         rules=(
-            Rule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
-            Rule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
+            AccessRule("configmaps", ("get", "create", "delete")),  # those of a share are in its pod's namespace
+            AccessRule("clusterpolicies", ("list", "watch"), group="nvidia.com"),
         ),
         pod_labels=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING),
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
-from bowline.framework.config import GpuSharing
+from bowline.framework.config import GpuSharingSettings
 
 # From this version of the GPU operator on, CDI is the default of its runtime wherever CDI is enabled.
 _CDI_IS_DEFAULT = (25, 10, 0)
@@ -22,7 +22,7 @@ _VERSION = re.compile(r"v([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?(-[0-
 class Detection:
     """The settings, completed by what the watches show. Its ``*_changed`` methods are event handlers."""
 
-    def __init__(self, sharing: GpuSharing) -> None:
+    def __init__(self, sharing: GpuSharingSettings) -> None:
         self._sharing = sharing
         self._policies: dict[ObjectKey, Object] = {}
         self._fake_nodes: set[str] = set()

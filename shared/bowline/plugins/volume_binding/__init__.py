@@ -13,6 +13,7 @@ from bowline.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
     Access,
+    AccessRule,
     BindContext,
     BindingPlugin,
     BindTimeoutConfig,
@@ -20,7 +21,6 @@ from bowline.plugin import (
     Handle,
     ObjectKey,
     Preflight,
-    Rule,
     Status,
 )
 from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
@@ -35,12 +35,12 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
     access = Access(
         rules=(
             # patch: a volume's claimRef, a claim's selected node.
-            Rule("persistentvolumes", ("get", "list", "watch", "patch")),
-            Rule("persistentvolumeclaims", ("get", "list", "watch", "patch")),
-            Rule("storageclasses", ("get", "list", "watch"), "storage.k8s.io"),
+            AccessRule("persistentvolumes", ("get", "list", "watch", "patch")),
+            AccessRule("persistentvolumeclaims", ("get", "list", "watch", "patch")),
+            AccessRule("storageclasses", ("get", "list", "watch"), "storage.k8s.io"),
             # The capacities that drivers report, to explain why no volume is provisioned.
-            Rule("csidrivers", ("get",), "storage.k8s.io"),
-            Rule("csistoragecapacities", ("list",), "storage.k8s.io"),
+            AccessRule("csidrivers", ("get",), "storage.k8s.io"),
+            AccessRule("csistoragecapacities", ("list",), "storage.k8s.io"),
         )
     )
 

@@ -15,7 +15,7 @@ from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.selectors import Node
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.post import denied_status
-from bowline.framework.status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion, merge_waits
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource

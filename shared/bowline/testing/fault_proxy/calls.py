@@ -10,7 +10,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "DE
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProxiedCall:
     """One request. ``resource`` is empty for paths without one, such as /version; ``verb`` is then the method."""
 
     verb: str
@@ -31,7 +31,7 @@ class Call:
         return f"{self.verb} {'/'.join(filter(None, (self.resource, self.subresource)))}"
 
 
-def parse_call(method: str, target: str, body: bytes = b"") -> Call:
+def parse_call(method: str, target: str, body: bytes = b"") -> ProxiedCall:
     """Return the call of a request. The name of a created object is taken from its body."""
     url = urlsplit(target)
     parts = [unquote(part) for part in url.path.split("/") if part]
@@ -40,7 +40,7 @@ def parse_call(method: str, target: str, body: bytes = b"") -> Call:
     elif parts[:1] == ["apis"] and len(parts) >= 4:
         group, rest = parts[1], parts[3:]
     else:
-        return Call(method.lower(), name=url.path)
+        return ProxiedCall(method.lower(), name=url.path)
     namespace = ""
     # /namespaces/x alone is the object x; a longer path is in that namespace.
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
@@ -53,7 +53,7 @@ def parse_call(method: str, target: str, body: bytes = b"") -> Call:
         verb = "deletecollection"
     elif not name and verb == "create":
         name = _name_in(body)
-    return Call(verb, group, resource, "/".join(more), namespace, name)
+    return ProxiedCall(verb, group, resource, "/".join(more), namespace, name)
 
 
 def _name_in(body: bytes) -> str:

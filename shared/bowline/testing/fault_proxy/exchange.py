@@ -21,11 +21,11 @@ from bowline.kube.client import LineSplitter
 from bowline.testing.fault_proxy.calls import parse_call
 from bowline.testing.fault_proxy.faults import (
     AfterReply,
-    Answer,
     Delay,
     DropBefore,
     Fault,
-    Gate,
+    FaultAnswer,
+    FaultGate,
     Hold,
     LoseReply,
     Page,
@@ -34,7 +34,7 @@ from bowline.testing.fault_proxy.faults import (
 )
 from bowline.testing.fault_proxy.record import Exchange, Record
 from bowline.testing.fault_proxy.rules import WATCH_FAULTS, RuleBook
-from bowline.testing.fault_proxy.watches import Next, Step, WatchScript, status_body
+from bowline.testing.fault_proxy.watches import Next, WatchScript, WatchStep, status_body
 
 # Hop-by-hop headers; and Accept-Encoding, because the lines of a compressed watch cannot be disturbed.
 _HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "upgrade", "te")
@@ -72,7 +72,7 @@ class Relay:
         named = type(fault).__name__ if fault is not None else ""
         exchange = Exchange(self._record.begin(), call, None, replied=False, fault=named)
         match fault:
-            case Answer() | Page():
+            case FaultAnswer() | Page():
                 self._record.end(replace(exchange, replied=True))
                 return _made_up(fault)
             case DropBefore() | Reset():
@@ -156,7 +156,7 @@ class Relay:
         )
 
 
-def _made_up(fault: Answer | Page) -> web.Response:
+def _made_up(fault: FaultAnswer | Page) -> web.Response:
     """Return the injected reply."""
     if isinstance(fault, Page):
         return web.Response(status=fault.code, text=f"<html>{fault.code}</html>", content_type="text/html")
@@ -165,7 +165,7 @@ def _made_up(fault: Answer | Page) -> web.Response:
     return web.Response(status=fault.code, headers=headers, body=text, content_type="application/json")
 
 
-async def _wait_open(gate: Gate) -> None:
+async def _wait_open(gate: FaultGate) -> None:
     """Wait until a gate is open."""
     while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
         await asyncio.sleep(_POLL_S)
@@ -193,15 +193,15 @@ async def _relay(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, s
             return step.then
 
 
-def _fed(script: WatchScript, lines: list[bytes]) -> Step:
+def _fed(script: WatchScript, lines: list[bytes]) -> WatchStep:
     """Feed lines until the watch ends; returns all lines to send and how it continues."""
     chunks = []
     for line in lines:
         step = script.feed(line)
         chunks.append(step.data)
         if step.then is not Next.GO_ON:
-            return Step(b"".join(chunks), step.then)
-    return Step(b"".join(chunks))
+            return WatchStep(b"".join(chunks), step.then)
+    return WatchStep(b"".join(chunks))
 
 
 def _end_to_end(headers: Mapping[str, str], additions: Mapping[str, str] | None = None) -> CIMultiDict[str]:

@@ -12,13 +12,13 @@ Then = Callable[[], None]
 
 __all__ = [
     "AfterReply",
-    "Answer",
     "CutWatch",
     "Delay",
     "DropBefore",
     "ExpireWatch",
     "FailWatch",
-    "Gate",
+    "FaultAnswer",
+    "FaultGate",
     "Hold",
     "LoseReply",
     "Page",
@@ -67,7 +67,7 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FaultAnswer:
     """The request never reaches the API server; the client gets this reply, in the API server's format."""
 
     code: int
@@ -83,7 +83,7 @@ class Page:
 
 
 @dataclass(slots=True)
-class Gate:
+class FaultGate:
     """Blocks requests until a test opens it."""
 
     _reached: threading.Event = field(default_factory=threading.Event)
@@ -108,7 +108,7 @@ class Hold:
     """The request is delayed until the gate opens. If its client disconnects meanwhile, the request is dropped,
     unless it ``outlives`` the client: bytes that were sent cannot be recalled."""
 
-    gate: Gate
+    gate: FaultGate
     outlives: bool = False
 
 
@@ -155,6 +155,6 @@ class SwapEvents:
     every: int = 2
 
 
-RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | Answer | Page | Hold
+RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | FaultAnswer | Page | Hold
 WatchFault = CutWatch | StallWatch | ExpireWatch | FailWatch | RepeatEvents | SwapEvents
 Fault = RequestFault | WatchFault

@@ -4,7 +4,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 
-from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.calls import ProxiedCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Exchange:
     """
 
     number: int
-    call: Call
+    call: ProxiedCall
     code: int | None
     replied: bool
     fault: str = ""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bowline.testing.fault_proxy.calls import Call
+from bowline.testing.fault_proxy.calls import ProxiedCall
 from bowline.testing.fault_proxy.faults import (
     CutWatch,
     ExpireWatch,
@@ -20,14 +20,14 @@ from bowline.testing.fault_proxy.faults import (
     SwapEvents,
 )
 
-__all__ = ["Match", "Rule"]
+__all__ = ["CallMatch", "FaultRule"]
 
 WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, FailWatch, RepeatEvents, SwapEvents)
-Inspector = Callable[[Call], None]
+Inspector = Callable[[ProxiedCall], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class CallMatch:
     """Which requests are covered; an empty field covers all. A ``subresource`` of "" means the object itself."""
 
     verbs: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Match:
     namespace: str = ""
     name: str = ""
 
-    def covers(self, call: Call) -> bool:
+    def covers(self, call: ProxiedCall) -> bool:
         """Return whether the request is covered."""
         return (
             (not self.verbs or call.verb in self.verbs)
@@ -48,11 +48,11 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FaultRule:
     """A fault and when it is due. ``nth``: only that request, counted from 1; ``every``: every nth request."""
 
     fault: Fault
-    match: Match = field(default_factory=Match)
+    match: CallMatch = field(default_factory=CallMatch)
     nth: int = 0
     every: int = 1
     chance: float = 1.0
@@ -70,11 +70,11 @@ class RuleBook:
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)  # noqa: S311 - no security purpose
         self._lock = threading.Lock()
-        self._rules: tuple[Rule, ...] = ()
+        self._rules: tuple[FaultRule, ...] = ()
         self._match_counts: list[int] = []
-        self._inspectors: tuple[tuple[Match, Inspector], ...] = ()
+        self._inspectors: tuple[tuple[CallMatch, Inspector], ...] = ()
 
-    def add(self, *rules: Rule) -> None:
+    def add(self, *rules: FaultRule) -> None:
         """Append rules."""
         with self._lock:
             self._rules += rules
@@ -85,18 +85,18 @@ class RuleBook:
         with self._lock:
             self._rules, self._match_counts = (), []
 
-    def inspect(self, match: Match, inspector: Inspector) -> None:
+    def inspect(self, match: CallMatch, inspector: Inspector) -> None:
         """Call ``inspector`` for each such request before it is handled, until ``clear``."""
         with self._lock:
             self._inspectors += ((match, inspector),)
 
-    def arrived(self, call: Call) -> None:
+    def arrived(self, call: ProxiedCall) -> None:
         """Call the inspectors of a request."""
         for match, inspector in self._inspectors:
             if match.covers(call):
                 inspector(call)
 
-    def choose(self, call: Call) -> Fault | None:
+    def choose(self, call: ProxiedCall) -> Fault | None:
         """Return the fault of the request, None for none."""
         with self._lock:
             fault = None
@@ -108,7 +108,7 @@ class RuleBook:
                     fault = rule.fault
             return fault
 
-    def _is_due(self, rule: Rule, count: int) -> bool:
+    def _is_due(self, rule: FaultRule, count: int) -> bool:
         if rule.nth and count != rule.nth:
             return False
         return count % rule.every == 0 and (rule.chance >= 1 or self._random.random() < rule.chance)

@@ -22,11 +22,11 @@ from weakref import WeakSet
 import aiohttp
 from aiohttp import web
 
-from bowline.localcluster.certs import Authority, write_pair
+from bowline.localcluster.certs import LocalAuthority, write_pair
 from bowline.testing.fault_proxy.exchange import Relay
 from bowline.testing.fault_proxy.kubeconfig import redirect
 from bowline.testing.fault_proxy.record import Exchange, Record
-from bowline.testing.fault_proxy.rules import Inspector, Match, Rule, RuleBook
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule, Inspector, RuleBook
 
 _HOST = "127.0.0.1"
 _START_S = 30.0
@@ -43,7 +43,7 @@ class FaultProxy:
 
     def __init__(self, server: str, ca_pem: bytes, *, seed: int = 0) -> None:
         self.url = ""
-        self._authority = Authority("fault-proxy-ca")
+        self._authority = LocalAuthority("fault-proxy-ca")
         self._context: ssl.SSLContext | None = None
         self._server = server.rstrip("/")
         self._server_ca = ca_pem
@@ -78,7 +78,7 @@ class FaultProxy:
 
     def rotate_authority(self) -> None:
         """Use a certificate of a new CA for new connections; ``ca_pem`` is that CA afterwards."""
-        self._authority = Authority(f"fault-proxy-ca-{uuid.uuid4().hex[:8]}")
+        self._authority = LocalAuthority(f"fault-proxy-ca-{uuid.uuid4().hex[:8]}")
         if self._context is not None:
             self._present(self._context)
 
@@ -92,11 +92,11 @@ class FaultProxy:
         target.write_text(text)
         return target
 
-    def add(self, *rules: Rule) -> None:
+    def add(self, *rules: FaultRule) -> None:
         """Append rules."""
         self._rules.add(*rules)
 
-    def inspect(self, match: Match, inspector: Inspector) -> None:
+    def inspect(self, match: CallMatch, inspector: Inspector) -> None:
         """Call ``inspector`` for each such request before it is forwarded. It blocks that request and all others of
         this proxy meanwhile; it records what it finds and must not raise."""
         self._rules.inspect(match, inspector)
@@ -126,7 +126,7 @@ class FaultProxy:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         trust = ssl.create_default_context(cadata=self._server_ca.decode())
-        # From Python 3.13 on, the default refuses authorities without an Authority Key Identifier.
+        # From Python 3.13 on, the default refuses authorities without an LocalAuthority Key Identifier.
         trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
         connector = aiohttp.TCPConnector(ssl=trust, limit=0, socket_factory=self._new_socket)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)

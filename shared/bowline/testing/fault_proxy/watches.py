@@ -26,7 +26,7 @@ class Next(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WatchStep:
     """The bytes to send, and how the watch continues."""
 
     data: bytes
@@ -46,30 +46,30 @@ class WatchScript:
         """Whether an event waits for the next one; ``flush`` sends it if none arrives."""
         return bool(self._held_back)
 
-    def flush(self) -> Step:
+    def flush(self) -> WatchStep:
         """Return the held event."""
         data, self._held_back = self._held_back, b""
-        return Step(data)
+        return WatchStep(data)
 
-    def feed(self, line: bytes) -> Step:
+    def feed(self, line: bytes) -> WatchStep:
         """Process the next line, without its line end."""
         self._events += 1
-        step = Step(line + b"\n")
+        step = WatchStep(line + b"\n")
         match self._fault:
             case CutWatch(after) if self._events > after:
-                step = Step(line[: len(line) // 2], Next.BREAK)
+                step = WatchStep(line[: len(line) // 2], Next.BREAK)
             case StallWatch(after) if self._events > after:
-                step = Step(b"", Next.STALL)
+                step = WatchStep(b"", Next.STALL)
             case ExpireWatch(after) if self._events > after:
-                step = Step(expired_event(), Next.CLOSE)
+                step = WatchStep(expired_event(), Next.CLOSE)
             case FailWatch(after, code) if self._events > after:
-                step = Step(error_event(code, "an injected fault"), Next.CLOSE)
+                step = WatchStep(error_event(code, "an injected fault"), Next.CLOSE)
             case RepeatEvents(every) if self._events % every == 0:
-                step = Step(step.data * 2)
+                step = WatchStep(step.data * 2)
             case SwapEvents() if self._held_back:
-                step = Step(step.data + self.flush().data)
+                step = WatchStep(step.data + self.flush().data)
             case SwapEvents(every) if self._events % every == 0:
-                self._held_back, step = step.data, Step(b"")
+                self._held_back, step = step.data, WatchStep(b"")
         return step
 
 

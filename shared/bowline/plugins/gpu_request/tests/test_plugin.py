@@ -6,7 +6,7 @@ import pytest
 
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.config import GpuSharing, Settings
+from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig, overriding
 from bowline.framework.templates import Template
 from bowline.plugins.gpu_request import GpuRequest
@@ -57,7 +57,7 @@ def test_errors_of_a_template_have_paths_into_it() -> None:
             Settings(gpu_device_classes=("gpu.example.com",)), None, ["share-and-dra"], id="the class is a GPU"
         ),
         pytest.param(
-            Settings(gpu_sharing=GpuSharing(enabled=False)),
+            Settings(gpu_sharing=GpuSharingSettings(enabled=False)),
             None,
             ["sharing-disabled", "[share-and-dra]"],
             id="sharing is switched off",

@@ -10,7 +10,7 @@ import pytest
 from bowline.api import names
 from bowline.api.gpu_share import GENERATED_LETTERS, capabilities_map, direct_env_map, map_volume, share_target
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import GpuSharing as Sharing
+from bowline.framework.config import GpuSharingSettings as Sharing
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo

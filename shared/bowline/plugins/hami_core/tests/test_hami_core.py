@@ -13,8 +13,8 @@ from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo, PluginConfig
+from bowline.framework.plugin_status import Code, Suggestion
 from bowline.framework.registry import Builtin, Registry
-from bowline.framework.status import Code, Suggestion
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.hami_core import HamiCore
 from bowline.testing.builders import bind_request, stored

@@ -14,8 +14,8 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import SKIP_PARALLEL
 from bowline.framework.config import PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.plugin_status import Code, Suggestion
 from bowline.framework.registry import Registry
-from bowline.framework.status import Code, Suggestion
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.nv_fractions import NvFractions
 from bowline.plugins.nv_fractions.config import NvFractionsConfig

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from bowline.framework.admission import AdmissionChain
-from bowline.framework.config import GpuSharing, Settings
+from bowline.framework.config import GpuSharingSettings, Settings
 from bowline.framework.plugin import AdmissionInfo, PluginConfig
 from bowline.plugins.runtime_class import RuntimeClass
 
 
 def chain(**sharing: Any) -> AdmissionChain:
-    settings = Settings(gpu_sharing=GpuSharing(**sharing))
+    settings = Settings(gpu_sharing=GpuSharingSettings(**sharing))
     return AdmissionChain([RuntimeClass(PluginConfig(), settings)], settings)
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
-from bowline.api.failed_decision import NODE, POD, decision_of, node_print, pod_print
 from bowline.api.meta import Object, format_time, parse_time
-from bowline.framework.status import Reason, Status
+from bowline.api.pod_bound_condition import NODE, POD, decision_of, node_print, pod_print
+from bowline.framework.plugin_status import Reason, Status
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
-from bowline_reconciler.decide.observed import (
+from bowline_reconciler.decide.snapshot import (
     BOUND,
     PREPARED,
     ROLLED_BACK,

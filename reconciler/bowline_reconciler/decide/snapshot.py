@@ -28,7 +28,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.taints import hard_taints
-from bowline.framework.status import Status
+from bowline.framework.plugin_status import Status
 
 # Types of a BindRequest's conditions.
 PREPARED = "Prepared"
