@@ -58,7 +58,7 @@ def test_compiled_modules_do_not_contain_times() -> None:
     assert "UNCHECKED_HASH" in next(line for line in last_stage() if line.startswith("RUN "))
 
 
-@pytest.mark.parametrize("folder", ["bowline", "cli", "reconciler", "shared", "webhook"])
+@pytest.mark.parametrize("folder", ["charts/bowline", "cli", "reconciler", "shared", "webhook"])
 def test_sources_of_the_wheel_are_in_the_build_context(folder: str) -> None:
     ignore = (Path(__file__).parents[2] / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in ignore

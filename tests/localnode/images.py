@@ -25,7 +25,7 @@ from tests.localnode.settings import PAUSE_IMAGE
 
 # What .dockerignore admits to the build, without README.md: it is only the wheel's description.
 _BUILD_INPUTS = ("Dockerfile", ".dockerignore", "pyproject.toml", "LICENSE", "requirements")
-_BUILD_PACKAGES = ("cli", "reconciler", "shared", "webhook")
+_BUILD_PACKAGES = ("charts/bowline", "cli", "reconciler", "shared", "webhook")
 BOWLINE_IMAGE = "localhost/bowline:node"
 _PYTHON_IMAGE = f"localhost/python:{sys.version_info.major}.{sys.version_info.minor}"
 _PUBLIC_PYTHON = "docker.io/library/python:3.13-slim"
