@@ -111,7 +111,7 @@ class Controller:
         listing = await self._compare(term.end_event)
         if term.end_event.is_set():
             return
-        self._reconciler.begin(listing.began, listing.stale, listing.newest)
+        self._reconciler.start_term(listing.began, listing.stale, listing.newest)
         self.queue.open()
         for key in {*self._informers.pending_keys(), *listing.stale}:
             self.queue.add(key)
@@ -136,7 +136,7 @@ class Controller:
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-            await self._reconciler.end()
+            await self._reconciler.end_term()
             log.info("stopped processing requests", extra={"abandoned": len(late)})
         for worker in workers:
             if (failure := failure_of(worker)) is not None:

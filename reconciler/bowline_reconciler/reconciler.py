@@ -135,9 +135,9 @@ class Reconciler:
 
     # --- leadership ---
 
-    def begin(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
+    def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
         """Begin a leadership term. See ``RequestStore.begin``."""
-        self.store.begin(since, stale, newest)
+        self.store.start_term(since, stale, newest)
         self.writer.conditions.start()
 
     def withdraw(self) -> None:
@@ -146,11 +146,11 @@ class Reconciler:
             if state.attempt.running is not None:
                 state.attempt.running.withdraw()
 
-    async def end(self) -> None:
+    async def end_term(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""
         await self.writer.conditions.stop()
         for key, uid in self.store.clear():
-            await self.store.runner.forget(key, uid)
+            await self.store.runner.drop_request(key, uid)
         self.requeue.clear()
 
     # --- one reconcile ---
@@ -181,7 +181,7 @@ class Reconciler:
         if state is not None and (request is None or request.uid != state.uid):
             # A request that moved to another shard keeps its side effects: its finalizer hands them over.
             roll_back = snapshot.lookup is not Absent.ELSEWHERE
-            pending = await self.completer.release(key, state, roll_back=roll_back)
+            pending = await self.completer.release_request(key, state, roll_back=roll_back)
             if pending is not None:
                 return pending
             states.drop(key)
@@ -208,11 +208,11 @@ class Reconciler:
             case DropFinalizer():
                 return await self.completer.drop_finalizer(request, state)
             case SetOwner():
-                state.attempt.begin()
+                state.attempt.start()
                 await self.writer.set_owner(request, action.pod_uid)
                 return REQUEUE
             case Wait():
-                return await self.requeue.wait(request, state, action, snapshot.named_pod)
+                return await self.requeue.after_wait(request, state, action, snapshot.named_pod)
             case RequeueAfter():
                 is_pause = request.failed_attempts and not action.why and state.attempt.retry_at is None
                 return self.requeue.retry(state, action.after) if is_pause else Result(action.after)
@@ -223,7 +223,7 @@ class Reconciler:
 
     async def _forget(self, request: BindRequest, state: RequestState) -> Result:
         """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
-        pending = await self.completer.release(request.key, state, roll_back=True)
+        pending = await self.completer.release_request(request.key, state, roll_back=True)
         if pending is not None:
             return pending
         state.finish()
@@ -255,7 +255,7 @@ class Reconciler:
 
     async def _follow_up(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
         """Execute what follows from an attempt's outcome. ``ctx``: the attempt's context, as for post_bind."""
-        state.attempt.end()
+        state.attempt.finish()
         request = snapshot.request
         action = self.store.follow_up(request, outcome)
         match action:
@@ -267,16 +267,16 @@ class Reconciler:
                 return await self.completer.fail(snapshot, state, action)
             case RetryAt():
                 state.attempt.keep(outcome, request.failed_attempts)
-                await self.writer.report(request, action.report, snapshot.named_pod)
+                await self.writer.write_report(request, action.report, snapshot.named_pod)
                 state.attempt.confirm()
-                state.wait.end()
+                state.wait.finish()
                 state.wait.nominate(request)
                 return self.requeue.retry(state, action.pause)
             case Wait():
                 # If the wait had expired but its failure could not be written, and the plugin waits again, nothing
                 # has failed.
                 state.attempt.confirm()
-                return await self.requeue.wait(request, state, action, snapshot.named_pod)
+                return await self.requeue.after_wait(request, state, action, snapshot.named_pod)
             case TransientFailure():
                 raise self._failure(request.key, state, action.why, action.after)
             case RequeueNow():
@@ -309,7 +309,7 @@ class Reconciler:
 
     async def _report(self, key: ObjectKey, state: RequestState, why: str) -> Result | None:
         """Count a failed attempt if one was in progress; otherwise report only why the request is not complete."""
-        was_attempting = state.attempt.end()
+        was_attempting = state.attempt.finish()
         request = state.overlay.latest(self.store.informers.request(key))
         if request is None or request.uid != state.uid or request.deleting:
             return None

@@ -198,7 +198,7 @@ class Shards:
                         if is_deleting(item) and names.FINALIZER in (item["metadata"].get("finalizers") or ()):
                             adopted_keys.append(key_of(item))
         is_first = min([lease, *(shard.lease for shard in shards)]) == lease
-        self._outside.report(outside, {str(selector) for selector in selectors}, sends_events=is_first)
+        self._outside.announce(outside, {str(selector) for selector in selectors}, sends_events=is_first)
         keys = adopted_keys if is_first else []
         self._informers.adopt(frozenset(keys))
         for key in keys:

@@ -47,7 +47,7 @@ class AttemptRunner:
         """
         request = snapshot.request
         state.attempt.confirm()
-        state.attempt.begin()
+        state.attempt.start()
         started_at = self.clock.now()
         if has_side_effects:
             request = await self._hold(request, state)
@@ -78,7 +78,7 @@ class AttemptRunner:
         request = snapshot.request
         node_uid = self.informers.node_uid(request.selected_node)
         running = Running(request, node_uid, ctx.cancelled, ctx.posts)
-        state.attempt.run(running)
+        state.attempt.hold(running)
         try:
             status = await self._run_points(ctx, running, state)
         finally:

@@ -66,7 +66,7 @@ class Completer:
         preparation_status = preparation(request, state.rollback.is_prepared, not state.rollback.is_complete, ctx.pod)
         bound_events = self.store.settings.binding.bound_events
         report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=bound_events)
-        await self.writer.report(request, report, ctx.pod)
+        await self.writer.write_report(request, report, ctx.pod)
         self.metrics.finished_requests.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
@@ -113,7 +113,7 @@ class Completer:
             request = await self.writer.patch_status(request, released_status(request, why.message, now))
         return await self.drop_finalizer(request, state)
 
-    async def release(self, key: ObjectKey, state: RequestState, *, roll_back: bool) -> Result | None:
+    async def release_request(self, key: ObjectKey, state: RequestState, *, roll_back: bool) -> Result | None:
         """Roll back what a request has left that no finalizer holds, and drop the plugins' state of it.
 
         Returns when to continue; None at the end.
@@ -131,7 +131,7 @@ class Completer:
             self._withdraw_nomination(
                 state.wait.nominated, self.store.from_cache(key, state.wait.nominated).named_pod
             )
-        await self.runner.forget(key, state.uid)
+        await self.runner.drop_request(key, state.uid)
         return None
 
     async def drop_finalizer(self, request: BindRequest, state: RequestState) -> Result:
@@ -177,7 +177,7 @@ class Completer:
     def _withdraw_nomination(self, request: BindRequest, pod: Object | None) -> None:
         """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
         if pod is not None and not is_bound_as_asked(request, pod_view(pod)):
-            self.writer.conditions.report(pod, None, Nomination(request.selected_node, is_withdrawn=True))
+            self.writer.conditions.schedule(pod, None, Nomination(request.selected_node, is_withdrawn=True))
 
     async def _report_incomplete(
         self, snapshot: Snapshot, state: RequestState, rollback: Status, fail: Fail | None
@@ -188,19 +188,19 @@ class Completer:
         if not state.rollback.is_reported and not is_rollback_incomplete(request):
             event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {rollback.message}")
             self.writer.record_event(request, event, on_pod=snapshot.named_pod is not None)
-        state.rollback.report()
+        state.rollback.note_report()
 
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
         report = failure_report(request, fail, state.rollback.is_complete, pod, self.clock.now(), snapshot.node)
-        await self.writer.report(request, report, pod)
+        await self.writer.write_report(request, report, pod)
         self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})
         self.runner.notify_terminal(request, fail.status)
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
         state.finish()
-        await self.runner.forget(request.key, request.uid)
+        await self.runner.drop_request(request.key, request.uid)
         return DONE
 
     def _writes_in_flight(self, snapshot: Snapshot, state: RequestState) -> Result | None:

@@ -27,7 +27,7 @@ class InFlightWrites:
         self._leading_since = 0.0  # start of the present term, by the monotonic clock
         self._newest_before: datetime | None = None  # see ``existed_before``
 
-    def begin(self, since: float, newest: datetime | None) -> None:
+    def start_term(self, since: float, newest: datetime | None) -> None:
         """Begin a leadership term at ``since``. ``newest``: see ``existed_before``."""
         self._leading_since = since
         self._newest_before = newest

@@ -93,7 +93,7 @@ class PodConditions:
         self._workers = []
         self._pending.clear()
 
-    def report(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
+    def schedule(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
         """Queue what the pod does not have yet; it replaces what is pending of the same pod.
 
         Dropped if MAX_PENDING are pending.

@@ -127,13 +127,13 @@ class Requeue:
 
     # --- waits ---
 
-    async def wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
+    async def after_wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
         """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again.
 
         ``pod``: the pod that the request names, as last read; None if there is none.
         """
         wait_state, now = state.wait, self._clock.monotonic()
-        wait_state.begin(wait.cause, now, stored_wait(request, self._clock.now()))
+        wait_state.start(wait.cause, now, stored_wait(request, self._clock.now()))
         quiet_until = wait_state.report_at
         if quiet_until is None:
             # Spread the first report over the time that reporting all waiters takes, so that they are not all
@@ -165,9 +165,9 @@ class Requeue:
         # Otherwise reported by the previous process, with its event.
         is_new = condition_of(request, PREPARED).get("message") != wait.why
         await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
-        state.wait.report(wait.why)
+        state.wait.note_report(wait.why)
         if is_new:
             self._writer.record_event(request, waiting_event(wait, self._clock.now()), on_pod=pod is not None)
         if pod is not None and wait.is_of_attempt:
-            self._writer.conditions.report(pod, None, Nomination(request.selected_node))
+            self._writer.conditions.schedule(pod, None, Nomination(request.selected_node))
             state.wait.nominate(request)

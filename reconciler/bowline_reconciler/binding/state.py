@@ -64,11 +64,11 @@ class AttemptState:
     unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
     retry_at: float | None = None  # no attempt before this time
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Begin an attempt."""
         self.is_open = True
 
-    def run(self, running: Running) -> None:
+    def hold(self, running: Running) -> None:
         """Record that plugins are being called."""
         self.running = running
 
@@ -83,7 +83,7 @@ class AttemptState:
             self.unacknowledged_at = self.running.posts.last_unknown
         self.running = None
 
-    def end(self) -> bool:
+    def finish(self) -> bool:
         """End the attempt, because its result is known; returns whether one had begun."""
         was_open, self.is_open = self.is_open, False
         return was_open
@@ -133,7 +133,7 @@ class RollbackState:
         self.transient_failures += 1
         return self.transient_failures > QUIET_FAILURES
 
-    def report(self) -> None:
+    def note_report(self) -> None:
         """Record that the status reports the rollback as incomplete."""
         self.is_reported = True
 
@@ -156,7 +156,7 @@ class WaitState:
     nominated: BindRequest | None = None  # the request with whose node the pod was last nominated
     versions: MutableMapping[ObjectID, ResourceVersion] = field(default_factory=dict)  # at the last registration
 
-    def begin(self, cause: str, now: float, stored_wait: timedelta | None) -> None:
+    def start(self, cause: str, now: float, stored_wait: timedelta | None) -> None:
         """Begin to wait; no change if the request already waits for the same cause.
 
         ``stored_wait``: for how long the status has reported a wait; it counts for the first wait in this process.
@@ -172,7 +172,7 @@ class WaitState:
         """Report the wait from that time on."""
         self.report_at, self.has_slot = moment, has_slot
 
-    def report(self, why: str) -> None:
+    def note_report(self, why: str) -> None:
         """Record the message that was reported."""
         self.last_report = why
 
@@ -180,7 +180,7 @@ class WaitState:
         """Record that the pod is nominated to the request's node."""
         self.nominated = request
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """End the wait by a failed attempt: a wait in the next attempt is a new one."""
         self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
         self.last_report, self.report_at, self.has_slot = "", None, False

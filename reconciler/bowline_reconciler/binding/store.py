@@ -85,13 +85,13 @@ class RequestStore:
         self.stale_keys.discard(key)
         return snapshot, decision
 
-    def begin(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
+    def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
         """Begin a leadership term at ``since`` (monotonic).
 
         ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
         latest creationTimestamp of the stored requests.
         """
-        self.in_flight.begin(since, newest)
+        self.in_flight.start_term(since, newest)
         self.stale_keys.update(stale)
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:

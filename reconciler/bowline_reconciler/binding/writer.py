@@ -62,13 +62,13 @@ class Writer:
             self._pruned_keys = pruned_keys
         return stored_request
 
-    async def report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
+    async def write_report(self, request: BindRequest, report: Report, pod: Object | None) -> None:
         """Set the status, then queue the event and the pod's report; without a pod the event is the request's."""
         await self.patch_status(request, report.status)
         if report.event is not None:
             self.record_event(request, report.event, on_pod=pod is not None)
         if pod is not None:
-            self.conditions.report(pod, report.condition, report.nomination)
+            self.conditions.schedule(pod, report.condition, report.nomination)
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""

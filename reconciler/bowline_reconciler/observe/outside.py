@@ -28,7 +28,7 @@ class OutsideShards:
         # Those that have their event, while they are outside.
         self._reported: frozenset[ObjectUID] = frozenset()
 
-    def report(self, requests: Collection[Object], shards: Collection[str], *, sends_events: bool) -> None:
+    def announce(self, requests: Collection[Object], shards: Collection[str], *, sends_events: bool) -> None:
         """Report the requests that are outside now. ``shards``: the selectors of all shards."""
         self._count.set(len(requests))
         if requests:

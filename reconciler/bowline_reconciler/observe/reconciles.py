@@ -83,13 +83,13 @@ class ReconcileInProgress:
         """Record the decision."""
         self.decision, self.why, self.attempt, self.trace = decision, why, attempt, trace
 
-    def end(self, outcome: str, why: str, plugin: str | None = None) -> None:
+    def set_outcome(self, outcome: str, why: str, plugin: str | None = None) -> None:
         """Record how the attempt ended, and which plugin is the cause, if one is."""
         self.outcome, self.why = outcome, why
         if plugin is not None:
             self.plugin = plugin
 
-    def forget(self) -> None:
+    def drop_request(self) -> None:
         """Record that the request needs nothing more."""
         self.forgotten = True
 

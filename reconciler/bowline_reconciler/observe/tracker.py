@@ -76,7 +76,7 @@ class Observation:
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
             self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
-            current.end(status.code.value, status.message, status.plugin)
+            current.set_outcome(status.code.value, status.message, status.plugin)
         if status.code is not Code.OK:
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
             level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
@@ -93,7 +93,7 @@ class Observation:
         """
         current, now = self.reconciles.get(key), self._clock.monotonic()
         if current is not None:
-            current.end(Code.TRANSIENT.value, why)
+            current.set_outcome(Code.TRANSIENT.value, why)
         fields = {"bindRequest": str(key), "why": why}
         log.debug("a reconcile has failed", extra=fields)
         self._failures_to_log += 1
@@ -141,7 +141,7 @@ class Observation:
         self.waiting.pop(key, None)
         current = self.reconciles.get(key)
         if current is not None:
-            current.forget()
+            current.drop_request()
 
     # --- the end of a reconcile ---
 

@@ -343,7 +343,7 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     assert (status.code, status.plugin) == (Code.RETRY, "shares")
     assert "was cancelled" in status.message
     assert (await run.run_rollback(c, status)).code is Code.RETRY
-    await run.forget(c.request.key, c.request.uid)
+    await run.drop_request(c.request.key, c.request.uid)
     assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
     assert calls[-1:] == ["other.forget"] * neighbours
 
@@ -379,7 +379,7 @@ async def test_state_is_private_and_survives_until_forget() -> None:
     c = context()
     await run.run_pre_bind(c)
     await run.run_pre_bind(c)
-    await run.forget(c.request.key, c.request.uid)
+    await run.drop_request(c.request.key, c.request.uid)
     await run.run_pre_bind(c)
     assert states == [{}, {}, {"seen": True}, {"seen": True}, {}, {}]
 

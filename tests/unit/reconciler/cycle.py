@@ -85,7 +85,7 @@ class RecordingConditions(PodConditions):
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
-    def report(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
+    def schedule(self, pod: Object, condition: PodBound | None, nomination: Nomination | None = None) -> None:
         if condition is not None:
             self.log.append(f"condition {condition.reason}")
 

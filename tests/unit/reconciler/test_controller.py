@@ -37,7 +37,7 @@ class SoonAgain:
         self.reconciles = 0
         self.ended = False
 
-    def begin(self, *_: object) -> None:
+    def start_term(self, *_: object) -> None:
         """Do nothing."""
 
     async def reconcile(self, _: ObjectKey) -> Result:
@@ -47,7 +47,7 @@ class SoonAgain:
     def withdraw(self) -> None:
         """Do nothing."""
 
-    async def end(self) -> None:
+    async def end_term(self) -> None:
         self.ended = True
 
 

@@ -62,7 +62,7 @@ class Crowd:
         request = self._requests[number]
         ref = ObjectRef("v1", "Pod", ObjectKey("default", "pod"))
         wait = Wait((ref,), why, UNTIL - now, GATES, poll)
-        return (await self._requeue.wait(request, self._memories[number], wait, None)).requeue_after
+        return (await self._requeue.after_wait(request, self._memories[number], wait, None)).requeue_after
 
 
 async def test_a_short_wait_is_not_reported() -> None:

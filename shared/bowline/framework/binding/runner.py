@@ -218,7 +218,7 @@ class Runner:
                 failures.append(status)
         return merge_failures(failures) if failures else Status.ok()
 
-    async def forget(self, key: ObjectKey, uid: ObjectUID) -> None:
+    async def drop_request(self, key: ObjectKey, uid: ObjectUID) -> None:
         """Drop all in-memory state of a request that no longer exists, and notify observer and plugins."""
         self._states.pop(uid, None)
         self._observer.forgotten(key)
