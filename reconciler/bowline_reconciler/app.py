@@ -64,7 +64,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     checks: dict[str, Check] = {}
     _set_not_ready(checks, "not connected to the API server yet")
     debug = DebugServer(options.debug_listen)
-    debug.add(*configuration_pages(settings, options, plugins, metrics.plugin_errors))
+    debug.add(*configuration_pages(settings, options, plugins))
     probes = ProbeServer(options.common.metrics_listen, registry, checks)
     await probes.start()
     await debug.start()

@@ -5,17 +5,11 @@ SHOWN entries and the total number. The pages contain no secrets: Bowline's conf
 objects only names and Bowline's own messages are shown.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from prometheus_client import Counter
-
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.handle import Route
-from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.binding.results import as_routes
 from bowline.framework.binding.runner import order_by_point
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
@@ -25,21 +19,13 @@ from bowline.runtime.debugpages import DebugPage, Misdirected
 from bowline_reconciler.options import Options
 from bowline_reconciler.wiring import Components
 
-log = logging.getLogger(__name__)
-
 # Enough entries of a list for one page.
 SHOWN = 100
 
 
-def configuration_pages(
-    settings: Settings, options: Options, plugins: Iterable[Plugin], errors: Counter
-) -> tuple[DebugPage, ...]:
-    """Return the pages that need no connection to the API server.
-
-    If a plugin's ``routes`` raises, it has no pages of its own; ``errors`` counts that by plugin and point.
-    """
+def configuration_pages(settings: Settings, options: Options, plugins: Iterable[Plugin]) -> tuple[DebugPage, ...]:
+    """Return the pages that need no connection to the API server."""
     plugins_in_order = tuple(plugins)
-    routes = {plugin.name: _routes(plugin, errors) for plugin in plugins_in_order}
     return (
         DebugPage(
             "config",
@@ -51,16 +37,11 @@ def configuration_pages(
         ),
         DebugPage(
             "plugins",
-            "enabled plugins: their order at each point, their effective arguments, their own pages",
+            "enabled plugins: their order at each point, their effective arguments",
             lambda: {
                 "order": order_by_point(plugins_in_order),
-                "plugins": [_plugin(plugin, routes[plugin.name]) for plugin in plugins_in_order],
+                "plugins": [_plugin(plugin) for plugin in plugins_in_order],
             },
-        ),
-        *(
-            DebugPage(_path(plugin, route.path), f"by plugin {plugin.name}", route.content)
-            for plugin in plugins_in_order
-            for route in routes[plugin.name]
         ),
     )
 
@@ -149,26 +130,12 @@ def standby_text(leader: str) -> str:
     return f"this reconciler is a standby: read this page from the leader, {leader}"
 
 
-def _path(plugin: Plugin, path: str) -> str:
-    return f"plugins/{plugin.name}/{path.strip('/')}"
-
-
-def _routes(plugin: Plugin, errors: Counter) -> tuple[Route, ...]:
-    try:
-        return as_routes(plugin.routes()) if isinstance(plugin, BindingPlugin) else ()
-    except Exception:
-        errors.labels(plugin=plugin.name, point="routes").inc()
-        log.exception("plugin raised", extra={"plugin": plugin.name, "point": "routes"})
-        return ()
-
-
-def _plugin(plugin: Plugin, routes: Iterable[Route]) -> dict[str, Any]:
+def _plugin(plugin: Plugin) -> dict[str, Any]:
     kind = type(plugin)
     return {
         "name": plugin.name,
         "class": f"{kind.__module__}.{kind.__qualname__}",
         "args": plugin.args.model_dump(mode="json", by_alias=True),
-        "pages": [_path(plugin, route.path) for route in routes],
     }
 
 

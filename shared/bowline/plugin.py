@@ -8,7 +8,7 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource, Handle, Reconcile, Route
+from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.plugin import (
     RUN,
@@ -69,7 +69,6 @@ __all__ = [
     "Reconcile",
     "Resource",
     "ResourceType",
-    "Route",
     "Settings",
     "Stage",
     "Status",

@@ -71,7 +71,6 @@ class Completer:
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
         ctx.log.info("pod is bound", extra={"node": request.selected_node})
-        self.runner.notify_terminal(request, Status.ok())
         return await self._close(request, state)
 
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
@@ -196,7 +195,6 @@ class Completer:
         await self.writer.write_report(request, report, pod)
         self.metrics.finished_requests.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})
-        self.runner.notify_terminal(request, fail.status)
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
         state.finish()

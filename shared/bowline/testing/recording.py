@@ -93,9 +93,6 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         return self._record("rollback", Status.ok())
 
-    def on_terminal(self, request: BindRequest, status: Status) -> None:
-        self._record("on_terminal", None)
-
     async def forget(self, key: ObjectKey) -> None:
         self._record("forget", None)
 

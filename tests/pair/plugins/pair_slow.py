@@ -5,11 +5,10 @@ Loaded by its entry point when this folder is on PYTHONPATH; nothing is installe
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import Route
 from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
 from bowline.framework.plugin_status import Status
 
@@ -43,13 +42,6 @@ class Slow(BindingPlugin):
     async def post_bind(self, ctx: BindContext) -> None:
         """Delay the completion."""
         await asyncio.sleep(float(_annotations(ctx).get(AFTERWARDS, "0")))
-
-    def routes(self) -> Iterable[Route]:
-        """One page that works and one that raises."""
-        return (Route("gates", lambda: {"shut": 1}), Route("broken", self._broken))
-
-    def _broken(self) -> object:
-        raise RuntimeError("no page today")
 
 
 def _annotations(ctx: BindContext) -> Mapping[str, str]:

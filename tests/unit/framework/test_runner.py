@@ -236,15 +236,6 @@ async def test_what_a_plugin_shares_is_there_for_the_others_of_its_attempt_only(
     assert context().shared == {}
 
 
-def test_every_plugin_is_told_how_a_request_ended_and_an_error_is_only_counted() -> None:
-    calls: Calls = []
-    a = RecordingPlugin("a", calls, {"on_terminal": raises(RuntimeError("late"))})
-    run, observer = runner(a, RecordingPlugin("b", calls))
-    run.notify_terminal(context().request, Status.ok())
-    assert calls == ["a.on_terminal", "b.on_terminal"]
-    assert observer.errors == [("a", "on_terminal")]
-
-
 async def test_a_failure_replaced_by_a_reason_of_the_plugins_own_names_that_plugin() -> None:
     replacement = {"on_failure": returning(Status.fatal("no seat", "NoSeat"))}
     run, _ = runner(

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.metrics import PluginMetrics
@@ -54,14 +53,6 @@ class EventSource:
     queueing_hint: Callable[[ObjectKey, Object], bool] | None = None
     namespace: str = ""
     optional: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A read-only debug page below ``/debug/plugins/<name>/``: ``content()`` returns its JSON value."""
-
-    path: str
-    content: Callable[[], Any]
 
 
 # Reconciles one key of a plugin's own queue; returns the delay after which to requeue it, None when done. A key whose

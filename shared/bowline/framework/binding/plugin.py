@@ -15,7 +15,7 @@ from typing import ClassVar
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.handle import EventSource, Handle, Route
+from bowline.framework.binding.handle import EventSource, Handle
 from bowline.framework.plugin import Args_co, Plugin
 from bowline.framework.plugin_status import Status
 
@@ -139,12 +139,6 @@ class BindingPlugin(Plugin[Args_co]):
         """
         return Status.ok()
 
-    def on_terminal(self, request: BindRequest, status: Status) -> None:
-        """Observe how a request has ended, after its status is written: OK for Succeeded, FATAL for Failed. No I/O.
-
-        At most once for a request, also of other plugins' failures; not after a crash in between.
-        """
-
     async def forget(self, key: ObjectKey) -> None:
         """Drop in-memory data about a request that no longer exists. No I/O; may be called for unknown requests."""
 
@@ -159,8 +153,4 @@ class BindingPlugin(Plugin[Args_co]):
 
     def event_sources(self) -> Iterable[EventSource]:
         """Return the watches that wake waiting requests. Once per process, after setup."""
-        return ()
-
-    def routes(self) -> Iterable[Route]:
-        """Return read-only debug pages. Once per process, after setup."""
         return ()

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bowline.api.bindrequest import AllocationKind
-from bowline.framework.binding.handle import Route
 from bowline.framework.binding.plugin import Preflight
 from bowline.framework.plugin_status import Code, Status
 
@@ -69,18 +68,6 @@ def as_none(result: Any) -> None:
     """Check the result of post_bind and forget, which must be None."""
     if result is not None:
         raise _invalid(result, "nothing")
-
-
-def as_routes(result: Any) -> tuple[Route, ...]:
-    if not isinstance(result, Iterable):
-        raise _invalid(result, "a list of Route")
-    routes = tuple(result)
-    for route in routes:
-        if not isinstance(route, Route):
-            raise _invalid(route, "a list of Route")
-        if not isinstance(route.path, str) or not callable(route.content):
-            raise InvalidResult(f"returned {route!r}; path must be a string and content a function")
-    return routes
 
 
 def _with_code(result: Status, codes: Collection[Code]) -> Status:

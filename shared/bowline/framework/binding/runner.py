@@ -192,11 +192,6 @@ class Runner:
                 owners.setdefault(key, plugin.name)
         return None
 
-    def notify_terminal(self, request: BindRequest, status: Status) -> None:
-        """Tell the plugins how a request has ended. Their errors are counted; the end is written already."""
-        for plugin in self._plugins[BindingPlugin.on_terminal]:
-            self._call(plugin, "on_terminal", as_none, None, plugin.on_terminal, request, status)
-
     async def run_post_bind(self, ctx: BindContext) -> None:
         """Call every plugin after the pod is bound. Errors are counted; the pod stays bound.
 
@@ -419,7 +414,7 @@ async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio
         await all_done(preparing, withdrawal)
 
 
-# All extension points of the reconciler, in the order of an attempt. The debug pages ask for the routes.
+# All extension points of the reconciler, in the order of an attempt.
 POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.supported_allocations,
     Plugin.has_side_effects,
@@ -431,9 +426,7 @@ POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.post_bind,
     BindingPlugin.on_failure,
     BindingPlugin.rollback,
-    BindingPlugin.on_terminal,
     BindingPlugin.forget,
-    BindingPlugin.routes,
 )
 
 
