@@ -12,6 +12,7 @@ from bowline.testing.builders import pod
 from tests.live import Live
 from tests.plugins.sharing import Shares
 from tests.plugins.test_gpu_sharing import FRESH
+from tests.plugins.test_hami_core import RESERVED_MIB
 
 MAIN = f"{names.NV_CONTAINER}main"
 REQUEST, LIMIT = f"{MAIN}{names.NV_MEMORY_REQUEST}", f"{MAIN}{names.NV_MEMORY_LIMIT}"
@@ -38,8 +39,8 @@ def test_a_fraction_is_bound_with_its_device_and_limits_at_no_additional_write(s
     shares.ask("half", ["fractioned"], receivedGPU={"count": 1, "portion": "0.50", "computePortion": "0.25"})
     shares.live.phase("half", "Succeeded")
     assert fractions(shares, "half") == {
-        REQUEST: f"{GPU_MEMORY_MIB // 2 // 1024}Gi",
-        LIMIT: f"{GPU_MEMORY_MIB * 3 // 4 // 1024}Gi",
+        REQUEST: f"{(GPU_MEMORY_MIB - RESERVED_MIB) // 2}Mi",
+        LIMIT: f"{(GPU_MEMORY_MIB - RESERVED_MIB) * 3 // 4}Mi",
         DEVICES: shares.device("fractioned"),
         PORTION: "0.25",
     }

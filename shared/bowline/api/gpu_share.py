@@ -104,33 +104,46 @@ def refers_to_key(container: Object, variable: str) -> bool:
     )
 
 
-def memory_limit(pod: Object, node: Object, portion: Decimal) -> tuple[str, str]:
+def memory_limit(pod: Object, node: Object, portion: Decimal, reserved: int) -> tuple[str, str]:
     """Return the memory limit per device of the pod's share, such as ``4147m`` (MiB), as HAMi core reads it.
 
     Returns an empty limit and the reason if it is unknown. See ``share_memory``.
     """
-    mebibytes, error = share_memory(pod, node, portion)
+    mebibytes, error = share_memory(pod, node, portion, reserved)
     return (f"{mebibytes}m" if mebibytes else ""), error
 
 
-def share_memory(pod: Object, node: Object, portion: Decimal) -> tuple[int, str]:
+def share_memory(pod: Object, node: Object, portion: Decimal, reserved: int) -> tuple[int, str]:
     """Return the memory per device of the pod's share, in MiB.
 
     Returns 0 and the reason if it is unknown. A pod that requests an amount gets that amount, because a request's
-    portion has only two decimals. Otherwise it is the portion of the memory in the node's label.
+    portion has only two decimals. Otherwise it is the portion of ``usable_memory``, rounded down.
     """
     amount = (pod["metadata"].get("annotations") or {}).get(names.GPU_MEMORY)
     if amount is not None and names.GPU_FRACTION not in pod["metadata"]["annotations"]:
         if _AMOUNT.fullmatch(amount) and int(amount) > 0:
             return int(amount), ""
         return 0, f'metadata.annotations[{names.GPU_MEMORY}]: "{amount}" must be a whole number of MiB above 0'
+    usable, error = usable_memory(node, reserved)
+    memory = int(usable * portion)
+    if error or memory > 0:
+        return memory, error
+    return 0, f"spec.receivedGPU.portion: {portion} of {usable} MiB is nothing; have the scheduler give more"
+
+
+def usable_memory(node: Object, reserved: int) -> tuple[int, str]:
+    """Return the memory of each GPU of the node without ``reserved``, in MiB; 0 and the reason if it is unknown.
+
+    The driver keeps a part of a device: without the reserve, parts that add up to the device promise more than there
+    is, and the last tenant runs out of memory. Decision 250.
+    """
     total, error = device_memory(node)
-    if error:
-        return 0, error
-    memory = int(total * portion)
-    if memory <= 0:
-        return 0, f"spec.receivedGPU.portion: {portion} of {total} MiB is nothing; have the scheduler give more"
-    return memory, ""
+    if error or total > reserved:
+        return max(total - reserved, 0), error
+    name = node["metadata"]["name"]
+    return 0, (
+        f"node {name}: gpuSharing.reservedMemory, {reserved} MiB, leaves nothing of its GPUs of {total} MiB; lower it"
+    )
 
 
 def device_memory(node: Object) -> tuple[int, str]:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
 from bowline.api.duration import format_duration, parse_duration
 from bowline.api.field_error import FieldError
 from bowline.api.names import CONFIG_API_VERSION, CONFIG_KIND
+from bowline.api.quantity import parse_quantity
 from bowline.api.schema import schema_errors
 from bowline.framework.strict_yaml import StrictLoader
 from bowline.framework.templates import Action
@@ -79,6 +80,25 @@ class Admission(_Model):
     """The longest time for which a BindRequest that repeats a failed decision is denied; 0s never denies one."""
 
 
+def _written(value: Any) -> Any:
+    """Return a quantity as text: YAML reads 0 as a number."""
+    return str(value) if type(value) is int else value
+
+
+def _valid_amount(text: str) -> str:
+    try:
+        is_amount = 0 <= parse_quantity(text) < _MAX_BYTES
+    except ValueError:
+        is_amount = False
+    if not is_amount:
+        raise ValueError("must be a quantity of memory, such as 1Gi or 512Mi, or 0")
+    return text
+
+
+_MAX_BYTES = 2**63
+_BYTES_PER_MIB = 2**20
+MemoryAmount = Annotated[str, BeforeValidator(_written), AfterValidator(_valid_amount)]
+
 # Whether a cluster has a property; Auto finds out.
 Detected = Literal["Auto", True, False]
 
@@ -100,6 +120,13 @@ class GpuSharingSettings(_Model):
     """Write CDI names instead of bare device UUIDs. Auto: as NVIDIA's GPU operator is configured (ClusterPolicy)."""
     fake_gpus: Detected = Field(default="Auto", alias="fakeGPUs")
     """Devices without hardware, for test clusters only. Auto: on nodes that are labelled run.ai/fake.gpu=true."""
+    reserved_memory: MemoryAmount = "1Gi"
+    """Memory of each device that its driver keeps: a part of a device is a part of the rest. 0 reserves nothing."""
+
+    @property
+    def reserved_mebibytes(self) -> int:
+        """``reserved_memory`` in MiB, rounded down."""
+        return int(parse_quantity(self.reserved_memory) // _BYTES_PER_MIB)
 
 
 class BackoffSettings(_Model):

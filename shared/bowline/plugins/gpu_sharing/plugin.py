@@ -237,7 +237,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
         received_gpu = ctx.spec.received_gpu
         assert received_gpu is not None  # noqa: S101 - request_error has rejected it
-        limit = memory_limit(pod, ctx.node, received_gpu.share)[0] if ctx.node is not None else ""
+        reserved = self._sharing.reserved_mebibytes
+        limit = memory_limit(pod, ctx.node, received_gpu.share, reserved)[0] if ctx.node is not None else ""
         maps = share_configmaps(
             share,
             received_gpu.portion,

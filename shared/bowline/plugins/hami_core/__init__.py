@@ -75,7 +75,9 @@ class HamiCore(AdmissionPlugin, BindingPlugin):
         received_gpu = ctx.spec.received_gpu
         if ctx.pod is None or received_gpu is None or ctx.node is None:
             return Status.skip()
-        limit, error = memory_limit(ctx.pod, ctx.node, received_gpu.share)
+        limit, error = memory_limit(
+            ctx.pod, ctx.node, received_gpu.share, self.settings.gpu_sharing.reserved_mebibytes
+        )
         if not limit:
             return Status.fatal(error, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
         return Status.ok()

@@ -82,4 +82,5 @@ class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsC
         received = ctx.spec.received_gpu
         if not ctx.request.is_share or received is None or ctx.pod is None or ctx.node is None:
             return {}, ""
-        return binding_annotations(ctx.pod, ctx.node, received, ctx.shared.get(SHARED_DEVICES, ""))
+        devices, reserved = ctx.shared.get(SHARED_DEVICES, ""), self.settings.gpu_sharing.reserved_mebibytes
+        return binding_annotations(ctx.pod, ctx.node, received, devices, reserved)

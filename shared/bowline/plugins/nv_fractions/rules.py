@@ -14,7 +14,7 @@ from decimal import Decimal
 from bowline.api import names
 from bowline.api.bindrequest import ReceivedGPU
 from bowline.api.field_error import FieldError, annotation_path
-from bowline.api.gpu_share import device_memory, share_memory, share_target
+from bowline.api.gpu_share import share_memory, share_target, usable_memory
 from bowline.api.meta import Object
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, quantity_text, whole_mebibytes
 from bowline.plugins.nv_fractions.shorthands import SHORTHANDS, limits_of, shorthand_errors
@@ -246,15 +246,18 @@ def _portion_limit_errors(annotations: Mapping[str, str], fractions: Fractions) 
 # --- at binding ---
 
 
-def binding_annotations(pod: Object, node: Object, received: ReceivedGPU, devices: str) -> tuple[dict[str, str], str]:
+def binding_annotations(
+    pod: Object, node: Object, received: ReceivedGPU, devices: str, reserved: int
+) -> tuple[dict[str, str], str]:
     """Return the annotations of a bound share, or the reason why they are unknown.
 
-    ``devices``: the value of NVIDIA_VISIBLE_DEVICES. A memory request or limit of the pod is kept.
+    ``devices``: the value of NVIDIA_VISIBLE_DEVICES. ``reserved``: MiB of each device that are not shared. A memory
+    request or limit of the pod is kept.
     """
     annotations, container = pod["metadata"].get("annotations") or {}, _share_container(pod, ())
     if not container:
         return {}, f"metadata.annotations[{names.GPU_FRACTION_CONTAINER}] must name a container of the pod"
-    request, error = share_memory(pod, node, received.share)
+    request, error = share_memory(pod, node, received.share, reserved)
     # Of a pod that was admitted before the plugin was enabled, short forms are not translated yet.
     limits = limits_of(annotations, container)
     annotations = {**limits, **annotations}
@@ -270,7 +273,7 @@ def binding_annotations(pod: Object, node: Object, received: ReceivedGPU, device
         result[request_key] = quantity_text(request)
     portion_key = fractions_of(annotations).portion_limits.get(container)
     if portion_key is not None and limit_key not in annotations:
-        limit, error = _portion_limit(annotations[portion_key], node)
+        limit, error = _portion_limit(annotations[portion_key], node, reserved)
         if error:
             return {}, f"metadata.annotations[{portion_key}]: {error}"
         result[limit_key] = quantity_text(limit)
@@ -283,14 +286,14 @@ def compute_portion(received: ReceivedGPU) -> str:
     return format(min(max(portion, SMALLEST_COMPUTE), Decimal(1)).normalize(), "f")
 
 
-def _portion_limit(text: str, node: Object) -> tuple[int, str]:
+def _portion_limit(text: str, node: Object, reserved: int) -> tuple[int, str]:
     """Return the part of a device's memory in MiB, rounded down; 0 and the reason if it is unknown."""
-    total, error = device_memory(node)
+    usable, error = usable_memory(node, reserved)
     portion = portion_of(text)
     if error or portion is None:
         return 0, error or f'"{text}" must be a number above 0'
-    limit = int(total * portion)
-    return limit, "" if limit else f"{portion} of {total} MiB is nothing"
+    limit = int(usable * portion)
+    return limit, "" if limit else f"{portion} of {usable} MiB is nothing"
 
 
 def foreign_annotations(pod: Object) -> list[str]:

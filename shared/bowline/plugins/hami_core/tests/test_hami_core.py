@@ -6,12 +6,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.gpu_share import memory_limit
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
-from bowline.framework.config import ConfigurationError, PluginEntry, Settings
+from bowline.framework.config import ConfigurationError, GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo, PluginConfig
 from bowline.framework.plugin_status import Code, Suggestion
 from bowline.framework.registry import Builtin, Registry
@@ -36,10 +37,34 @@ Json = dict[str, Any]
     ],
 )
 def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: str) -> None:
-    actual, message = memory_limit(pod(), {"metadata": {"name": "n", "labels": labels}}, Decimal(portion))
+    actual, message = memory_limit(pod(), {"metadata": {"name": "n", "labels": labels}}, Decimal(portion), 0)
     assert actual == limit
     assert bool(message) is bool(fault)
     assert fault in message
+
+
+@pytest.mark.parametrize(
+    ("setting", "label", "limit"),
+    [
+        pytest.param({}, "2000", "488m", id="a GiB by default"),
+        pytest.param({"reservedMemory": "0"}, "2000", "1000m", id="nothing"),
+        pytest.param({"reservedMemory": 0}, "2000", "1000m", id="nothing, as a number"),
+        pytest.param({"reservedMemory": "512Mi"}, "2000", "744m", id="another amount"),
+        pytest.param({"reservedMemory": "1G"}, "2000", "523m", id="a decimal amount, rounded down to 953 MiB"),
+        pytest.param({"reservedMemory": "1048575"}, "2000", "1000m", id="less than a MiB is nothing"),
+        pytest.param({}, "81559", "40267m", id="two halves are less than a device"),
+    ],
+)
+def test_the_memory_that_the_driver_keeps_is_not_shared(setting: Json, label: str, limit: str) -> None:
+    reserved = GpuSharingSettings.model_validate(setting).reserved_mebibytes
+    node = {"metadata": {"name": "n", "labels": {"nvidia.com/gpu.memory": label}}}
+    assert memory_limit(pod(), node, Decimal("0.50"), reserved) == (limit, "")
+
+
+@pytest.mark.parametrize("value", ["-1Gi", "much", "", "8EiB", "10E", True, 1.5])
+def test_a_reserve_is_an_amount_of_memory(value: Any) -> None:
+    with pytest.raises(ValidationError, match="reservedMemory"):
+        GpuSharingSettings.model_validate({"reservedMemory": value})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +78,7 @@ def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: s
 )
 def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(memory: str, limit: str) -> None:
     node = {"metadata": {"name": "n"}}
-    actual, message = memory_limit(pod(annotations={"gpu-memory": memory}), node, Decimal("0.00"))
+    actual, message = memory_limit(pod(annotations={"gpu-memory": memory}), node, Decimal("0.00"), 1024)
     assert actual == limit
     assert bool(message) is not bool(limit)
 

@@ -109,7 +109,7 @@ async def test_the_binding_has_the_devices_that_gpu_sharing_has_reserved() -> No
     assert plugin.binding_annotations(ctx) == {
         DEVICES: "GPU-1",
         PORTION: "0.5",
-        "nvidia.com/container.main.gpu-memory.request": "1000Mi",
+        "nvidia.com/container.main.gpu-memory.request": "488Mi",
     }
 
 

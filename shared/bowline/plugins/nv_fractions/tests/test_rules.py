@@ -253,9 +253,41 @@ BOUND = [
 
 @pytest.mark.parametrize(("annotations", "received", "expected"), BOUND)
 def test_annotations_of_the_binding(annotations: Json, received: ReceivedGPU, expected: Json) -> None:
-    result, error = rules.binding_annotations(of(annotations), NODE, received, "GPU-1,GPU-2")
+    result, error = rules.binding_annotations(of(annotations), NODE, received, "GPU-1,GPU-2", 0)
     assert error == ""
     assert result == {DEVICES: "GPU-1,GPU-2", **expected}
+
+
+RESERVED = [
+    pytest.param({"gpu-fraction": "0.5"}, 1024, {REQUEST: "488Mi"}, "", id="half of the rest"),
+    pytest.param(
+        {"gpu-fraction": "0.5", PORTION_LIMIT: "0.8"},
+        1024,
+        {REQUEST: "488Mi", LIMIT: "781Mi"},
+        "",
+        id="the limit, too",
+    ),
+    pytest.param({"gpu-memory": "1024"}, 1024, {REQUEST: "1Gi"}, "", id="an amount is not reduced"),
+    pytest.param({"gpu-fraction": "0.5"}, 1999, {REQUEST: "1Mi"}, "", id="nearly all"),
+    pytest.param({"gpu-fraction": "0.5"}, 2000, {}, "0.50 of 1 MiB is nothing", id="less than the part"),
+    pytest.param({"gpu-fraction": "0.5"}, 2001, {}, "leaves nothing of its GPUs of 2001 MiB", id="all"),
+    pytest.param(
+        {"gpu-memory": "1024", REQUEST: "1Gi", PORTION_LIMIT: "0.8"},
+        4096,
+        {},
+        "leaves nothing",
+        id="all, of a limit",
+    ),
+]
+
+
+@pytest.mark.parametrize(("annotations", "reserved", "expected", "why"), RESERVED)
+def test_a_part_is_computed_from_what_the_driver_leaves(
+    annotations: Json, reserved: int, expected: Json, why: str
+) -> None:
+    result, error = rules.binding_annotations(of(annotations), NODE, HALF, "GPU-1", reserved)
+    amounts = {key: value for key, value in result.items() if key in (REQUEST, LIMIT)}
+    assert (amounts, why in error, bool(error)) == (expected, True, bool(why))
 
 
 UNKNOWN = [
@@ -295,7 +327,7 @@ UNKNOWN = [
 @pytest.mark.parametrize(("annotations", "labels", "received", "why"), UNKNOWN)
 def test_a_share_without_known_amounts(annotations: Json, labels: Json, received: ReceivedGPU, why: str) -> None:
     result, error = rules.binding_annotations(
-        of(annotations), {"metadata": {"name": "n", "labels": labels}}, received, "GPU-1"
+        of(annotations), {"metadata": {"name": "n", "labels": labels}}, received, "GPU-1", 0
     )
     assert result == {}
     assert why in error
