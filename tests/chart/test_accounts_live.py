@@ -137,6 +137,7 @@ POD, STATUS = f"{CORE}/pods/share", f"{CORE}/pods/share/status"
 IMAGE_CHANGED = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]
 LABELLED = metadata(labels={GROUP: "g", f"{GROUP}/h": "h", SHARING: "true"})
 CONDITION = {"type": names.CONDITION_POD_BOUND, "status": "False", "lastTransitionTime": None}
+DECISION = {**CONDITION, "type": names.CONDITION_DECISION_FAILED, "message": "{}"}
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": None}
 REFERENCE = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "uid": "u"}
 SELECTED = metadata(annotations={names.SELECTED_NODE: "n"})
@@ -203,6 +204,7 @@ STATUS_FIELDS: dict[str, Any] = {
 RECONCILER_MAY = [
     pytest.param("PATCH", POD, LABELLED, id="label a sharing pod"),
     pytest.param("PATCH", STATUS, {"status": {"conditions": [CONDITION]}}, id="write the condition PodBound"),
+    pytest.param("PATCH", STATUS, {"status": {"conditions": [DECISION]}}, id="write the condition DecisionFailed"),
     pytest.param("PATCH", STATUS, {"status": {"nominatedNodeName": "n"}}, id="nominate a pod to a node"),
     pytest.param("POST", f"{CORE}/configmaps", configmap("new-0"), id="create a share's ConfigMap"),
     pytest.param(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.failed_decision import FailedDecision, failed_decision_of
 from bowline.api.meta import format_time
-from bowline.api.pod_bound_condition import failed_decision_of
 from bowline.testing.builders import bind_request
 from tests.live import Live
 from tests.plugins.claims import claim, claim_decisions, publish
@@ -23,8 +23,14 @@ def fail(pair: Live, node: str) -> None:
     pair.create_pod()
     pair.request_bind(node=node)
     pair.phase("pod", "Failed")
-    pair.until("the pod has the failed decision", lambda: failed_decision_of(pair.pod()))
+    pair.until("the pod has the failed decision", lambda: ended(pair))
     pair.kubectl("delete", "bindrequest", "pod")
+
+
+def ended(pair: Live) -> FailedDecision | None:
+    """The pod's decision that has ended Failed; None if there is none."""
+    failed = failed_decision_of(pair.pod())
+    return failed if failed is not None and failed.has_ended else None
 
 
 def repeat(pair: Live, node: str, **spec: Any) -> str:
@@ -35,7 +41,7 @@ def repeat(pair: Live, node: str, **spec: Any) -> str:
 
 def postpone(pair: Live, by: timedelta) -> None:
     """Let the decision have failed later than it did, so that its backoff does not end during the test."""
-    (condition,) = (c for c in pair.pod()["status"]["conditions"] if c["type"] == names.CONDITION_POD_BOUND)
+    (condition,) = (c for c in pair.pod()["status"]["conditions"] if c["type"] == names.CONDITION_DECISION_FAILED)
     touch = {"status": {"conditions": [{**condition, "lastProbeTime": format_time(datetime.now(UTC) + by)}]}}
     pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps(touch)}")
 
@@ -138,7 +144,7 @@ def test_a_repeated_failure_is_denied_until_the_claim_that_it_names_changes(
     spec = request.getfixturevalue(decision)
     pair.request_bind(**spec)
     pair.phase("pod", "Failed")
-    pair.until("the pod has the failed decision", lambda: failed_decision_of(pair.pod()))
+    pair.until("the pod has the failed decision", lambda: ended(pair))
     pair.kubectl("delete", "bindrequest", "pod")
     postpone(pair, timedelta(seconds=30))
     denial = repeat(pair, "gpu-node-0", **spec)

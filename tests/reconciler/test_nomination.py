@@ -116,7 +116,7 @@ async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> 
         await stage.create_pod()
         await stage.request_bind()
         await becomes(stage, NODE)
-        (condition,) = (await stage.pod())["status"]["conditions"]
+        condition, _ = (await stage.pod())["status"]["conditions"]
         assert condition["reason"] == "BindingRetry"
         await stage.withdraw()
         await becomes(stage, "")

@@ -58,8 +58,16 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
         (
             "False",
             "a reason of a failure",
-            "the request has failed; the message ends with what ends the backoff of a repetition",
+            "the request has failed; `status.reason` has the same sentence",
         ),
+    ),
+    names.CONDITION_DECISION_FAILED: (
+        (
+            "True",
+            "a reason of a failure",
+            "a decision has failed; as JSON: which, how often, on what it depends",
+        ),
+        ("False", names.EVENT_RETRY, "its decision is attempted again"),
     ),
 }
 
@@ -103,7 +111,10 @@ _HEAD = """\
 What Bowline reports, by the name that you see. [Stuck pods](stuck-pods.md) starts from the symptom,
 [suggestions.md](suggestions.md) lists the suggestion of each failure.
 """
-_CONDITIONS_TEXT = f"`{names.CONDITION_POD_BOUND}` is a condition of the pod, the others are of the BindRequest."
+_CONDITIONS_TEXT = (
+    f"`{names.CONDITION_POD_BOUND}` and `{names.CONDITION_DECISION_FAILED}` are of the pod, the others are "
+    "of the BindRequest."
+)
 
 
 def as_markdown() -> str:

@@ -1,8 +1,8 @@
 """Denies a BindRequest that repeats a decision which has just ended Failed, while what it depends on is unchanged.
 
 A scheduler without a memory of failures would decide the same in every cycle and keep other pods from the node; a
-denied creation makes it decide again in the same cycle. The memory is the pod's PodBound condition
-(``bowline.api.pod_bound_condition``), so that every replica has it and none must store it.
+denied creation makes it decide again in the same cycle. The memory is a condition of the pod
+(``bowline.api.failed_decision``), so that every replica has it and none must store it.
 
 The pod is read only if it may have such a condition: a watch of Failed requests reports the pods of recent failures.
 While that watch has not covered the longest backoff, as after a start, the pod of every request is read. What cannot
@@ -20,20 +20,21 @@ from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import Phase, owner_pod_uid
-from bowline.api.field_error import FieldError
-from bowline.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, version_of
-from bowline.api.pod_bound_condition import (
+from bowline.api.failed_decision import (
     ABSENT,
     CLAIM,
     NODE,
     POD,
     VOLUME_CLAIM,
     FailedDecision,
+    condition_of,
     decision_of,
     failed_decision_of,
     node_print,
     pod_print,
 )
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, version_of
 from bowline.framework import structure
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import wait_for_access
@@ -128,15 +129,18 @@ class RepeatChecker:
             return ()
         finally:
             self._checks -= 1
-        return () if failed is None else (self._error(failed),)
+        return () if failed is None else (self._error(*failed),)
 
     def _may_be_repeated(self, request: Object) -> bool:
         """Return whether the pod may have a recent failure: one is reported, or not all may have been."""
         uid = _pod_uid(request)
         return not uid or uid in self._failures or self.reflector.in_contact() < self._longest
 
-    async def _unchanged_failure(self, review: Review, spec: Object) -> FailedDecision | None:
-        """Return the failed decision that the request repeats; None if it is another, or something has changed."""
+    async def _unchanged_failure(self, review: Review, spec: Object) -> tuple[FailedDecision, str] | None:
+        """Return the failed decision that the request repeats, and its sentence.
+
+        None if it is another, or something has changed.
+        """
         name, uid = spec.get("podName"), _pod_uid(review.object)
         if not isinstance(name, str) or not name:
             return None
@@ -145,21 +149,24 @@ class RepeatChecker:
         except NotFound:
             return None
         failed = failed_decision_of(pod)
-        if failed is None or (uid and uid != uid_of(pod)) or failed.decision != decision_of(spec):
+        if (
+            failed is None
+            or not failed.has_ended
+            or (uid and uid != uid_of(pod))
+            or failed.decision != decision_of(spec)
+        ):
             return None
         now = self._client.clock.now()
         # A time in the future is another machine's clock: it denies no longer than the longest backoff.
         if not now < failed.denied_until(self._longest) <= now + 2 * self._longest:
             return None
-        for key, value in failed.prints.items():
-            kind, _, claim = key.partition("/")
-            key_of_object = (
-                ObjectKey("", failed.decision.node) if kind == NODE else ObjectKey(review.namespace, claim)
-            )
-            present = pod_print(pod) if kind == POD else await self._print(kind, key_of_object)
-            if present != value:
+        for entry in failed.objects:
+            is_node = entry.kind == NODE
+            key = ObjectKey("", failed.decision.node) if is_node else ObjectKey(review.namespace, entry.name)
+            present = pod_print(pod) if entry.kind == POD else await self._print(entry.kind, key)
+            if present != entry.print:
                 return None
-        return failed
+        return failed, str(condition_of(pod, names.CONDITION_POD_BOUND).get("message") or "")
 
     async def _print(self, kind: str, key: ObjectKey) -> str:
         """Return the present print of an object; empty for a kind that only a newer version knows."""
@@ -172,13 +179,13 @@ class RepeatChecker:
             return ABSENT
         return node_print(stored) if kind == NODE else version_of(stored)
 
-    def _error(self, failed: FailedDecision) -> FieldError:
+    def _error(self, failed: FailedDecision, sentence: str) -> FieldError:
         now = self._client.clock.now()
         left = (failed.denied_until(self._longest) - now).total_seconds()
-        objects = ", ".join(key.replace("/", " ") for key in failed.prints)
+        objects = ", ".join(map(str, failed.objects))
         message = (
             f"this decision failed {max(0.0, (now - failed.last).total_seconds()):.0f} s ago, and would fail again: "
-            f"{failed.reason}: {failed.message}; decide for another node, or repeat it in {left:.0f} s or when one "
+            f"{failed.reason}: {sentence}; decide for another node, or repeat it in {left:.0f} s or when one "
             f"of these has changed: {objects}"
         )
         return FieldError("bindrequest/repeated", "spec.selectedNode", failed.decision.node, message)

@@ -5,8 +5,9 @@ is down, slow or denies the write must therefore neither change a result nor occ
 Separate tasks write the reports, only the newest of each pod, and drop it after TRIES. Reports pending at shutdown
 are lost.
 
-The condition of a Failed request is also what the webhook knows of the decision when it is repeated: it names the
-decision and the state of what that depends on. So it is written for each failure, in the same patch. Decision 200.
+Beside it a condition for programs names the decision and the state of what that depends on
+(``bowline.api.failed_decision``): it is what the webhook knows of the decision when it is repeated. So it is written
+for each failure, in the same patch, and removed by the bind that follows. Decision 200.
 
 A nomination is a write of a reported wait or of a failure, never of a bind without either. Decision 201.
 """
@@ -20,16 +21,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
-from bowline.api.pod_bound_condition import (
+from bowline.api.failed_decision import (
     ABSENT,
     CLAIM,
     VOLUME_CLAIM,
-    claims_named,
-    note_of,
-    noted_decision,
-    pod_bound,
+    Dependency,
+    FailedDecision,
+    condition_of,
+    failed_decision_of,
 )
+from bowline.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
 from bowline.kube.client import KubeClient, PatchType
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
@@ -49,6 +50,7 @@ PAUSE = timedelta(seconds=1)
 TRY_TIMEOUT_S = 5.0
 # A report is an object reference and a sentence. More than this are pending only while no write succeeds.
 MAX_PENDING = 2_000
+_CONDITIONS = (names.CONDITION_POD_BOUND, names.CONDITION_DECISION_FAILED)
 _CLAIMS = {CLAIM: RESOURCECLAIMS.as_metadata(), VOLUME_CLAIM: PERSISTENTVOLUMECLAIMS.as_metadata()}
 
 
@@ -58,7 +60,6 @@ class _Report:
     condition: PodBound | None
     nomination: Nomination | None
     since: datetime
-    claims: tuple[tuple[str, ObjectKey], ...] = ()  # that the condition's message names
     tries: int = 1
 
 
@@ -110,12 +111,10 @@ class PodConditions:
             "metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")},
             "status": {
                 "nominatedNodeName": (pod.get("status") or {}).get("nominatedNodeName"),
-                "conditions": [pod_bound(pod)],
+                "conditions": [entry for kind in _CONDITIONS if (entry := condition_of(pod, kind))],
             },
         }
-        has_ended = condition is not None and condition.prints is not None
-        claims = tuple(claims_named(pod, condition.message)) if condition is not None and has_ended else ()
-        self._pending[key] = _Report(reduced_pod, condition, nomination, self._client.clock.now(), claims)
+        self._pending[key] = _Report(reduced_pod, condition, nomination, self._client.clock.now())
         self._queue.add(key)
 
     async def _write(self, key: ObjectKey) -> Result:
@@ -124,7 +123,7 @@ class PodConditions:
             return DONE
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
-                condition = await self._with_claims(report)
+                condition = await self._with_claims(report.condition)
                 await self.patch(report.pod, condition, report.nomination, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
@@ -140,21 +139,20 @@ class PodConditions:
             del self._pending[key]
         return DONE
 
-    async def _with_claims(self, report: _Report) -> PodBound | None:
-        """Return the condition with the prints of the claims that it names, as the rollback has left them."""
-        condition = report.condition
-        if condition is None or condition.prints is None or not report.claims:
+    async def _with_claims(self, condition: PodBound | None) -> PodBound | None:
+        """Return the condition with the prints of the failure's claims, as the rollback has left them."""
+        if condition is None or condition.depends_on is None or not condition.claims:
             return condition
-        prints = dict(condition.prints)
-        for kind, key in report.claims:
+        objects = [*condition.depends_on]
+        for ref in condition.claims:
             try:
-                claim = await self._client.get(_CLAIMS[kind], key.namespace, key.name)
-                prints[f"{kind}/{key.name}"] = version_of(claim)
+                claim = await self._client.get(_CLAIMS[ref.kind], ref.key.namespace, ref.key.name)
+                objects.append(Dependency(ref.kind, ref.key.name, version_of(claim)))
             except NotFound:
-                prints[f"{kind}/{key.name}"] = ABSENT
+                objects.append(Dependency(ref.kind, ref.key.name, ABSENT))
             except ApiError:
-                log.debug("a claim cannot be read", extra={"claim": str(key)})
-        return replace(condition, prints=prints)
+                log.debug("a claim cannot be read", extra={"claim": str(ref.key)})
+        return replace(condition, depends_on=tuple(objects))
 
     async def patch(
         self, pod: Object, condition: PodBound | None, nomination: Nomination | None, since: datetime
@@ -212,8 +210,8 @@ def _content(
     """Return the patch of the pod's status for what it does not have yet; empty if there is nothing."""
     status = pod.get("status") or {}
     content: dict[str, Any] = {}
-    if condition is not None and not _has(status, condition):
-        content["conditions"] = [_stored_form(pod_bound(pod), condition, now)]
+    if condition is not None and not _has(pod, condition):
+        content["conditions"] = _stored_forms(pod, condition, now)
     if nomination is not None:
         is_nominated = status.get("nominatedNodeName") == nomination.node
         if is_nominated == nomination.is_withdrawn:
@@ -221,35 +219,33 @@ def _content(
     return content
 
 
-def _stored_form(before: Object, condition: PodBound, now: datetime) -> Mapping[str, Any]:
-    """Return the condition as stored. ``before``: the present one, empty if there is none.
-
-    Of consecutive failures of one decision for one reason the first one's time is kept.
-    """
-    decision, note, times = condition.decision, "", {"lastTransitionTime": format_time(now)}
-    if decision is not None:
-        note = note_of(decision, condition.prints)
-        is_same_reason = before.get("reason") == condition.reason or names.EVENT_RETRY in (
-            before.get("reason"),
-            condition.reason,
-        )
-        if is_same_reason and noted_decision(before) == decision and before.get("lastTransitionTime"):
-            times["lastTransitionTime"] = before["lastTransitionTime"]
-        if condition.prints is not None:
-            times["lastProbeTime"] = format_time(now)
-    return {
+def _stored_forms(pod: Object, condition: PodBound, now: datetime) -> list[Mapping[str, Any]]:
+    """Return the entries of the conditions' patch. ``pod``: with its present conditions."""
+    pod_bound: dict[str, Any] = {
         "type": names.CONDITION_POD_BOUND,
         "status": condition.status,
         "reason": condition.reason,
-        "message": condition.message + note,
-        **times,
+        "message": condition.message,
+        "lastTransitionTime": format_time(now),
     }
+    if condition.decision is None:
+        return [pod_bound, {"$patch": "delete", "type": names.CONDITION_DECISION_FAILED}]
+    failed = _failed_decision(condition, now).after(failed_decision_of(pod))
+    pod_bound["lastTransitionTime"] = format_time(failed.first)
+    return [pod_bound, failed.as_condition()]
 
 
-def _has(status: Object, condition: PodBound) -> bool:
-    if condition.prints is not None:
+def _failed_decision(condition: PodBound, now: datetime) -> FailedDecision:
+    assert condition.decision is not None  # noqa: S101 - a bound pod has no failed decision
+    has_ended, objects = condition.depends_on is not None, condition.depends_on or ()
+    return FailedDecision(condition.decision, condition.reason, now, now, has_ended, int(has_ended), objects)
+
+
+def _has(pod: Object, condition: PodBound) -> bool:
+    if condition.depends_on is not None:
         return False  # the time of the failure is new
-    note = note_of(condition.decision) if condition.decision is not None else ""
-    content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message + note)
-    fields = ("type", "status", "reason", "message")
-    return content in [tuple(entry.get(name) for name in fields) for entry in status.get("conditions") or ()]
+    failed = failed_decision_of(pod)
+    if (failed.decision if failed is not None else None) != condition.decision:
+        return False
+    fields, stored_condition = ("status", "reason", "message"), condition_of(pod, names.CONDITION_POD_BOUND)
+    return [stored_condition.get(field) for field in fields] == [getattr(condition, field) for field in fields]

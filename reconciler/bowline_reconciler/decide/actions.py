@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from bowline.api.failed_decision import Decision, Dependency
 from bowline.api.meta import ObjectRef, ObjectUID
-from bowline.api.pod_bound_condition import Decision
 from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 
 
@@ -48,6 +48,7 @@ class Fail:
     message: str
     suggestion: Suggestion | None = None
     word: str = ""  # a plugin's own reason, as ``plugin/Word``; empty if it has none
+    objects: tuple[ObjectRef, ...] = ()  # that the failure is about
 
     @property
     def name(self) -> str:
@@ -113,16 +114,17 @@ class Event:
 class PodBound:
     """The PodBound condition: False after a failure, True after the bind that follows it.
 
-    - ``decision``: the one that has failed.
-    - ``prints``: if the decision has ended, those of the objects that a repetition depends on
-      (``bowline.api.pod_bound_condition``).
+    - ``decision``: the one that has failed. It is stored in a condition of its own (``bowline.api.failed_decision``).
+    - ``depends_on``: if the decision has ended, the pod and the node as the failure has left them; else None.
+    - ``claims``: that the failure is about. They are read after the rollback.
     """
 
     status: Literal["True", "False"]
     reason: str
     message: str
     decision: Decision | None = None
-    prints: Mapping[str, str] | None = None
+    depends_on: tuple[Dependency, ...] | None = None
+    claims: tuple[ObjectRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.api.pod_bound_condition import decision_of
+from bowline.api.failed_decision import decision_of
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline.runtime.backoff import full_jitter
@@ -53,7 +53,7 @@ def classify_outcome(
             return _retry(request, outcome, limits, jitter, now)
         case Code.FATAL:
             word = f"{status.plugin}/{status.word}" if status.word else ""
-            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion, word)
+            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion, word, status.wake_on)
         case Code.TRANSIENT:
             return TransientFailure(_by(status), status.retry_after)
         case Code.CANCELLED:
@@ -87,7 +87,8 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
         word = "attempt" if failed_count == 1 else "attempts"
         why = f"gave up after {failed_count} {word}, the last: {_by(status)}"
         # What has failed repeatedly here may succeed on another node.
-        return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE)
+        suggestion = status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE
+        return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, suggestion, objects=status.wake_on)
     pause = backoff(failed_count, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
@@ -112,7 +113,8 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
         # Unless the plugin suggests otherwise, the node is not known to be at fault: the awaited change may still
         # happen.
         why = f"waited for {times.wait_time.total_seconds():.0f} s: {why}"
-        return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
+        suggestion = status.suggestion or Suggestion.RETRY_SAME_NODE
+        return Fail(Reason.WAIT_TIMEOUT, why, suggestion, objects=status.wake_on)
     return Wait(status.wake_on, why, left, cause, status.retry_after)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
+from bowline.api.failed_decision import NODE, POD, Dependency, claims_of, decision_of, node_print, pod_print
 from bowline.api.meta import Object, format_time, parse_time
-from bowline.api.pod_bound_condition import NODE, POD, decision_of, node_print, pod_print
 from bowline.framework.plugin_status import Reason, Status
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import (
@@ -185,18 +185,18 @@ def failure_report(
     event = Event("Warning", names.EVENT_FAILED, f"{fail.name}: {fail.message}{hint}")
     condition = None
     if fail.reason not in _NO_CONDITION:
-        decision, prints = decision_of(request.raw.get("spec")), _prints(pod, node)
-        condition = PodBound("False", fail.name, fail.message, decision, prints)
+        decision, claims = decision_of(request.raw.get("spec")), claims_of(fail.objects)
+        condition = PodBound("False", fail.name, fail.message, decision, _depends_on(pod, node), claims)
     nomination = Nomination(request.selected_node, is_withdrawn=True) if condition is not None else None
     return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
 
 
-def _prints(pod: Object | None, node: Object | Absent) -> dict[str, str]:
-    """Return the prints of the pod and the selected node, as far as these are known."""
-    prints = {POD: pod_print(pod)} if pod is not None else {}
+def _depends_on(pod: Object | None, node: Object | Absent) -> tuple[Dependency, ...]:
+    """Return the pod and the selected node with their prints, as far as these are known."""
+    objects = [Dependency(POD, "", pod_print(pod))] if pod is not None else []
     if node is not Absent.NOT_IN_CACHE:
-        prints[NODE] = node_print(None if isinstance(node, Absent) else node)
-    return prints
+        objects.append(Dependency(NODE, "", node_print(None if isinstance(node, Absent) else node)))
+    return tuple(objects)
 
 
 def failed_status(

@@ -76,7 +76,8 @@ class Status:
     - ``word``: FATAL: a reason of the plugin's own, reported as ``plugin/Word``; ``reason`` is then REJECTED.
     - ``retry_after``: RETRY, TRANSIENT: not sooner than this; WAIT: poll at this interval.
     - ``wake_on``: WAIT: requeue when one of these changes. A reference with the resourceVersion that was read also
-      notices a change between that read and the wait.
+      notices a change between that read and the wait. A failure: the objects that it is about; a decision that
+      repeats it is not denied once one of them has changed.
     - ``timeout``: WAIT: how long this wait may last, then the request ends Failed/WaitTimeout; None: the setting
       binding.waitTimeout.
     - ``suggestion``: reported with a terminal failure, also with a wait that expires.
@@ -131,6 +132,11 @@ class Status:
     def from_plugin(self, name: str) -> "Status":
         """Return the same result with the plugin's name, unless it has one."""
         return self if self.plugin else replace(self, plugin=name)
+
+    def about(self, *objects: ObjectRef) -> "Status":
+        """Return a failure with the objects that it is about; any other result, or one that names some, unchanged."""
+        is_failure = self.code in (Code.RETRY, Code.FATAL)
+        return replace(self, wake_on=objects) if is_failure and objects and not self.wake_on else self
 
     @classmethod
     def ok(cls) -> "Status":
@@ -212,6 +218,7 @@ def merge_failures(failures: Sequence[Status]) -> Status:
         code,
         tuple(f"{status.plugin}: {status.message}" for status in failures),
         plugin=failures[0].plugin,
+        wake_on=tuple(ref for status in failures for ref in status.wake_on),
         retry_after=max((status.retry_after for status in failures if status.retry_after), default=None),
     )
 

@@ -1,81 +1,90 @@
-"""The note of a failed decision: what is stored is what is read, and what ends its effect."""
+"""The condition of a failed decision: what is stored is what is read, and what ends its effect."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey
-from bowline.api.pod_bound_condition import (
+from bowline.api.failed_decision import (
     ABSENT,
+    Dependency,
     FailedDecision,
-    claims_named,
+    claims_of,
     decision_of,
     failed_decision_of,
     node_print,
-    note_of,
-    noted_decision,
     pod_print,
-    without_note,
 )
+from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.testing.builders import bind_request, pod, stored
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(seconds=60)
 SPEC = bind_request()["spec"]
-PRINTS = {"Pod": "00000001", "Node": ABSENT, "ResourceClaim/one": "77"}
-
-
-def condition(message: str, **change: Any) -> dict[str, Any]:
-    times = {"lastTransitionTime": "2026-01-01T00:00:00Z", "lastProbeTime": "2026-01-01T00:00:09Z"}
-    return {
-        "type": names.CONDITION_POD_BOUND,
-        "status": "False",
-        "reason": "Rejected",
-        "message": message,
-        **times,
-        **change,
-    }
+LAST = FIRST + timedelta(seconds=9)
+OBJECTS = (
+    Dependency("Pod", "", "00000001"),
+    Dependency("Node", "", ABSENT),
+    Dependency("ResourceClaim", "one", "77"),
+)
+FAILED = FailedDecision(decision_of(SPEC), "Rejected", FIRST, LAST, failures=3, objects=OBJECTS)
 
 
 def with_condition(**change: Any) -> dict[str, Any]:
-    text = f"a sentence [with brackets]{note_of(decision_of(SPEC), PRINTS)}"
-    return {**stored(pod()), "status": {"conditions": [condition(**{"message": text, **change})]}}
+    return {**stored(pod()), "status": {"conditions": [{"type": "Other"}, {**FAILED.as_condition(), **change}]}}
+
+
+def content(**change: Any) -> str:
+    return json.dumps({**json.loads(FAILED.as_condition()["message"]), **change})
 
 
 def test_what_is_written_is_read() -> None:
-    failed = failed_decision_of(with_condition())
-    assert failed is not None
-    assert (failed.decision, failed.reason, failed.message) == (
-        decision_of(SPEC),
-        "Rejected",
-        "a sentence [with brackets]",
-    )
-    assert failed.prints == PRINTS
-    assert failed.last - failed.first == timedelta(seconds=9)
+    assert failed_decision_of(with_condition()) == FAILED
+    retried = replace(FAILED, has_ended=False, failures=0, objects=())
+    assert failed_decision_of({**pod(), "status": {"conditions": [retried.as_condition()]}}) == retried
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"status": "True"}, id="bound"),
-        pytest.param({"lastProbeTime": None}, id="an earlier version"),
-        pytest.param({"message": "a sentence"}, id="another binder's"),
-        pytest.param({"message": f"retried{note_of(decision_of(SPEC))}"}, id="a decision that has not ended"),
+        pytest.param({"type": names.CONDITION_POD_BOUND}, id="the condition for people"),
+        pytest.param({"lastProbeTime": None}, id="without the time"),
+        pytest.param({"message": "a sentence"}, id="a sentence"),
         pytest.param({"message": None}, id="no message"),
+        pytest.param({"message": "[" * 100_000}, id="nested too deeply"),
+        pytest.param({"message": "[]"}, id="another type"),
+        pytest.param({"message": content(failures="many")}, id="no number"),
+        pytest.param({"message": content(objects=[{"kind": "Pod"}])}, id="an object without a print"),
     ],
 )
 def test_other_conditions_are_no_failed_decision(change: dict[str, Any]) -> None:
     assert failed_decision_of(with_condition(**change)) is None
     assert failed_decision_of(stored(pod())) is None
+    assert failed_decision_of({**pod(), "status": {"conditions": "none"}}) is None
 
 
-def test_a_decision_that_has_not_ended_is_named_too() -> None:
-    text = f"attempt 1 of 7 failed{note_of(decision_of(SPEC))}"
-    assert noted_decision(condition(text)) == decision_of(SPEC)
-    assert without_note(text) == "attempt 1 of 7 failed"
-    assert noted_decision({}) is None
+NEXT = replace(FAILED, first=LAST, last=LAST + timedelta(seconds=1), failures=1)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "following", "first", "failures"),
+    [
+        pytest.param(None, NEXT, LAST, 1, id="the first"),
+        pytest.param(FAILED, NEXT, FIRST, 4, id="the same again"),
+        pytest.param(replace(FAILED, reason="NodeGone"), NEXT, LAST, 1, id="for another reason"),
+        pytest.param(replace(FAILED, decision=decision_of({})), NEXT, LAST, 1, id="another decision"),
+        pytest.param(replace(FAILED, has_ended=False, failures=0), NEXT, FIRST, 1, id="after retries"),
+        pytest.param(FAILED, replace(NEXT, has_ended=False, failures=0), FIRST, 3, id="a retry of a repetition"),
+    ],
+)
+def test_consecutive_failures_are_one_row(
+    earlier: FailedDecision | None, following: FailedDecision, first: datetime, failures: int
+) -> None:
+    merged = following.after(earlier)
+    assert (merged.first, merged.last, merged.failures) == (first, following.last, failures)
 
 
 CLAIMS = [{"name": "c", "allocation": {"devices": {"results": [{"device": "d0"}]}}}]
@@ -106,7 +115,7 @@ def test_the_same_decision(change: dict[str, Any], is_same: bool) -> None:
 )
 def test_the_backoff_doubles_the_time_of_failures(seconds: int, denied_s: int) -> None:
     last = FIRST + timedelta(seconds=seconds)
-    failed = FailedDecision(decision_of(SPEC), "Rejected", "", FIRST, last, {})
+    failed = FailedDecision(decision_of(SPEC), "Rejected", FIRST, last)
     assert failed.denied_until(LONGEST) - last == timedelta(seconds=denied_s)
     assert failed.denied_until(timedelta(seconds=1)) - last == timedelta(seconds=1), "never above the setting"
 
@@ -143,23 +152,9 @@ def test_the_print_of_a_node() -> None:
     assert node_print(None) == ABSENT
 
 
-def test_the_claims_that_a_message_names() -> None:
-    claims = [{"name": "a", "resourceClaimName": "one"}, {"name": "b", "resourceClaimTemplateName": "t"}]
-    volumes = [
-        {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}},
-        {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {}}},
-        {"name": "x", "emptyDir": {}},
-    ]
-    owner = {**pod(resourceClaims=claims, volumes=volumes)}
-    owner["status"] = {"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "pod-b-x1"}]}
-
-    def named(message: str) -> list[tuple[str, ObjectKey]]:
-        return list(claims_named(owner, message))
-
-    assert named("claim default/one is allocated elsewhere") == [("ResourceClaim", ObjectKey("default", "one"))]
-    assert named("ResourceClaim default/pod-b-x1: taken") == [("ResourceClaim", ObjectKey("default", "pod-b-x1"))]
-    assert named("PVC data-0, and pod-tmp") == [
-        ("PersistentVolumeClaim", ObjectKey("default", "data-0")),
-        ("PersistentVolumeClaim", ObjectKey("default", "pod-tmp")),
-    ]
-    assert named("none of them: another-one, data-01") == []
+def test_of_the_objects_of_a_failure_the_claims_are_compared() -> None:
+    keys = [ObjectKey("team", f"c{number}") for number in range(6)]
+    claims = [ObjectRef("v1", "PersistentVolumeClaim", key) for key in keys]
+    node_ref, device_claim = ObjectRef("v1", "Node", ObjectKey("", "c0")), ObjectRef("x", "ResourceClaim", keys[0])
+    assert claims_of([node_ref, claims[0], device_claim, claims[0]]) == (claims[0], device_claim)
+    assert claims_of(claims) == tuple(claims[:4])

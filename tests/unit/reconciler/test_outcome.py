@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import BindRequest
+from bowline.api.failed_decision import decision_of
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.api.pod_bound_condition import decision_of
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
 from bowline.framework.waiting import UNLIMITED

@@ -95,7 +95,8 @@ class ClaimReserver:
             return merge_statuses(obstacles)
         answers = []
         for requirement, claim in (entry for entry in claims if not isinstance(entry, Status)):
-            answers.append(await self._claims.reserve(claim, requirement))
+            answer = await self._claims.reserve(claim, requirement)
+            answers.append(answer.about(claim_ref(requirement.key)))
             if answers[-1].code not in (Code.OK, Code.WAIT):
                 return answers[-1]
         if decision is not None and decision.allocation:
@@ -158,7 +159,7 @@ class ClaimReserver:
             conflict = await self._unreachable(requirement.label, allocation, node)
             if conflict is None and is_first_use(claim, requirement):
                 conflict = await self._taints.refusal(self._client, requirement.label, allocation, requests_of(claim))
-        return conflict or (requirement, claim)
+        return conflict.about(claim_ref(requirement.key)) if conflict else (requirement, claim)
 
     async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: Object | None) -> Status | None:
         """Return the failure of devices that are not usable on the node. Node labels are read only if the selector

@@ -113,7 +113,7 @@ class VolumeBinder:
                 # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
                 live = live or retry.live or evaluation > 0
             except (Forbidden, Invalid) as error:
-                return denied_status(error.message)
+                return denied_status(error.message).about(*(volume.ref for volume in volumes))
         return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
 
     async def _evaluate(
@@ -147,7 +147,7 @@ class VolumeBinder:
         unbound = [check for check in checks if isinstance(check, Unbound)]
         choices = await self._choose(request, unbound, node, state, live=live) if unbound else []
         if isinstance(choices, Status):
-            return choices
+            return choices.about(*(entry.claim.ref for entry in unbound))
         # Before the first write: the watch event of its effect may precede the write's own response.
         self._storage.bound_claims.expect(request, [*provisioning, *(choice.claim for choice in choices)])
         binding = [
@@ -167,14 +167,16 @@ class VolumeBinder:
         self, volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object, node: Node, state: BindState
     ) -> Status | Bound | ProvisioningStarted | Unbound:
         usable_claim = check_claim(volume, claim, pod)
-        if not isinstance(usable_claim, PersistentVolumeClaim):
+        if isinstance(usable_claim, Status):
+            return usable_claim.about(volume.ref)
+        if isinstance(usable_claim, Bound):
             return usable_claim
         cls = await self._storage.class_of(usable_claim)
         result = check_unbound(usable_claim, cls, node, usable_claim.uid in state.requested_at)
         if isinstance(result, ProvisioningRejected):
             self._rejections.inc()
-            return result.status
-        return result
+            return result.status.about(volume.ref)
+        return result.about(volume.ref) if isinstance(result, Status) else result
 
     async def _node_conflict(
         self, bound: Iterable[PersistentVolumeClaim], node: Node, state: BindState
@@ -185,7 +187,7 @@ class VolumeBinder:
         for claim, volume in zip(claims, volumes, strict=True):
             status = check_volume(claim, volume, node)
             if status.code is not Code.OK:
-                return status
+                return status.about(claim.ref)
             state.usable.add(claim.volume_name)
         return None
 
