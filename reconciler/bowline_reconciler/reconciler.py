@@ -80,6 +80,7 @@ class Reconciler:
             "requests": len(states),
             "pluginStates": self.store.runner.remembered,
             "waitIndex": len(self.requeue.index),
+            "reportTurns": self.requeue.report_turns,
             "deferredCompletions": self.requeue.deferred_count,
             "podConditions": len(self.writer.conditions),
             "transientFailures": sum(state.failures.streak is not None for state in states.values()),

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -16,9 +17,10 @@ from bowline.framework.plugin_status import Status, Suggestion
 from bowline.kube.client import PatchType
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
+from bowline.plugin import RUN_PARALLEL, Preflight
 from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
-from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.reconciler.stage import NO_FLIGHT, Act, Scripted, Stage
 from tests.waiting import LIMIT_S, until
 
 
@@ -280,6 +282,52 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         assert (await stage.phase("waits", "Succeeded", "Failed"))["phase"] == "Succeeded"
+
+
+class Beside(Scripted):
+    """A plugin whose pre_bind runs beside that of its neighbours."""
+
+    def __init__(self, name: str, pre_bind: Act) -> None:
+        super().__init__(pre_bind=pre_bind)
+        self.name = name  # type: ignore[misc]  # a class variable everywhere else
+
+    def preflight(self, ctx: BindContext) -> Preflight:
+        return RUN_PARALLEL
+
+
+async def test_waits_of_two_plugins_expire_whichever_answers_first(stage: Stage) -> None:
+    """Each of them waits alone or beside the other, in turn, and answers before it or after it."""
+    rounds = 0
+
+    def answer(own_rounds: Collection[int], later_rounds: Collection[int]) -> Act:
+        async def pre_bind(ctx: BindContext) -> Status:
+            round_number = rounds % 4
+            for _ in range(5 if round_number in later_rounds else 0):
+                await asyncio.sleep(0)
+            wait = Status.wait("not ready", retry_after=timedelta(milliseconds=10))
+            return wait if round_number in own_rounds else Status.ok()
+
+        return pre_bind
+
+    async def count(ctx: BindContext) -> Status:
+        nonlocal rounds
+        rounds += 1
+        stage.clock.passed += timedelta(seconds=30)
+        return Status.ok()
+
+    plugins = (
+        Scripted(pre_bind=count),
+        Beside("first", answer((0, 1, 2), (1,))),
+        Beside("second", answer((0, 1, 3), (0,))),
+    )
+    async with stage.working(*plugins):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        events = await stage.events()
+    assert status["reason"].startswith("WaitTimeout: waited for ")
+    assert rounds <= 25, "the limit is 600 s, and each round takes 30 s"
+    assert events.count("BindingWaiting") <= 8
 
 
 async def test_an_object_found_at_the_deadline_still_ends_the_wait(stage: Stage) -> None:

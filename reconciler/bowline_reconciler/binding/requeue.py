@@ -6,7 +6,7 @@ watch event that may change the result always comes first, except before the API
 **Waits** use no worker and no attempt, and are reported only if they last: a wait of a few seconds leaves no trace. A
 longer one is written to the status and reported in one event per message, so that ``kubectl describe`` shows what the
 pod waits for, without a flood of events; while an attempt waits, the pod is nominated to its node. Objects that no
-watch shows are polled. Decisions 11 and 201.
+watch shows are polled. Decisions 11, 201 and 220.
 
 **Deferred completions**: completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself,
 and the pod starts without it. So while more request keys are ready than there are workers, a bound request is
@@ -23,7 +23,7 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.kube.availability import Availability
 from bowline.runtime.clock import Clock
-from bowline.runtime.limiter import Limiter
+from bowline.runtime.turns import Turns
 from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.wait_index import Registration, WaitIndex
@@ -34,10 +34,14 @@ from bowline_reconciler.decide.snapshot import PREPARED, condition_of, stored_wa
 
 # The shortest delay of a failure that is about to be reported.
 _SOON = timedelta(milliseconds=200)
+# The shortest delay until a report is due.
+_TICK = timedelta(milliseconds=1)
 # A shorter wait causes no write and no event.
 REPORT_WAIT_AFTER = timedelta(seconds=5)
-# Wait reports per second. Each is two writes without urgency; thousands of requests that begin to wait together must
-# not delay those that can be bound.
+# Another message of the same series of waits is reported after this, twice as much after each further report.
+REPORT_AGAIN_AFTER, REPORT_AGAIN_MAX = timedelta(seconds=5), timedelta(minutes=5)
+# Wait reports per second, in turn for each namespace. Each is two writes without urgency; thousands of requests that
+# begin to wait together must not delay those that can be bound.
 REPORT_QPS = 20
 # Objects that no watch shows are polled after POLL to twice that, randomly spread to avoid bursts.
 POLL = timedelta(seconds=30)
@@ -75,12 +79,13 @@ class Requeue:
         self._clock = clock
         self._jitter = jitter
         self._is_busy = is_busy
-        self._report_slots = Limiter(REPORT_QPS)
+        self._report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
         self._deferred: dict[ObjectKey, DeferredBind] = {}
 
     def clear(self) -> None:
         """Drop everything: this process is no longer the leader."""
         self.index.clear()
+        self._report_turns.clear()
         self._deferred.clear()
 
     # --- failures ---
@@ -127,32 +132,37 @@ class Requeue:
 
     # --- waits ---
 
+    @property
+    def report_turns(self) -> int:
+        """The number of requests whose report of a wait has a turn."""
+        return len(self._report_turns)
+
     async def after_wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
         """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again.
 
         ``pod``: the pod that the request names, as last read; None if there is none.
         """
         wait_state, now = state.wait, self._clock.monotonic()
-        wait_state.start(wait.cause, now, stored_wait(request, self._clock.now()))
-        quiet_until = wait_state.report_at
-        if quiet_until is None:
-            # Spread the first report over the time that reporting all waiters takes, so that they are not all
-            # reconciled together.
-            quiet_until = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self.index) / REPORT_QPS
-            wait_state.schedule_report(quiet_until, has_slot=False)
-        if now >= quiet_until and wait_state.last_report != wait.why:
-            if not wait_state.has_slot:
-                quiet_until = now + self._report_slots.reserve()
-                wait_state.schedule_report(quiet_until, has_slot=True)
-            if now >= quiet_until:
+        wait_state.start(wait.cause, wait.limits, now, stored_wait(request, self._clock.now()))
+        if wait_state.report_at is None:
+            # Spread the first report over the time that reporting all waiters of the namespace takes, so that they
+            # are not all reconciled together.
+            spread_s = self._jitter() * self.index.count(request.key.namespace) / REPORT_QPS
+            wait_state.schedule_report(now + REPORT_WAIT_AFTER.total_seconds() + spread_s)
+        if wait_state.last_report != wait.why and now >= (wait_state.report_at or 0.0):
+            turn_s = self._report_turns.reserve(request.key, request.key.namespace, now)
+            wait_state.schedule_report(now + turn_s)
+            if not turn_s:
                 await self._report(request, state, wait, pod)
+                wait_state.schedule_report(now + report_pause(wait_state.reports).total_seconds())
+        quiet_until = wait_state.report_at if wait_state.last_report != wait.why else None
         # Last, with no await after it: a change from here on finds the request in the index.
         registration = self.index.register(request.key, wait.on, wait_state.versions)
         if registration is Registration.STALE:
             return REQUEUE
         latest = wait.left
-        if now < quiet_until:
-            latest = min(latest, timedelta(seconds=quiet_until - now))
+        if quiet_until is not None:
+            latest = min(latest, max(_TICK, timedelta(seconds=quiet_until - now)))
         if registration is Registration.NEEDS_POLL:
             latest = min(latest, POLL * (1 + self._jitter()))
         if wait.poll is not None:
@@ -171,3 +181,9 @@ class Requeue:
         if pod is not None and wait.is_of_attempt:
             self._writer.conditions.schedule(pod, None, Nomination(request.selected_node))
             state.wait.nominate(request)
+
+
+def report_pause(reports: int) -> timedelta:
+    """Return after how long another message of a wait is reported, after that many reports."""
+    doubled: int = 2 ** min(max(reports - 1, 0), 16)
+    return min(REPORT_AGAIN_AFTER * doubled, REPORT_AGAIN_MAX)

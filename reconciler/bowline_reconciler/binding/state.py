@@ -8,7 +8,7 @@ a gang (``gangs``), and what is newer than the cache (``reconciler``). Times are
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
-from bowline_reconciler.decide.snapshot import Outcome
+from bowline_reconciler.decide.snapshot import GATES, Outcome
 from bowline_reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
@@ -148,33 +148,44 @@ class WaitState:
     """What a request waits for, or last waited for, and what was reported of it."""
 
     cause: str = ""
-    began: float = 0.0
+    began: float = 0.0  # of the series: of its first wait with a limit, if it has had one
     restored_at: float = 0.0  # when the wait was restored from the status; 0 if it was not
+    first_waits: MutableMapping[str, float] = field(default_factory=dict)  # of each cause that has a limit
+    longest: timedelta = timedelta()  # limit of the series
     last_report: str = ""  # the message that was last reported in status and event
     report_at: float | None = None
-    has_slot: bool = False  # ``report_at`` is a slot reserved with the rate limiter
+    reports: int = 0  # of the series
     nominated: BindRequest | None = None  # the request with whose node the pod was last nominated
     versions: MutableMapping[ObjectID, ResourceVersion] = field(default_factory=dict)  # at the last registration
 
-    def start(self, cause: str, now: float, stored_wait: timedelta | None) -> None:
-        """Begin to wait; no change if the request already waits for the same cause.
+    def start(self, cause: str, limits: Mapping[str, timedelta], now: float, stored_wait: timedelta | None) -> None:
+        """Begin to wait, or go on in the present series of waits, whose start no other cause moves.
 
-        ``stored_wait``: for how long the status has reported a wait; it counts for the first wait in this process.
+        ``limits``: of each cause, how long it may last. ``stored_wait``: for how long the status has reported a wait;
+        it counts for the first wait in this process.
         """
-        if self.cause == cause:
-            return
-        restored_wait = stored_wait if not self.cause else None
-        self.cause, self.began, self.restored_at = cause, now, 0.0
-        if restored_wait is not None:
-            self.began, self.restored_at = now - restored_wait.total_seconds(), now
+        if GATES in self.first_waits and GATES not in limits:
+            self.first_waits.clear()  # they do not come back: another series begins
+            self.longest = timedelta()
+        first_wait = now
+        if not self.cause and stored_wait is not None:
+            first_wait = self.began = now - stored_wait.total_seconds()
+            self.restored_at = now
+        elif self.cause in ("", NO_WAIT) or (limits and not self.first_waits):
+            self.began, self.restored_at = now, 0.0
+        self.cause = cause
+        for limited_cause, limit in limits.items():
+            self.first_waits.setdefault(limited_cause, first_wait)
+            self.longest = max(self.longest, limit)
 
-    def schedule_report(self, moment: float, *, has_slot: bool) -> None:
+    def schedule_report(self, moment: float) -> None:
         """Report the wait from that time on."""
-        self.report_at, self.has_slot = moment, has_slot
+        self.report_at = moment
 
     def note_report(self, why: str) -> None:
         """Record the message that was reported."""
         self.last_report = why
+        self.reports += 1
 
     def nominate(self, request: BindRequest) -> None:
         """Record that the pod is nominated to the request's node."""
@@ -183,7 +194,9 @@ class WaitState:
     def finish(self) -> None:
         """End the wait by a failed attempt: a wait in the next attempt is a new one."""
         self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
-        self.last_report, self.report_at, self.has_slot = "", None, False
+        self.first_waits.clear()
+        self.longest = timedelta()
+        self.last_report, self.report_at, self.reports = "", None, 0
 
 
 @dataclass(slots=True)

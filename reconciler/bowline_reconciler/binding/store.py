@@ -196,12 +196,14 @@ class RequestStore:
         if state is None or not state.wait.cause:
             restored_wait = stored_wait(request, self.clock.now())
             watch_time = contact if restored_wait is None else _ZERO
-            return Times(age, restored_wait or _ZERO, watch_time, retry_in, contact)
+            return Times(age, restored_wait or _ZERO, watch_time, retry_in)
         wait = state.wait
         if wait.cause == NO_WAIT:
-            return Times(age, _ZERO, contact, retry_in, contact)
+            return Times(age, _ZERO, contact, retry_in)
         watch_time = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
-        return Times(age, _since(wait.began, now), watch_time, retry_in, contact, wait.cause)
+        waited = {cause: _since(first_wait, now) for cause, first_wait in wait.first_waits.items()}
+        wait_time = _since(wait.began, now) if waited else _ZERO
+        return Times(age, wait_time, watch_time, retry_in, waited, wait.longest)
 
     def _retry_in(self, request: BindRequest, state: RequestState | None, now: float) -> timedelta:
         retry_at = state.attempt.retry_at if state is not None else None

@@ -6,6 +6,7 @@ one, so no change is missed. An event that shows the version which was read, or 
 Nothing is decided here: a requeued request is reconciled from a new snapshot. Decision 11.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -40,9 +41,14 @@ class WaitIndex:
             self._sources.setdefault((resource.api_version, resource.kind), []).extend(watches)
         self._by_object: dict[ObjectID, set[ObjectKey]] = {}
         self._objects: dict[ObjectKey, Mapping[ObjectID, ResourceVersion]] = {}  # with the versions that were read
+        self._by_namespace: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    def count(self, namespace: str) -> int:
+        """Return the number of requests of the namespace that wait."""
+        return self._by_namespace[namespace]
 
     @property
     def object_count(self) -> int:
@@ -88,6 +94,7 @@ class WaitIndex:
                 return Registration.STALE
         last_versions.update(cached_versions)
         self._objects[request] = versions_read
+        self._by_namespace[request.namespace] += 1
         for object_id in versions_read:
             self._by_object.setdefault(object_id, set()).add(request)
         is_watched = bool(versions_read) and all(cached_versions.get(object_id) for object_id in versions_read)
@@ -95,6 +102,10 @@ class WaitIndex:
 
     def unregister(self, request: ObjectKey) -> None:
         """Remove a request from the index, if present."""
+        if request in self._objects:
+            self._by_namespace[request.namespace] -= 1
+            if not self._by_namespace[request.namespace]:
+                del self._by_namespace[request.namespace]
         for object_id in self._objects.pop(request, ()):
             waiters = self._by_object[object_id]
             waiters.discard(request)
@@ -105,6 +116,7 @@ class WaitIndex:
         """Drop everything: this process is no longer the leader."""
         self._by_object.clear()
         self._objects.clear()
+        self._by_namespace.clear()
 
     def _version(self, object_id: ObjectID) -> ResourceVersion:
         """Return the cached version of the object; empty if no watch shows it."""

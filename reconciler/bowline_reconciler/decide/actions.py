@@ -1,13 +1,14 @@
 """What the reconciler does with a request and what it reports, as data: one type for each action."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
 from bowline.api.failed_decision import Decision, Dependency
 from bowline.api.meta import ObjectRef, ObjectUID
 from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline_reconciler.decide.snapshot import GATES, PRECEDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,6 @@ class Fail:
         return Status(Code.FATAL, (self.message,), plugin, reason=self.reason, suggestion=self.suggestion, word=word)
 
 
-# Causes of waits before an attempt. Waiting for something else is a new wait, with its own duration.
-PRECEDING = "preceding request"
-GATES = "scheduling gates"
 # The cause of a wait of an attempt, after pre_bind.
 GANG = "gang"
 
@@ -77,6 +75,7 @@ class Wait:
     why: str
     left: timedelta
     cause: str
+    limits: Mapping[str, timedelta] = field(default_factory=dict)  # of each cause, how long it may last
     poll: timedelta | None = None  # requeue at this interval, whatever the watches report
     expires: bool = True  # whether the request fails when ``left`` is over
 

@@ -16,8 +16,6 @@ from bowline.api.taints import CORDONED, describe, untolerated
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
-    GATES,
-    PRECEDING,
     Action,
     Attempt,
     Complete,
@@ -32,6 +30,8 @@ from bowline_reconciler.decide.actions import (
 from bowline_reconciler.decide.snapshot import (
     BOUND,
     FRESH_CONTACT,
+    GATES,
+    PRECEDING,
     Absent,
     Observed,
     PodView,
@@ -186,14 +186,14 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
         return Fail(Reason.NOT_OURS, why)
     if pod.gates:
-        times = observed.times.of(GATES)
-        left = times.wait_left(settings.binding.wait_timeout)
+        times, limit = observed.times, settings.binding.wait_timeout
+        left = times.wait_left(limit, GATES)
         why = f"pod {request.pod_key} still has scheduling gates: {', '.join(pod.gates)}"
         if left <= timedelta():
             why = f"{why} after {times.wait_time.total_seconds():.0f} s"
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
         ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
-        return Wait((ref,), why, left, GATES)
+        return Wait((ref,), why, left, GATES, {GATES: limit})
     if observed.node is Absent.NOT_IN_CACHE:
         return ReadLive(Target.NODE)
     if isinstance(observed.node, Absent) or observed.node.deleting:

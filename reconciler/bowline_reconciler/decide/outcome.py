@@ -13,6 +13,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.waiting import UNLIMITED
 from bowline.runtime.backoff import full_jitter
 from bowline_reconciler.decide.actions import (
     GANG,
@@ -103,19 +104,30 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
 
 
 def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
-    # A wait without a plugin is the one between pre_bind and bind.
-    cause = f"plugin {status.plugin}" if status.plugin else GANG
-    times = times.of(cause)
     on = ", ".join(str(ref) for ref in status.wake_on)
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)
-    left = times.wait_left(status.timeout or timeout)
+    waits = status.waits
+    lefts = [times.wait_left(single.timeout or timeout, _cause(single)) for single in waits]
+    left = min(lefts)
     if left <= timedelta():
         # Unless the plugin suggests otherwise, the node is not known to be at fault: the awaited change may still
         # happen.
-        why = f"waited for {times.wait_time.total_seconds():.0f} s: {why}"
-        suggestion = status.suggestion or Suggestion.RETRY_SAME_NODE
+        expired = waits[lefts.index(left)]
+        waited = times.waited.get(_cause(expired), times.wait_time)
+        why = f"waited for {waited.total_seconds():.0f} s: {why}"
+        suggestion = expired.suggestion or status.suggestion or Suggestion.RETRY_SAME_NODE
         return Fail(Reason.WAIT_TIMEOUT, why, suggestion, objects=status.wake_on)
-    return Wait(status.wake_on, why, left, cause, status.retry_after)
+    limits: dict[str, timedelta] = {}
+    for single in waits:
+        cause, limit = _cause(single), single.timeout or timeout
+        if limit < UNLIMITED:
+            limits[cause] = min(limit, limits.get(cause, limit))
+    return Wait(status.wake_on, why, left, _cause(status), limits, status.retry_after)
+
+
+def _cause(wait: Status) -> str:
+    # A wait without a plugin is the one between pre_bind and bind.
+    return f"plugin {wait.plugin}" if wait.plugin else GANG
 
 
 def backoff(failed_count: int, limits: Binding, jitter: float) -> timedelta:

@@ -10,7 +10,7 @@ left to roll back. Decision 93.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
@@ -29,7 +29,11 @@ from bowline.api.meta import (
 )
 from bowline.api.taints import hard_taints
 from bowline.framework.plugin_status import Status
+from bowline.framework.waiting import UNLIMITED
 
+# Causes of waits before an attempt.
+PRECEDING = "preceding request"
+GATES = "scheduling gates"
 # Types of a BindRequest's conditions.
 PREPARED = "Prepared"
 BOUND = "Bound"
@@ -86,27 +90,29 @@ class Times:
     """Durations, measured with this process's monotonic clock: setting the wall clock changes no decision."""
 
     age: timedelta = timedelta()  # since this process first saw the request
-    wait_time: timedelta = timedelta()  # since the wait began, across restarts as far as the status reports it
+    # Since the series of waits with a limit began, across restarts as far as the status reports it.
+    wait_time: timedelta = timedelta()
     watch_time: timedelta = FRESH_CONTACT  # for how long a change of the awaited object would have been observed
     retry_in: timedelta = timedelta()  # no attempt before this
-    contact: timedelta = FRESH_CONTACT  # for how long the watches have been connected
-    cause: str = ""  # the wait that ``wait_time`` and ``watch_time`` are of; empty: of any, as none has begun
+    # Of each cause of the series, the time since the first wait for it. Empty: the first cause is not known.
+    waited: Mapping[str, timedelta] = field(default_factory=dict)
+    longest: timedelta = timedelta()  # the longest limit of the series so far
 
-    def of(self, cause: str) -> "Times":
-        """Return the times for the wait of that cause: one that has another cause has not begun yet."""
-        return (
-            self
-            if cause == self.cause or not self.cause
-            else replace(self, wait_time=timedelta(), watch_time=self.contact)
-        )
+    def wait_left(self, timeout: timedelta, cause: str = "") -> timedelta:
+        """Return how long a wait for ``cause`` may still last; not positive if it has expired.
 
-    def wait_left(self, timeout: timedelta) -> timedelta:
-        """Return how long the wait may still last; not positive if it has expired.
-
-        Only the duration of the wait counts, never the request's age. A wait does not expire before its object has
-        been observable for FRESH_CONTACT.
+        Only waits count, never the request's age. A wait is measured from the first one for its cause, and the
+        series of waits from its beginning, which no cause moves: causes that take turns end as one that stays. A
+        wait without a limit neither ends nor extends the others. No wait expires before its object has been
+        observable for FRESH_CONTACT.
         """
-        return max(timeout - self.wait_time, FRESH_CONTACT - self.watch_time)
+        if timeout >= UNLIMITED:
+            return timeout
+        if GATES in self.waited and cause != GATES:
+            return timeout  # gates that are removed do not come back: another series begins
+        own_left = timeout - self.waited.get(cause, timedelta() if self.waited else self.wait_time)
+        series_left = max(self.longest, timeout) - self.wait_time
+        return max(min(own_left, series_left), FRESH_CONTACT - self.watch_time)
 
 
 @dataclass(frozen=True, slots=True)

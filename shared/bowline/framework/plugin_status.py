@@ -81,6 +81,7 @@ class Status:
     - ``timeout``: WAIT: how long this wait may last, then the request ends Failed/WaitTimeout; None: the setting
       binding.waitTimeout.
     - ``suggestion``: reported with a terminal failure, also with a wait that expires.
+    - ``merged``: the waits that this one consists of, set by ``merge_waits``: each expires by itself.
     """
 
     code: Code
@@ -92,6 +93,7 @@ class Status:
     timeout: timedelta | None = None
     suggestion: Suggestion | None = None
     word: str = ""
+    merged: "tuple[Status, ...]" = ()
 
     def __post_init__(self) -> None:
         """Raise TypeError for a field of the wrong type.
@@ -120,6 +122,13 @@ class Status:
     def message(self) -> str:
         """The reasons as one line."""
         return "; ".join(self.reasons)
+
+    @property
+    def waits(self) -> "tuple[Status, ...]":
+        """The waits of several plugins or objects that this WAIT consists of, each with its plugin's name."""
+        if not self.merged:
+            return (self,)
+        return tuple(single.from_plugin(self.plugin) for part in self.merged for single in part.waits)
 
     @property
     def may_be_transient(self) -> bool:
@@ -208,6 +217,7 @@ def merge_waits(waits: Sequence[Status]) -> Status:
         wake_on=tuple(ref for status in waits for ref in status.wake_on),
         timeout=by_timeout[0].timeout,
         suggestion=next((status.suggestion for status in by_timeout if status.suggestion), None),
+        merged=tuple(waits),
     )
 
 

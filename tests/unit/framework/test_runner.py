@@ -460,6 +460,20 @@ async def test_a_wait_lets_its_siblings_end_and_waits_are_joined() -> None:
     assert sorted(log) == ["a done", "b done", "c done"]
 
 
+@pytest.mark.parametrize("later", ["a", "b"])
+async def test_joined_waits_are_in_the_order_of_the_plugins_whichever_ends_first(later: str) -> None:
+    gates = {name: open_event() for name in "ab"}
+    gates[later] = asyncio.Event()
+    run, _ = runner(Parallel("a", gates["a"], WAIT_A, []), Parallel("b", gates["b"], WAIT_B, []))
+    waiting = asyncio.create_task(run.run_pre_bind(context()))
+    await asyncio.sleep(0.01)  # the other one has ended
+    gates[later].set()
+    status = await waiting
+    assert status.plugin == "a,b"
+    assert status.reasons == (*WAIT_A.reasons, *WAIT_B.reasons)
+    assert [single.plugin for single in status.waits] == ["a", "b"]
+
+
 async def test_a_failure_has_priority_over_a_wait() -> None:
     run, _ = runner(Parallel("a", open_event(), WAIT_A, []), Parallel("b", open_event(), Status.fatal("no"), []))
     assert (await run.run_pre_bind(context())).code is Code.FATAL

@@ -1,5 +1,6 @@
 """The content of a plugin's Status, and how several waits are joined."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -32,6 +33,18 @@ def test_a_wait_rejects_durations_that_are_not_positive(duration: timedelta) -> 
         Status.wait("not ready", retry_after=duration)
     with pytest.raises(ValueError, match="timeout of a wait must be positive"):
         Status.wait("not ready", timeout=duration)
+
+
+def test_waits_that_are_merged_twice_name_their_plugin() -> None:
+    of_plugin = merge_waits([Status.wait("a", CLAIM), Status.wait("b", POD, timeout=SECOND)])
+    merged = merge_waits(
+        [replace(of_plugin, plugin="").from_plugin("volumes"), Status.wait("c").from_plugin("claims")]
+    )
+    assert [(wait.plugin, wait.message, wait.timeout) for wait in merged.waits] == [
+        ("volumes", "a", None),
+        ("volumes", "b", SECOND),
+        ("claims", "c", None),
+    ]
 
 
 @pytest.mark.parametrize(

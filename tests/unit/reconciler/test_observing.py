@@ -7,7 +7,8 @@ import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.plugin_status import Code, Reason, Status
-from bowline_reconciler.decide.actions import GATES, Action, Attempt, Complete, Fail, RequeueAfter, Wait
+from bowline_reconciler.decide.actions import Action, Attempt, Complete, Fail, RequeueAfter, Wait
+from bowline_reconciler.decide.snapshot import GATES
 from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S
 from tests.unit.reconciler.watching import Watched, context
 

@@ -10,13 +10,11 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Reason, Status, Suggestion, merge_waits
 from bowline.framework.waiting import UNLIMITED
 from bowline.testing.builders import pod
 from bowline_reconciler.binding.writer import status_patch
 from bowline_reconciler.decide.actions import (
-    GATES,
-    PRECEDING,
     Complete,
     Event,
     Fail,
@@ -41,7 +39,7 @@ from bowline_reconciler.decide.report import (
     waiting_event,
     waiting_status,
 )
-from bowline_reconciler.decide.snapshot import Outcome, Times
+from bowline_reconciler.decide.snapshot import GATES, PRECEDING, Outcome, Times
 from tests.builders import request
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
@@ -164,12 +162,76 @@ def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     assert "failedAttempts" not in status
 
 
-def test_a_wait_for_something_else_has_not_begun_yet() -> None:
-    times = Times(wait_time=timedelta(days=9), cause="plugin claims")
-    end = action_for(Status.wait("unbound").from_plugin("volumes"), times=times)
-    assert isinstance(end, Wait)
-    assert end.left == TIMEOUT
-    assert isinstance(action_for(Status.wait("unbound").from_plugin("claims"), times=times), Fail)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+A, B = "plugin a", "plugin b"
+
+
+def waits(**timeouts: timedelta | None) -> Status:
+    """The waits of these plugins, merged as the Runner merges them."""
+    return merge_waits([Status.wait("x", timeout=limit).from_plugin(name) for name, limit in timeouts.items()])
+
+
+@pytest.mark.parametrize(
+    ("status", "times", "left"),
+    [
+        pytest.param(waits(b=MINUTE), Times(), MINUTE, id="the first wait"),
+        pytest.param(waits(b=MINUTE), Times(wait_time=MINUTE), None, id="a wait that a former process has reported"),
+        pytest.param(
+            waits(b=MINUTE),
+            Times(wait_time=9 * MINUTE, waited={A: 9 * MINUTE}, longest=10 * MINUTE),
+            MINUTE,
+            id="the first wait for another cause has its own time",
+        ),
+        pytest.param(
+            waits(b=HOUR),
+            Times(wait_time=59 * MINUTE, waited={A: 59 * MINUTE}, longest=HOUR),
+            MINUTE,
+            id="but the series ends when its longest wait would",
+        ),
+        pytest.param(
+            waits(a=MINUTE, b=HOUR),
+            Times(wait_time=MINUTE, waited={A: MINUTE, B: MINUTE}, longest=HOUR),
+            None,
+            id="of two waits the one that expires first",
+        ),
+        pytest.param(
+            waits(b=HOUR, a=MINUTE),
+            Times(wait_time=MINUTE, waited={A: MINUTE}, longest=HOUR),
+            None,
+            id="in any order",
+        ),
+        pytest.param(
+            waits(a=MINUTE),
+            Times(wait_time=HOUR, waited={A: HOUR, B: MINUTE}, longest=MINUTE),
+            None,
+            id="a cause that returns goes on from its first wait",
+        ),
+        pytest.param(waits(a=None, b=UNLIMITED), Times(wait_time=TIMEOUT), None, id="the setting limits beside none"),
+        pytest.param(
+            waits(a=None, b=HOUR), Times(wait_time=TIMEOUT), None, id="the setting limits beside a longer one"
+        ),
+        pytest.param(waits(a=UNLIMITED), Times(wait_time=HOUR), UNLIMITED, id="alone it has no limit"),
+        pytest.param(
+            waits(a=MINUTE),
+            Times(wait_time=TIMEOUT, waited={GATES: TIMEOUT}, longest=TIMEOUT),
+            MINUTE,
+            id="what follows the gates is another series",
+        ),
+    ],
+)
+def test_a_series_of_waits_ends_whatever_its_causes(status: Status, times: Times, left: timedelta | None) -> None:
+    end = action_for(status, times=times)
+    assert (end.left if isinstance(end, Wait) else None) == left
+    if isinstance(end, Fail):
+        assert end.reason is Reason.WAIT_TIMEOUT
+
+
+def test_an_expired_wait_has_the_suggestion_of_the_plugin_whose_time_is_over() -> None:
+    long = Status.wait("slow", timeout=HOUR, suggestion=Suggestion.RETRY_SAME_NODE).from_plugin("a")
+    short = Status.wait("late", timeout=MINUTE, suggestion=Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("b")
+    end = action_for(merge_waits([long, short]), times=Times(wait_time=MINUTE, waited={A: MINUTE, B: MINUTE}))
+    assert isinstance(end, Fail)
+    assert end.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """The request state while the cache is stale compared with this process's writes and live reads."""
 
+from datetime import timedelta
 from itertools import pairwise
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.binding.state import CacheOverlay, RequestStates
+from bowline_reconciler.binding.state import CacheOverlay, RequestStates, WaitState
+from bowline_reconciler.decide.snapshot import GATES
 
 
 def version(number: int, uid: str = "request-uid") -> BindRequest:
@@ -92,3 +94,41 @@ def test_a_finished_overlay_keeps_no_copy_of_the_request() -> None:
     assert overlay.is_final
     # The event of the previous version is not answered with the copy of the write's reply.
     assert shown(overlay, 1) == ("1", False)
+
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_no_cause_moves_the_start_of_a_series_of_waits() -> None:
+    wait = WaitState()
+    wait.start("plugin a", {"plugin a": MINUTE}, 100.0, None)
+    wait.start("plugin b", {"plugin b": 2 * MINUTE}, 130.0, None)
+    wait.start("plugin policy", {}, 140.0, None)
+    wait.start("plugin a", {"plugin a": MINUTE}, 150.0, None)
+    assert (wait.began, wait.first_waits, wait.longest) == (100.0, {"plugin a": 100.0, "plugin b": 130.0}, 2 * MINUTE)
+    wait.finish()
+    wait.start("plugin a", {"plugin a": MINUTE}, 200.0, MINUTE)
+    assert (wait.began, wait.restored_at) == (200.0, 0.0), "a wait of the next attempt, also if a wait is stored"
+
+
+def test_a_wait_without_a_limit_is_not_counted_for_the_one_that_follows() -> None:
+    wait = WaitState()
+    wait.start("plugin policy", {}, 100.0, None)
+    assert wait.began == 100.0
+    wait.start("plugin a", {"plugin a": MINUTE}, 5000.0, None)
+    assert (wait.began, wait.first_waits) == (5000.0, {"plugin a": 5000.0})
+
+
+def test_the_first_wait_of_a_process_goes_on_from_the_stored_one() -> None:
+    wait = WaitState()
+    wait.start("plugin a", {"plugin a": MINUTE}, 1000.0, MINUTE)
+    assert (wait.began, wait.first_waits, wait.restored_at) == (940.0, {"plugin a": 940.0}, 1000.0)
+    wait.start("plugin b", {"plugin b": MINUTE}, 1010.0, MINUTE)
+    assert (wait.began, wait.first_waits["plugin b"]) == (940.0, 1010.0)
+
+
+def test_what_follows_the_gates_is_another_series() -> None:
+    wait = WaitState()
+    wait.start(GATES, {GATES: MINUTE}, 100.0, None)
+    wait.start("plugin a", {"plugin a": MINUTE}, 150.0, None)
+    assert (wait.began, wait.first_waits) == (150.0, {"plugin a": 150.0})

@@ -15,7 +15,8 @@ from bowline_reconciler.binding.requeue import REPORT_QPS, REPORT_WAIT_AFTER, Re
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.wait_index import WaitIndex
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.decide.actions import GATES, Event, Wait
+from bowline_reconciler.decide.actions import Event, Wait
+from bowline_reconciler.decide.snapshot import GATES
 
 pytestmark = pytest.mark.looptime
 
@@ -40,9 +41,10 @@ class RecordingWriter(Writer):
 
 
 class Crowd:
-    """Requests that wait for their pods' gates."""
+    """Requests that wait for their pods' gates; ``others`` are of another namespace."""
 
-    def __init__(self, count: int, jitter: float = 0.0) -> None:
+    def __init__(self, count: int, jitter: float = 0.0, others: int = 0) -> None:
+        total = count + others
         self._clock = SteppedClock()
         self._began = self._clock.monotonic()
         self.writer = RecordingWriter()
@@ -50,7 +52,8 @@ class Crowd:
         self._requeue = Requeue(
             WaitIndex({}), self.writer, availability, self._clock, lambda: jitter, is_busy=lambda: False
         )
-        self._requests = [decode_bind_request(stored(bind_request(f"r{n}"), uid=f"r{n}")) for n in range(count)]
+        bodies = [bind_request(f"r{n}", namespace="default" if n < count else "other") for n in range(total)]
+        self._requests = [decode_bind_request(stored(body, uid=f"r{n}")) for n, body in enumerate(bodies)]
         self._memories = [RequestState(request.uid) for request in self._requests]
 
     async def reconcile(
@@ -61,7 +64,7 @@ class Crowd:
         self._clock.step(now - BEGAN - elapsed)
         request = self._requests[number]
         ref = ObjectRef("v1", "Pod", ObjectKey("default", "pod"))
-        wait = Wait((ref,), why, UNTIL - now, GATES, poll)
+        wait = Wait((ref,), why, UNTIL - now, GATES, {GATES: UNTIL - BEGAN}, poll)
         return (await self._requeue.after_wait(request, self._memories[number], wait, None)).requeue_after
 
 
@@ -74,9 +77,28 @@ async def test_a_short_wait_is_not_reported() -> None:
 async def test_a_longer_wait_is_reported_once_per_cause() -> None:
     crowd = Crowd(1)
     await crowd.reconcile(0, BEGAN)
-    for seconds, why in enumerate(("gated", "gated", "another", "another", "another")):
+    for seconds, why in enumerate(("gated", "gated", "another", "another", "another", "another", "another")):
         await crowd.reconcile(0, DUE + timedelta(seconds=seconds), why)
     assert crowd.writer.written == crowd.writer.evented == ["r0", "r0"]
+
+
+async def test_a_message_that_keeps_changing_is_reported_ever_more_rarely() -> None:
+    crowd = Crowd(1)
+    for second in range(300):
+        await crowd.reconcile(0, BEGAN + timedelta(seconds=second), f"message {second}")
+    assert crowd.writer.written == ["r0"] * 6, "after 5, 10, 20, 40, 80 and 160 seconds"
+
+
+async def test_namespaces_take_turns_with_their_reports() -> None:
+    crowd = Crowd(100, jitter=1.0, others=1)
+    for number in range(100):
+        await crowd.reconcile(number, BEGAN)
+    assert await crowd.reconcile(100, BEGAN) == REPORT_WAIT_AFTER, "no other namespace delays its first report"
+    for number in range(100):
+        await crowd.reconcile(number, DUE + timedelta(seconds=5))
+    await crowd.reconcile(100, DUE + timedelta(seconds=5))
+    await crowd.reconcile(100, DUE + timedelta(seconds=5 + 3 / REPORT_QPS))
+    assert crowd.writer.written == ["r0", "r100"]
 
 
 async def test_many_waits_are_all_reported_at_a_limited_rate() -> None:

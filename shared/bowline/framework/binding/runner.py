@@ -238,13 +238,11 @@ class Runner:
             for plugin in group.plugins
         ]
         failure: Status | None = None
-        waits = []
         pending = set(tasks)
         try:
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 results = [task.result() for task in tasks if task in done and not task.cancelled()]
-                waits += [status for status in results if status.code is Code.WAIT]
                 failures = [status for status in results if status.code not in (Code.OK, Code.WAIT)]
                 if failures and failure is None:
                     failure = failures[0]
@@ -256,7 +254,11 @@ class Runner:
                 task.cancel()
             if pending:
                 await asyncio.wait(pending)
-        return failure or (merge_waits(waits) if waits else Status.ok())
+        if failure is not None:
+            return failure
+        # In the order of the plugins, whichever answers first: the same waits have the same text.
+        waits = [status for task in tasks if (status := task.result()).code is Code.WAIT]
+        return merge_waits(waits) if waits else Status.ok()
 
     async def _pre_bind_one(self, plugin: BindingPlugin, ctx: BindContext) -> Status:
         status = await self._run(plugin, "pre_bind", as_status, plugin.budgets.call_s, ctx, plugin.pre_bind)
