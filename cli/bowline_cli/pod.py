@@ -6,7 +6,7 @@ import json
 from bowline.kube.config import load_access
 from bowline.kube.errors import InfrastructureError
 from bowline.kube.messages import Request, TransportOptions
-from bowline.kube.transport import Transport
+from bowline.kube.transport import HTTPTransport
 from bowline_cli.api import REQUEST_TIMEOUT_S, ApiAnswer, unreachable
 
 _JSON = "application/json"
@@ -26,7 +26,7 @@ class PodApi:
 
     async def _send(self, request: Request) -> ApiAnswer:
         connect_s, read_s = REQUEST_TIMEOUT_S
-        transport = Transport(self._access, TransportOptions("bowline", read_s, connect_s, connections=1))
+        transport = HTTPTransport(self._access, TransportOptions("bowline", read_s, connect_s, connections=1))
         await transport.open()
         try:
             answer = await transport.send(request)

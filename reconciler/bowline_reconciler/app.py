@@ -2,12 +2,11 @@
 
 Start: the probe server first, so that the kubelet sees a live process whatever is missing; loading the credentials
 and connecting to the API server are retried until they succeed; then watches, leader election, and the controller.
-Stop: the table in ``_work``.
+Stop: the table in ``process``.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 
 from bowline.api import names
@@ -20,7 +19,7 @@ from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Registry
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import wait_for_access
-from bowline.kube.lease import LeaseTimings
+from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import Reflector
 from bowline.plugins.catalog import BUILTINS
@@ -28,25 +27,23 @@ from bowline.runtime.debugpages import DebugServer
 from bowline.runtime.gc import freeze_startup_objects
 from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import Check, ProbeServer
-from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
+from bowline.runtime.tasks import RootTasks, ShutdownSignal, run_process
 from bowline.runtime.tracing import configured_tracing
 from bowline.runtime.workqueue import CAPACITY
 from bowline_reconciler.contact import Contact
 from bowline_reconciler.debug import WorkPages, configuration_pages
-from bowline_reconciler.leader import Leadership, run_while_leader
+from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.observe.watchdog import EventLoopWatchdog
 from bowline_reconciler.options import Options, parse_options
+from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.uninstall import Uninstall
 from bowline_reconciler.wiring import Components, build, new_watchdog
 
 log = logging.getLogger(__name__)
 
 PROGRAM = "reconciler"
-# The controller drains for up to 25 s; the plugins stop after that.
-WORK = timedelta(seconds=40)
-MOMENT = timedelta(seconds=3)
 
 
 def main() -> None:
@@ -83,7 +80,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 )
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
-                leadership = Leadership(lease)
+                leadership = Leadership(lease, new_identity)
                 debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
                 watchdog = new_watchdog(parts, access, lease, settings.binding)
                 uninstall = _uninstall(options, settings, client)
@@ -109,29 +106,15 @@ async def _work(
     checks["caches"] = lambda: parts.unsynced() or parts.shards.conflict
     checks["contact"] = contact.missing
     async with RootTasks(stop) as tasks:
-        watching = [tasks.start(f"reflector {name}", reflector.run()) for name, reflector in parts.reflectors.items()]
-        events = tasks.start("events", parts.recorder.run())
-        tasks.start("overdue", parts.observation.overdue.run())
+        running = RunningComponents(tasks, parts, leadership, timings, stop, freeze_startup_objects, watchdog.holding)
         tasks.start("watchdog", watchdog.run())
         tasks.start("contact", contact.run())
-        leading = tasks.start(
-            "leading", run_while_leader(leadership, timings, parts, stop, freeze_startup_objects, watchdog.holding)
-        )
         if uninstall is not None:
             tasks.start("uninstall", uninstall.run())
         await stop.wait()
         log.info("stopping", extra={"reason": stop.reason})
         _set_not_ready(checks, "stopping")
-        await shut_down(
-            [
-                ShutdownStep("work", "past the point of no return is finished", lambda: wait_done(leading), WORK),
-                ShutdownStep("events", "they report what has just been completed", parts.recorder.flush, MOMENT),
-                ShutdownStep(
-                    "watches", "nothing processes their events", lambda: tasks.cancel(*watching, events), MOMENT
-                ),
-                ShutdownStep("plugins", "nothing calls them now", parts.plugins.teardown, MOMENT),
-            ]
-        )
+        await running.shut_down()
 
 
 def _uninstall(options: Options, settings: Settings, client: KubeClient) -> Uninstall | None:

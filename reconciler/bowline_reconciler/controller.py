@@ -8,7 +8,7 @@ its worker back, so that one namespace's hanging or failing requests do not dela
 
 import asyncio
 import logging
-import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -48,19 +48,24 @@ class Term:
     drain: timedelta = DRAIN
 
 
-def new_queue(workers: int) -> WorkQueue[ObjectKey]:
-    """Return the queue of requests, for that many workers; it is closed until this process leads."""
+def new_queue(workers: int, jitter: Callable[[], float]) -> WorkQueue[ObjectKey]:
+    """Return the queue of requests, for that many workers; it is closed until this process leads.
+
+    ``jitter`` returns a random number in [0, 1)."""
     return WorkQueue(
         low_priority_limit=max(1, workers // LOW_PRIORITY_SHARE),
         group=lambda key: key.namespace,
         workers=workers,
-        backoff=ItemBackoff(*BACKOFF),
+        backoff=ItemBackoff(*BACKOFF, random=jitter),
         is_open=False,
     )
 
 
 class Controller:
-    """Reconciles the keys that the watches report. Call ``lead`` once per leadership term."""
+    """Reconciles the keys that the watches report. Call ``lead`` once per leadership term.
+
+    ``jitter`` returns a random number in [0, 1).
+    """
 
     def __init__(
         self,
@@ -69,12 +74,14 @@ class Controller:
         informers: Informers,
         observation: Observation,
         availability: Availability,
+        jitter: Callable[[], float],
     ) -> None:
         self.queue = queue
         self._reconciler = reconciler
         self._informers = informers
         self._observation = observation
         self._availability = availability
+        self._jitter = jitter
         metrics = observation.metrics
         # Keys to process when the API server is available again.
         self._keys_on_hold: set[ObjectKey] = set()
@@ -144,7 +151,7 @@ class Controller:
 
     async def _compare(self, end_event: asyncio.Event) -> Listed:
         """Compare the cache with the API server. Retries until the API server answers or the term ends."""
-        backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
+        backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5), self._jitter)
         while not end_event.is_set():
             try:
                 return await self._informers.compare()
@@ -165,7 +172,7 @@ class Controller:
         """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
         self._reconciler.reset_failures()
         self.queue.forget_all()
-        jitter = RELEASE_WITHIN.total_seconds() * random.random()  # noqa: S311 - spreads load
+        jitter = RELEASE_WITHIN.total_seconds() * self._jitter()
         asyncio.get_running_loop().call_later(jitter, self._release)
 
     def _release(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 
 from bowline.api.meta import ObjectKey
-from bowline.kube.lease import LeaderElector, LeaseTimings, new_identity
+from bowline.kube.lease import LeaderElector, LeaseTimings
 from bowline.runtime.tasks import cancel_and_wait, wait_done, wait_first
 from bowline.runtime.workers import wait_failed
 from bowline_reconciler.controller import Term
@@ -29,11 +29,13 @@ _CANCEL_S = 10.0
 class Leadership:
     """Which process leads, as this one last observed it. ``lease``: the Lease of the election.
 
-    Owns the elector of the present term, or of the wait for one.
+    ``new_identity`` returns another identity for each term. Owns the elector of the present term, or of the wait for
+    one.
     """
 
-    def __init__(self, lease: ObjectKey) -> None:
+    def __init__(self, lease: ObjectKey, new_identity: Callable[[], str]) -> None:
         self.lease = lease
+        self._new_identity = new_identity
         self._elector: LeaderElector | None = None
 
     @property
@@ -43,7 +45,8 @@ class Leadership:
 
     def elector(self, parts: Components, timings: LeaseTimings) -> LeaderElector:
         """Return the elector of the next term."""
-        self._elector = LeaderElector(parts.client, self.lease, new_identity(), timings, parts.shards.metadata)
+        identity = self._new_identity()
+        self._elector = LeaderElector(parts.client, self.lease, identity, timings, parts.shards.metadata)
         return self._elector
 
 

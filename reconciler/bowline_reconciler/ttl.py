@@ -115,7 +115,7 @@ class TTLController:
         if not self._ttl:
             return
         pause = min(max(self._ttl / 10, ROUND_MIN), ROUND_MAX)
-        backoff = Backoff(ERROR_BASE, ERROR_MAX)
+        backoff = Backoff(ERROR_BASE, ERROR_MAX, self._client.random.random)
         while True:
             try:
                 removed = await self.round()

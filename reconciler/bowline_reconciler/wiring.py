@@ -4,7 +4,6 @@ Nothing runs here yet: ``app`` starts and stops the components in order; tests r
 """
 
 import asyncio
-import random
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +87,7 @@ async def build(
 
     ``uninstalling``: every request is rolled back instead of attempted.
     """
-    clock, binding = client.clock, settings.binding
+    clock, binding, jitter = client.clock, settings.binding, client.random.random
     recorder = EventRecorder(client, socket.gethostname())
     lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry, recorder.record)
 
@@ -109,17 +108,16 @@ async def build(
         await lifecycle.teardown()
         raise
     informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard)
-    queue, wait_index = new_queue(binding.workers), _wait_index(informers, watches.values())
-    store = RequestStore(
-        client, informers, Runner(plugins, observation), settings, random.random, uninstalling=uninstalling
-    )
+    queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
+    runner = Runner(plugins, observation)
+    store = RequestStore(client, informers, runner, settings, jitter, uninstalling=uninstalling)
     writer = Writer(client, recorder.record, store.states.wrote)
     requeue = Requeue(
-        wait_index, writer, client.availability, clock, random.random, lambda: queue.normal_depth > binding.workers
+        wait_index, writer, client.availability, clock, jitter, lambda: queue.normal_depth > binding.workers
     )
     gangs = Gangs(client, store.states, on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
     reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
-    controller = Controller(queue, reconciler, informers, observation, client.availability)
+    controller = Controller(queue, reconciler, informers, observation, client.availability, jitter)
     outside = OutsideShards(observation.metrics.outside_shards, recorder.record)
     return Components(
         client,

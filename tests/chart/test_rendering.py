@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from bowline.framework.config import parse_settings
-from bowline_reconciler.app import MOMENT, WORK
+from bowline_reconciler.process import MOMENT, WORK
 from bowline_webhook.bodies import MAX_TIMEOUT_S
 from bowline_webhook.options import parse_options
 from tests.chart.presets import EVERYTHING, LOCAL, PRESETS

@@ -7,9 +7,9 @@ and waits only for conditions.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -29,16 +29,18 @@ from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound
-from bowline.kube.lease import LeaseTimings
+from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.resources import BINDREQUESTS, EVENTS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.clock import SystemClock
+from bowline.runtime.tasks import RootTasks, ShutdownSignal
 from bowline.testing.builders import bind_request, pod
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler.leader import Leadership, run_while_leader
+from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.wiring import Components, build
 from tests.kube.wire import Wire
 from tests.waiting import until, until_awaited
@@ -47,8 +49,6 @@ from tests.waiting import until, until_awaited
 NO_FLIGHT = timedelta(milliseconds=1)
 # Long: no renewal or retry is due within a test.
 SLOW_LEASE = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
-# For the events to be written at the end; longer only if the API server does not answer.
-FLUSH_S = 10
 # Errors of the wall clock, or steps of it while the process runs.
 CLOCK_ERRORS = (timedelta(), timedelta(minutes=11), timedelta(minutes=-11))
 
@@ -128,6 +128,15 @@ class Scripted(BindingPlugin):
         self.calls.append((point, ctx.request.key.name, ctx.request.uid))
 
 
+class StageTasks(RootTasks):
+    """Root tasks that a test may end one by one, also by an error: the others go on."""
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+
 @dataclass
 class Working:
     """A running reconciler. ``crash`` ends it at any point; its Lease may still be released."""
@@ -135,8 +144,9 @@ class Working:
     parts: Components
     stop: asyncio.Event
     client: KubeClient
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    watching: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    tasks: RootTasks
+    running: RunningComponents
+    is_running: bool = True
 
     def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
         """The request as the reconciler's cache contains it."""
@@ -157,30 +167,23 @@ class Working:
 
     async def hang(self, watch: str) -> None:
         """Block a watch: it delivers no events, like a hanging connection."""
-        await _end([self.watching[watch]])
+        await self.tasks.cancel(self.running.watching[watch])
 
     def go_on(self, watch: str) -> None:
         """Unblock it where it stopped."""
-        self.watching[watch] = asyncio.create_task(self.parts.reflectors[watch].run())
+        self.running.watching[watch] = self.tasks.start(watch, self.parts.reflectors[watch].run())
 
     async def crash(self) -> None:
-        await _end([*self.tasks, *self.watching.values()])
+        running, self.is_running = self.running, False
+        await self.tasks.cancel(running.leading, running.events, running.overdue, *running.watching.values())
+        await self.parts.plugins.teardown()
 
     async def leave(self) -> None:
         """Stop as a process does: drain, release the Lease, write the events of what was just completed."""
         self.stop.set()
-        await asyncio.wait(self.tasks[:1])
-        if not self.tasks[1].done():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_S):
-                    await self.parts.recorder.flush()
-        await _end([*self.tasks, *self.watching.values()])
-
-
-async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        if self.is_running:
+            self.is_running = False
+            await self.running.shut_down()
 
 
 class Stage:
@@ -214,18 +217,15 @@ class Stage:
             apart = registry or uuid.uuid4().hex
             observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
             parts = await build(client, chain, settings, observation, shard, apart)
-            working = Working(parts, asyncio.Event(), client)
-            key = ObjectKey(self.namespace, lease)
-            leading = run_while_leader(Leadership(key), timings or SLOW_LEASE, parts, working.stop)
-            working.tasks = [asyncio.create_task(leading), asyncio.create_task(parts.recorder.run())]
-            working.watching = {
-                name: asyncio.create_task(reflector.run()) for name, reflector in parts.reflectors.items()
-            }
-            try:
-                yield working
-            finally:
-                await working.leave()
-                await parts.plugins.teardown()
+            stop = ShutdownSignal()
+            leadership = Leadership(ObjectKey(self.namespace, lease), new_identity)
+            async with StageTasks(stop) as tasks:
+                running = RunningComponents(tasks, parts, leadership, timings or SLOW_LEASE, stop)
+                working = Working(parts, stop, client, tasks, running)
+                try:
+                    yield working
+                finally:
+                    await working.leave()
 
     @asynccontextmanager
     async def wire(self) -> AsyncIterator[tuple[Wire, ClusterAccess]]:

@@ -4,8 +4,6 @@ Runs in an event loop of its own, beside the blocked one: with its own client, a
 Decision 172.
 """
 
-import random
-
 from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.runner import PluginCall
@@ -51,5 +49,5 @@ async def _count(client: KubeClient, limits: Binding, call: PluginCall, key: Obj
     if request.uid != call.uid or request.deleting or request.phase is not Phase.PENDING:
         return
     failure = Status.retry(why).from_plugin(call.plugin)
-    status = handed_over_status(request, failure, limits, random.random(), client.clock.now())  # noqa: S311 - no secret
+    status = handed_over_status(request, failure, limits, client.random.random(), client.clock.now())
     await Writer(client, lambda _: None, lambda *_: None).patch_status(request, status)

@@ -10,7 +10,6 @@ This module does not pause any work: the owner holds its work back while ``avail
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -29,10 +28,14 @@ _PROBE_BUDGET = timedelta(seconds=5)
 
 
 class Availability:
-    """One client's availability. ``run`` keeps it up to date; without it, ``available`` stays true."""
+    """One client's availability. ``run`` keeps it up to date; without it, ``available`` stays true.
 
-    def __init__(self, clock: Clock) -> None:
+    ``jitter`` returns a random number in [0, 1).
+    """
+
+    def __init__(self, clock: Clock, jitter: Callable[[], float] = lambda: 0.5) -> None:
         self._clock = clock
+        self._jitter = jitter
         self._failures = 0
         self._suspicion = asyncio.Event()
         self._recovery = asyncio.Event()
@@ -70,7 +73,7 @@ class Availability:
                 if not await self._succeeds(probe):
                     await self._outage(probe)
                     on_recovery()
-                await asyncio.sleep(_pause().total_seconds())
+                await asyncio.sleep(self._pause().total_seconds())
         finally:
             self.available = True
 
@@ -81,7 +84,7 @@ class Availability:
         self._recovery.clear()
         log.warning("the API server is unavailable, requests are held back")
         while not self._recovery.is_set():
-            if not await wait_until(self._recovery, _pause()):
+            if not await wait_until(self._recovery, self._pause()):
                 await self._succeeds(probe)
         self.available = True
         seconds = round(self._clock.monotonic() - began, 1)
@@ -96,6 +99,5 @@ class Availability:
             log.debug("probe failed", extra={"error": str(error)})
         return self._recovery.is_set()
 
-
-def _pause() -> timedelta:
-    return _PAUSE * (0.5 + random.random())  # noqa: S311 - spreads load
+    def _pause(self) -> timedelta:
+        return _PAUSE * (0.5 + self._jitter())

@@ -9,7 +9,6 @@ later update of the pod.
 """
 
 import asyncio
-import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -165,16 +164,18 @@ async def post_binding(
         elif last_unknown is None:
             raise failure
         took = timedelta(seconds=loop.time() - began)
-        if is_last or not await _may_repeat(failure, took, stopping):
+        if is_last or not await _may_repeat(failure, took, client.random.random(), stopping):
             break
     return BindingResult(
         BindOutcome.UNKNOWN, str(failure), failure.code, last_unknown=last_unknown, retry_after=failure.retry_after
     )
 
 
-async def _may_repeat(failure: InfrastructureError, took: timedelta, stopping: asyncio.Event | None) -> bool:
+async def _may_repeat(
+    failure: InfrastructureError, took: timedelta, jitter: float, stopping: asyncio.Event | None
+) -> bool:
     """Wait for a short pause; return whether to POST again."""
-    pause = max(full_jitter(1, _REPEAT_PAUSE, _REPEAT_PAUSE, random.random()), failure.retry_after or timedelta())  # noqa: S311 - spreads load
+    pause = max(full_jitter(1, _REPEAT_PAUSE, _REPEAT_PAUSE, jitter), failure.retry_after or timedelta())
     if pause > _MAX_PAUSE or took > _QUICK_FAILURE:
         return False
     if stopping is None:

@@ -10,12 +10,11 @@ the concurrent requests.
 """
 
 import asyncio
-import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import StrEnum
+from random import Random
 from typing import Any, TypeVar
 
 import orjson
@@ -36,10 +35,10 @@ from bowline.kube.errors import (
     from_status,
     own_policy,
 )
-from bowline.kube.messages import Answer, Request, TransportOptions, parse_json
+from bowline.kube.messages import Answer, Request, Transport, TransportOptions, parse_json
 from bowline.kube.metrics import KubeMetrics
+from bowline.kube.paging import Page, read_pages
 from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
-from bowline.runtime.backoff import full_jitter
 from bowline.runtime.clock import Clock, SystemClock
 
 Body = Mapping[str, Any]
@@ -60,13 +59,8 @@ _LIST_TRIES = 3
 _WATCH_MARGIN_S = 30
 # Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
 _UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
-# About ten seconds; a continue token is valid for five minutes.
-_PAGE_TRIES = 6
-_PAGE_BASE, _PAGE_CAP = timedelta(milliseconds=200), timedelta(seconds=5)
 
-Page = dict[str, Any]
-# Requests the page of a token; "" is the first.
-Ask = Callable[[str], Awaitable[Page]]
+NewTransport = Callable[[ClusterAccess, TransportOptions], Transport]
 
 
 class PatchType(StrEnum):
@@ -76,6 +70,13 @@ class PatchType(StrEnum):
     JSON = "application/json-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
+
+
+def _http_transport(access: ClusterAccess, options: TransportOptions) -> Transport:
+    # Imported here, because `bowline lint` imports this module with the plugins, and needs no networking.
+    from bowline.kube.transport import HTTPTransport  # noqa: PLC0415
+
+    return HTTPTransport(access, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ class ClientOptions:
     on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
     metrics: KubeMetrics | None = None
     clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=Random)  # spreads load and names events; guards nothing
+    transport: NewTransport = _http_transport
 
 
 class KubeClient:
@@ -100,15 +103,13 @@ class KubeClient:
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
         self._options = options = options or ClientOptions()
         self.clock: Clock = options.clock
+        self.random = options.random
         self.metrics = options.metrics
-        self.availability = Availability(options.clock)
+        self.availability = Availability(options.clock, options.random.random)
         # The API server uses the part before the slash as the field manager.
         agent = f"{options.name}/http1.1"
         pool = TransportOptions(agent, options.timeout_s, options.connect_timeout_s, options.connections)
-        # Imported here, because `bowline lint` imports this module with the plugins, and needs no networking.
-        from bowline.kube.transport import Transport  # noqa: PLC0415
-
-        self._transport = Transport(access, pool)
+        self._transport = options.transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._free = asyncio.Semaphore(options.connections)
         self._page_turn = asyncio.Lock()
@@ -205,7 +206,7 @@ class KubeClient:
             limit = min(page_size, max(1, len(page.get("items") or ()) * _PAGE_BYTES // size))
             return page
 
-        return read_pages(ask)
+        return read_pages(ask, self.random.random)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:
@@ -439,38 +440,6 @@ class KubeClient:
             raise ConnectionFailed(why) from error
         finally:
             account.leave_queue()
-
-
-async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:
-    """Yield page after page. Raises the errors of ``ask``; InfrastructureError of a later page only after
-    ``_PAGE_TRIES``.
-
-    If every failed request restarted the list, a long one would hardly ever complete where one request in ten fails.
-    So a failed page is requested again with the same token. Except the first: its failure loses no progress, and the
-    caller has its own backoff and error report.
-    """
-    token = ""
-    while True:
-        page = await (_page_with_retries(ask, token) if token else ask(token))
-        if not isinstance(page.get("metadata"), dict) or not isinstance(page.get("items") or [], list):
-            raise NoResponse("the answer is no list; is something between here and the API server?")
-        yield page
-        if page.get("items"):
-            page["items"].clear()
-        token = page["metadata"].get("continue", "")
-        if not token:
-            return
-
-
-async def _page_with_retries(ask: Ask, token: str) -> Page:
-    for attempt in range(1, _PAGE_TRIES):
-        try:
-            return await ask(token)
-        except InfrastructureError as error:
-            pause = full_jitter(attempt, _PAGE_BASE, _PAGE_CAP, random.random())  # noqa: S311 - spreads load, guards nothing
-            wait = max(pause, error.retry_after or pause)
-        await asyncio.sleep(wait.total_seconds())
-    return await ask(token)
 
 
 class LineSplitter:

@@ -8,12 +8,11 @@ they cost no request.
 
 import asyncio
 import logging
-import random
-import secrets
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from random import Random
 from typing import Any, Literal
 
 from bowline.api import names
@@ -84,6 +83,11 @@ class _Series:
 
     name: str
     count: int
+
+
+def name_suffix(random: Random) -> str:
+    """Return a random suffix for ``event_name``."""
+    return f"{random.getrandbits(64):016x}"
 
 
 def event_name(regarding: str, suffix: str) -> str:
@@ -161,7 +165,7 @@ class EventRecorder:
             self._count("dropped")
         else:
             # Named once: a create that is retried after a lost reply must not make a second event.
-            name = event_name(event.regarding.key.name, secrets.token_hex(8))
+            name = event_name(event.regarding.key.name, name_suffix(self._client.random))
             self._waiting[event.series] = _Waiting(event, now, now, name)
             self._idle.clear()
             self._queue.add(event.series)
@@ -198,7 +202,7 @@ class EventRecorder:
                 if attempt == _TRIES:
                     self._give_up(error)
                     return
-                wait = full_jitter(attempt, _RETRY_BASE, _RETRY_CAP, random.random())  # noqa: S311 - spreads load
+                wait = full_jitter(attempt, _RETRY_BASE, _RETRY_CAP, self._client.random.random())
                 await asyncio.sleep(max(wait, error.retry_after or wait).total_seconds())
             except ApiError as error:
                 self._give_up(error)

@@ -18,7 +18,6 @@ import asyncio
 import logging
 import math
 import os
-import random
 import socket
 import uuid
 from collections.abc import Mapping
@@ -191,7 +190,7 @@ class LeaderElector:
             self._wake.clear()
             if await self._try_acquire_or_renew(self._timings.renew_deadline.total_seconds()):
                 return
-            pause = period * (1 + random.random() * _POLL_JITTER)  # noqa: S311 - spreads load, guards nothing
+            pause = period * (1 + self._client.random.random() * _POLL_JITTER)
             left_s = self._runs_out_in()
             # An expired one could not be taken just now: retry after the normal pause.
             if left_s > 0:

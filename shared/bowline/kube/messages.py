@@ -1,7 +1,8 @@
 """Requests to an API server and its responses, as data. No networking: it is imported where only types are needed."""
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from multidict import CIMultiDictProxy
@@ -39,6 +40,40 @@ class TransportOptions:
     timeout_s: float
     connect_timeout_s: float
     connections: int
+
+
+class Transport(Protocol):
+    """Sends requests to one API server and returns its responses: ``open`` first, ``close`` at the end."""
+
+    @property
+    def answers(self) -> int:
+        """Number of responses received so far, of any status; each chunk of a stream counts."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether fenced requests raise ConnectionFailed instead of being sent."""
+
+    async def open(self) -> None:
+        """Prepare; connections are made on first use."""
+
+    async def close(self) -> None:
+        """Close all connections. Requests in flight fail."""
+
+    async def send(self, request: Request) -> Answer:
+        """Send one request and return the whole response. Raises ConnectionFailed or NoResponse."""
+
+    def stream(self, path: str, *, accept: str, total_s: float, silence_s: float) -> AsyncGenerator[bytes, None]:
+        """GET and yield the response's chunks; the first is empty and means that the response has begun.
+
+        Raises the error for a response that is not 200, and NoResponse if it breaks off, lasts longer than
+        ``total_s`` or is silent for ``silence_s``.
+        """
+
+    def forbid_writes(self) -> None:
+        """Send no fenced request from here on, also none that waits for a connection."""
+
+    def permit_writes(self) -> None:
+        """Send fenced requests again."""
 
 
 def parse_json(body: bytes) -> dict[str, Any]:

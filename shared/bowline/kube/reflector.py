@@ -18,7 +18,6 @@ object that cannot be transformed is not cached, a change that cannot be handled
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -149,7 +148,8 @@ class Reflector:
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._version = ""
-        self._backoff = Backoff(_BACKOFF_BASE, _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP)
+        cap = _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP
+        self._backoff = Backoff(_BACKOFF_BASE, cap, client.random.random)
         if client.metrics is not None and not selection.is_optional:
             client.metrics.follow(selection.resource.plural, self)
 
@@ -229,7 +229,7 @@ class Reflector:
         """Follow one watch to its regular end."""
         opened_at = asyncio.get_running_loop().time()
         events = 0
-        timeout_s = random.randint(*_WATCH_S)  # noqa: S311 - spreads load, guards nothing
+        timeout_s = self._client.random.randint(*_WATCH_S)
         watch = self._client.watch(self.selection, self._version, timeout_s, on_open=self._record_contact)
         try:
             async with aclosing(watch):

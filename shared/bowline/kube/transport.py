@@ -41,7 +41,7 @@ _GOODBYE_S = 1.0
 _REREAD_EVERY_S = 5.0
 
 
-class Transport:
+class HTTPTransport:
     """Sends requests and returns responses; ``open`` first.
 
     Long responses (lists, watches) and urgent requests use a separate session. Each connection keeps a buffer as long

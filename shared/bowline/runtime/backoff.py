@@ -69,8 +69,8 @@ class ItemBackoff(Generic[K]):
 class Backoff:
     """The backoff of a single activity."""
 
-    def __init__(self, base: timedelta, cap: timedelta) -> None:
-        self._items: ItemBackoff[None] = ItemBackoff(base, cap)
+    def __init__(self, base: timedelta, cap: timedelta, random: Callable[[], float] = random.random) -> None:
+        self._items: ItemBackoff[None] = ItemBackoff(base, cap, random=random)
 
     def next_delay(self, at_least: timedelta | None = None) -> timedelta:
         """Record a failure and return the delay, at least ``at_least`` as for ItemBackoff."""

@@ -48,7 +48,7 @@ CAPACITY = 3
 # A group's workers per free one: a single group leaves an eighth of them free, two leave a fifteenth, and so on.
 _SHARE = 7
 # The default rate limit of a failing key: short at first, then every few minutes.
-_BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
+RETRY_BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
 _ZERO = timedelta()
 
 
@@ -154,7 +154,7 @@ class WorkQueue(Generic[K]):
         self._group = group
         self._workers = workers
         self._low_limit = low_priority_limit
-        self._backoff: ItemBackoff[K] = backoff if backoff is not None else ItemBackoff(*_BACKOFF)
+        self._backoff: ItemBackoff[K] = backoff if backoff is not None else ItemBackoff(*RETRY_BACKOFF)
         # Since when each key has been ready, in that order.
         self._ready: dict[K, float] = {}
         self._normal: _Lane[K] = _Lane(group)

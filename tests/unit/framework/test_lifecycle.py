@@ -4,6 +4,8 @@ import asyncio
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from random import Random
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -23,7 +25,7 @@ from bowline.testing.recording import Calls, RecordingPlugin
 
 DENIED = ApiStatus(403, "Forbidden", "exceeded quota: gpus")
 ERRORS = {"fault": ValueError("a fault"), "denied": Forbidden(DENIED)}
-NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
+NO_CLIENT = cast(KubeClient, SimpleNamespace(random=Random(0)))  # noqa: S311 - jitter; nothing here calls the API server
 
 
 class TwoQueues(BindingPlugin):

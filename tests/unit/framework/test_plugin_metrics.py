@@ -2,6 +2,8 @@
 
 import asyncio
 from datetime import timedelta
+from random import Random
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -17,7 +19,7 @@ from bowline.framework.plugin import PluginConfig
 from bowline.kube.client import KubeClient
 from bowline.runtime.clock import SystemClock
 
-NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
+NO_CLIENT = cast(KubeClient, SimpleNamespace(random=Random(0)))  # noqa: S311 - jitter; nothing here calls the API server
 
 
 def test_series_are_named_after_their_plugin_and_begin_at_zero() -> None:

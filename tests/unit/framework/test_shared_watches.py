@@ -1,6 +1,7 @@
 """Equal event sources of several plugins are one watch with one cache; each plugin keeps its own callbacks."""
 
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
@@ -25,6 +26,7 @@ class NoClient:
 
     clock = SystemClock()
     metrics = None
+    random = Random(0)  # noqa: S311 - jitter
 
 
 def trimmed(raw: dict[str, Any]) -> Object:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bowline.kube.client import read_pages
 from bowline.kube.errors import ApiStatus, Expired, KubeError, NoResponse, TooManyRequests
+from bowline.kube.paging import read_pages
 
 pytestmark = pytest.mark.looptime
 
@@ -35,7 +35,7 @@ class Server:
         return {"metadata": {"continue": onward} if onward else {}, "items": [item]}
 
     async def read(self) -> list[str]:
-        return [item async for page in read_pages(self.ask) for item in page["items"]]
+        return [item async for page in read_pages(self.ask, lambda: 0.5) for item in page["items"]]
 
 
 async def test_all_pages_in_order() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ class Replies(KubeClient):
 
     def __init__(self, *replies: KubeError) -> None:
         self.clock = SteppedClock()
+        self.random = Random(0)  # noqa: S311 - jitter
         self.replies = list(replies)
         self.sent: list[float] = []
 

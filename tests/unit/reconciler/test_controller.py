@@ -54,13 +54,14 @@ class SoonAgain:
 @pytest.mark.looptime
 async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     watched, work, passes_before = Watched(), SoonAgain(), 3
-    queue = new_queue(4)
+    queue = new_queue(4, lambda: 0.5)
     controller = Controller(
         queue,
         cast(Reconciler, work),
         cast(Informers, OneUnfinished()),
         watched.observation,
         Availability(watched.clock),
+        lambda: 0.5,
     )
     as_it_was = WorkQueue.add_after
 

@@ -1,8 +1,9 @@
 """Work of a plugin outside its calls, on the leader only: its own queues, and its background tasks.
 
 Both begin with a term of leadership and end with it. What raises is logged with the plugin's name, counted
-(``failed``) and continues after a backoff: a plugin's own task would end unnoticed. An error of the API server, such
-as a denial by a quota, is logged with its cause in one line, every other exception as a defect with its traceback.
+(``failed``) and continues after a backoff, spread by ``jitter`` in [0, 1): a plugin's own task would end unnoticed.
+An error of the API server, such as a denial by a quota, is logged with its cause in one line, every other exception
+as a defect with its traceback.
 """
 
 import asyncio
@@ -14,10 +15,10 @@ from datetime import timedelta
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.handle import Reconcile
 from bowline.kube.errors import KubeError
-from bowline.runtime.backoff import Backoff
+from bowline.runtime.backoff import Backoff, ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
 from bowline.runtime.workers import Result, run_worker
-from bowline.runtime.workqueue import WorkQueue
+from bowline.runtime.workqueue import RETRY_BACKOFF, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +29,15 @@ _RESTART_CAP = timedelta(minutes=1)
 class PluginWorker:
     """A plugin's own leader-only queue with one worker; keys added on a standby are dropped."""
 
-    def __init__(self, name: str, reconcile: Reconcile, failed: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, reconcile: Reconcile, failed: Callable[[], None], jitter: Callable[[], float]
+    ) -> None:
         self._name = name
         self._reconcile = reconcile
         self._failed = failed
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(is_open=False)
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(
+            is_open=False, backoff=ItemBackoff(*RETRY_BACKOFF, random=jitter)
+        )
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,10 +74,17 @@ class PluginWorker:
 class BackgroundTask:
     """A plugin's background task: runs until it returns; restarted with a backoff after an exception."""
 
-    def __init__(self, name: str, run: Callable[[], Awaitable[None]], failed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[], Awaitable[None]],
+        failed: Callable[[], None],
+        jitter: Callable[[], float],
+    ) -> None:
         self._name = name
         self._run = run
         self._failed = failed
+        self._jitter = jitter
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -90,7 +102,7 @@ class BackgroundTask:
             await cancel_and_wait(task)
 
     async def _supervise(self) -> None:
-        backoff = Backoff(_RESTART_BASE, _RESTART_CAP)
+        backoff = Backoff(_RESTART_BASE, _RESTART_CAP, self._jitter)
         while True:
             try:
                 await raise_foreign_cancellation(self._run())

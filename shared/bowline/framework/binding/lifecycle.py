@@ -173,6 +173,9 @@ class PluginLifecycle:
             for work in self._background():
                 ending.push_async_callback(work.stop)
 
+    def _jitter(self) -> float:
+        return self._client.random.random()
+
     async def _stop_plugins(self, ends_at: float) -> None:
         while self._plugins_to_stop:
             plugin = self._plugins_to_stop.pop()
@@ -190,13 +193,15 @@ class PluginLifecycle:
 
     def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         failed = self._errors.labels(plugin, name).inc
-        worker = self._workers[self._unused(plugin, name)] = PluginWorker(f"{plugin}/{name}", reconcile, failed)
+        worker = self._workers[self._unused(plugin, name)] = PluginWorker(
+            f"{plugin}/{name}", reconcile, failed, self._jitter
+        )
         self._depth.labels(plugin, name).set_function(lambda: worker.queue.depth)
         return worker.queue.add
 
     def _add_task(self, plugin: str, name: str, run: Callable[[], Awaitable[None]]) -> None:
         failed = self._errors.labels(plugin, name).inc
-        self._tasks[self._unused(plugin, name)] = BackgroundTask(f"{plugin}/{name}", run, failed)
+        self._tasks[self._unused(plugin, name)] = BackgroundTask(f"{plugin}/{name}", run, failed, self._jitter)
 
     def _background(self) -> tuple[PluginWorker | BackgroundTask, ...]:
         return (*self._workers.values(), *self._tasks.values())

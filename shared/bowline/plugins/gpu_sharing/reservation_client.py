@@ -6,7 +6,6 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 """
 
 import logging
-import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +32,7 @@ from bowline.kube.errors import (
     Invalid,
     NotFound,
 )
-from bowline.kube.events import EventNote, event_body, event_name
+from bowline.kube.events import EventNote, event_body, event_name, name_suffix
 from bowline.kube.reflector import rejects_fields
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
 from bowline.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
@@ -119,7 +118,7 @@ class ReservationClient:
         for user in users:
             about = ObjectRef("v1", "Pod", user.key, user.uid, ResourceVersion(""))
             event = EventNote(about, reason, note, "Warning" if is_warning else "Normal", action="Reserving")
-            name = event_name(user.key.name, secrets.token_hex(8))
+            name = event_name(user.key.name, name_suffix(self.kube.random))
             body = event_body(event, name, "gpu_sharing", self.kube.clock.now())
             try:
                 await self.kube.create(EVENTS, event.namespace, body)
