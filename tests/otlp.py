@@ -26,7 +26,7 @@ class Receiver(http.server.ThreadingHTTPServer):
         """Return all spans so far. Skips the test if the exporter is not installed."""
         messages = pytest.importorskip(
             "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
-            reason="the extra bowline[tracing] is not installed",
+            reason="the extra tracing is not installed",
         )
         batches = [messages.ExportTraceServiceRequest.FromString(body) for body in list(self.bodies)]
         return [

@@ -1,6 +1,6 @@
 """Access of commands to a cluster: options as kubectl's, one kind of request, one error with a remedy.
 
-A kubeconfig is read by the `kubernetes` package, an extra (``pip install 'bowline[kubeconfig]'``); a pod without one
+A kubeconfig is read by the `kubernetes` package, the extra `kubeconfig`; a pod without one
 uses the product's own client, because the image lacks that package (decision 186). ``bowline lint`` imports neither.
 A ClusterError ends the command with exit status 2: nothing is known about the cluster then.
 """
@@ -67,7 +67,7 @@ def connect(options: argparse.Namespace) -> Api:
     except ModuleNotFoundError as error:
         if error.name not in ("kubernetes", "urllib3"):
             raise
-        text = f"a kubeconfig needs the Python package {error.name}: run pip install 'bowline[kubeconfig]'"
+        text = f"a kubeconfig needs the Python package {error.name}: run pip install kubernetes"
         raise ClusterError(text) from error
     with reported_errors(api):
         call(api, "GET", "/version")

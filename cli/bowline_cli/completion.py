@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         import shtab  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        print("completion needs the Python package shtab: pip install 'bowline[completion]'", file=sys.stderr)
+        print("completion needs the Python package shtab: pip install shtab", file=sys.stderr)
         return EXIT_USAGE
     from bowline_cli.main import COMMANDS, build_parser  # noqa: PLC0415 - main imports this module by name
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bowline.plugins.catalog import BUILTINS
-from bowline.runtime.version import bowline_version
+from bowline.runtime.version import DISTRIBUTION, bowline_version
 
 EXIT_USAGE = 2
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -21,10 +21,10 @@ build-backend = "hatchling.build"
 name = "{distribution}"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["bowline>={version}"]
+dependencies = ["{bowline}>={version}"]
 
 [project.optional-dependencies]
-dev = ["bowline[testing]", "mypy"]
+dev = ["{bowline}[testing]", "mypy"]
 
 [project.entry-points."bowline.plugins"]
 {name} = "{module}:{class_name}"
@@ -124,6 +124,7 @@ def files(name: str) -> dict[str, str]:
         "module": f"bowline_{name}",
         "distribution": f"bowline-{name.replace('_', '-')}",
         "class_name": "".join(part.capitalize() for part in name.split("_")),
+        "bowline": DISTRIBUTION,
         "version": bowline_version(),
     }
     texts = {

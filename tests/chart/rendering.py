@@ -12,7 +12,9 @@ from bowline.localcluster.helm import Helm
 CHART = Path(__file__).parents[2] / "charts" / "bowline"
 RELEASE, NAMESPACE = "bowline", "bowline-system"
 # The only value without a default.
-REQUIRED: Mapping[str, Any] = {"image": {"registry": "registry.example"}}
+IMAGE: Mapping[str, Any] = {"image": {"registry": "registry.example"}}
+# With the hooks, as Helm renders them for a cluster.
+REQUIRED: Mapping[str, Any] = {**IMAGE, "hooks": {"check": True, "uninstall": True, "test": True}}
 
 
 @dataclass(frozen=True, slots=True)

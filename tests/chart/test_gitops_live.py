@@ -1,7 +1,7 @@
 """A GitOps tool applies the rendered chart again and again: nothing changes, and what the webhook writes stays.
 
-Such a tool applies on the server's side, with a field manager of its own, and without Helm's hooks. No such tool runs
-here: `kubectl` sends the same requests.
+Such a tool applies on the server's side, with a field manager of its own. No such tool runs here: `kubectl` sends the
+same requests. What a rendered text must not do is in `test_rendered_text_live.py`.
 """
 
 import json
@@ -20,6 +20,7 @@ from tests.chart.rendering import NAMESPACE, Chart, merged
 
 APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller", "--filename=-")
 DIFF = ("diff", *APPLY[1:])
+AUTO = {"check": "Auto", "uninstall": "Auto", "test": "Auto"}
 CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -32,9 +33,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 def manifest(chart: Chart, values: Mapping[str, Any]) -> list[str]:
-    """The objects of the release in JSON, without those of Helm's hooks, which no such tool keeps."""
-    objects = chart.render(values).objects
-    return [json.dumps(obj) for obj in objects if "helm.sh/hook" not in obj["metadata"].get("annotations", {})]
+    """Everything that `helm template` prints, in JSON, an object a line."""
+    return [json.dumps(obj) for obj in chart.render(merged({"hooks": AUTO}, values)).objects]
 
 
 def apply(cluster: Cluster, text: str) -> None:

@@ -70,7 +70,7 @@ def test_the_sbom_lists_the_lock_file_and_the_base_image() -> None:
     names = {package["name"]: package["versionInfo"] for package in document["packages"]}
     locked = dict(re.findall(r"^(\S+)==(\S+)", LOCK, re.MULTILINE))
     assert len(locked) > 20
-    assert names == {**locked, "bowline": "0.1.0", "docker.io/library/python:3.13-slim": DIGEST}
+    assert names == {**locked, "bowline-binder": "0.1.0", "docker.io/library/python:3.13-slim": DIGEST}
     ids = [package["SPDXID"] for package in document["packages"]]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", identifier) for identifier in ids)

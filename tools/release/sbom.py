@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from bowline.runtime.version import DISTRIBUTION
+
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ \\;]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def as_spdx(version: str, epoch: int, requirements: str, *, base: str, image: str) -> dict[str, Any]:
     """Return the document. ``base``: NAME@DIGEST of the base image; ``image``: the digest of the image."""
-    root = _package("bowline", version, "pkg:pypi/bowline", license_text="Apache-2.0")
+    root = _package(DISTRIBUTION, version, f"pkg:pypi/{DISTRIBUTION}", license_text="Apache-2.0")
     root["packageFileName"] = f"bowline@{image}"
     name, _, digest = base.partition("@")
     parts = [_package(name, digest, f"pkg:oci/{name.rpartition('/')[2].partition(':')[0]}")]

@@ -80,6 +80,18 @@ subjects:
   {{- end }}
 {{- end }}
 
+{{/*
+Whether the objects of a hook are rendered: "true" or nothing. Takes dict "root" and "name". Auto: only where Helm runs against
+a cluster, so that a rendered text is harmless to apply: there a lookup finds nothing. Decision 240.
+*/}}
+{{- define "bowline.hookEnabled" -}}
+{{- $value := index .root.Values.hooks .name -}}
+{{- if eq (toString $value) "Auto" -}}
+{{- $value = lookup "v1" "Namespace" "" "kube-system" -}}
+{{- end -}}
+{{- if $value }}true{{ end }}
+{{- end }}
+
 {{/* Where images are pulled from: a parent chart's setting, or the image's own. */}}
 {{- define "bowline.registry" -}}
 {{ dig "imageRegistry" "" (.Values.global | default dict) | default .Values.image.registry }}

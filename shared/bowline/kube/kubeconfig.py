@@ -184,5 +184,5 @@ def _package(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise CredentialsError(
             f"a kubeconfig needs the Python package `kubernetes`, which is not installed ({error}): run in a pod with"
-            " a ServiceAccount, or `pip install bowline[kubeconfig]`"
+            " a ServiceAccount, or `pip install kubernetes`"
         ) from error

@@ -1,7 +1,7 @@
 """Optional traces, by the OpenTelemetry API, whose spans do nothing without an SDK.
 
 Off unless OpenTelemetry's own environment variables configure an endpoint; it also needs an optional extra of this
-package (``bowline[tracing]``), and without those libraries the process logs one warning and works without traces.
+package (the extra ``tracing``), and without those libraries the process logs one warning and works without traces.
 No span is current within a process: each is started with its parent. Between processes a trace is propagated as text,
 by its W3C ``traceparent``.
 """
@@ -83,7 +83,10 @@ def configured_tracing(service: str, environment: Mapping[str, str] = os.environ
     if missing:
         log.warning(
             "tracing is configured but not installed",
-            extra={"missing": missing, "remedy": "install bowline[tracing] into the image"},
+            extra={
+                "missing": missing,
+                "remedy": "build the image with TRACING=1, or install them into it",
+            },
         )
         return Tracing()
     sdk = importlib.import_module("opentelemetry.sdk.trace")

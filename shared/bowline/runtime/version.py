@@ -2,12 +2,16 @@
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+# The name of what is installed: `bowline`, which is imported, is another project's on the index (decision 241).
+DISTRIBUTION: Final = "bowline-binder"
 
 
 def bowline_version() -> str:
     """Return the distribution's version, or ``(not installed)`` in a checkout that was never installed."""
     try:
-        return version("bowline")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "(not installed)"
 

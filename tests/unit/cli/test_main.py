@@ -69,7 +69,7 @@ def test_each_program_prints_the_version_of_the_wheel_and_of_python(
 ) -> None:
     with contextlib.suppress(SystemExit):
         print_version()
-    assert capsys.readouterr().out == f"bowline {version('bowline')}, Python {platform.python_version()}\n"
+    assert capsys.readouterr().out == f"bowline {version('bowline-binder')}, Python {platform.python_version()}\n"
 
 
 def test_a_wait_that_is_no_duration_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:

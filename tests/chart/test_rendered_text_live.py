@@ -1,0 +1,162 @@
+"""The whole text of `helm template`, applied as tools without Helm's hooks do, and the commands of docs/gitops.md.
+
+The pods of every Job that exists are run, so a Job that stops something would do so here.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bowline.api.meta import Object
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.helm import HelmCli
+from bowline.localcluster.jobs import running_jobs
+from bowline.localcluster.spec import ClusterSpec
+from tests.chart.presets import LOCAL
+from tests.chart.rendering import CHART, NAMESPACE, Chart, merged
+from tests.documents import commands, run
+from tests.waiting import wait_until
+
+PAGE = "docs/gitops.md"
+# The defaults of everything that hooks and replicas depend on; a short wait for writes of a former leader.
+VALUES = merged(
+    {key: value for key, value in LOCAL.items() if key not in ("hooks", "reconciler", "webhook")},
+    {"config": {"binding": {"inFlightTimeout": "2s"}}},
+)
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+KUSTOMIZATION = {
+    "helmGlobals": {"chartHome": "charts"},
+    "helmCharts": [
+        {"name": "bowline", "releaseName": "bowline", "namespace": NAMESPACE, "valuesFile": "values.yaml"}
+    ],
+}
+TEXT = f"helm template bowline charts/bowline --namespace {NAMESPACE} --values values.yaml"
+WAYS = {
+    "kubectl apply": f"{TEXT} | kubectl apply -f -",
+    "kubectl apply --server-side": f"{TEXT} | kubectl apply --server-side --force-conflicts -f -",
+    "kustomize": "kubectl kustomize --enable-helm . | kubectl apply --server-side --force-conflicts -f -",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A control plane on which the pods of Jobs are run."""
+    with Cluster.start(ClusterSpec(kwok=False)) as started, running_jobs(started, NAMESPACE):
+        started.make_namespace(NAMESPACE)
+        yield started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the chart, values and a kustomization."""
+    (tmp_path / "charts").mkdir()
+    # kustomize reads no file outside its folder.
+    (tmp_path / "charts" / "bowline").symlink_to(CHART)
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(VALUES))
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(KUSTOMIZATION))
+    return tmp_path
+
+
+def shell(cluster: Cluster, helm: HelmCli, folder: Path, command: str) -> str:
+    """Run a command as a user would. Fails with its output."""
+    tools = (helm.binary.parent, cluster.assets.path(Tool.KUBECTL).parent)
+    return run(command, cluster.kubeconfig, *tools, folder=folder)
+
+
+def replicas(cluster: Cluster) -> dict[str, int]:
+    return {item["metadata"]["name"]: item["spec"]["replicas"] for item in cluster.api.get(DEPLOYMENTS)["items"]}
+
+
+def wait_for_jobs(cluster: Cluster) -> None:
+    """Wait until every Job has ended."""
+
+    def ended() -> bool:
+        jobs: list[Object] = cluster.api.get(JOBS)["items"]
+        return all(
+            any(
+                condition["type"] in ("Complete", "Failed")
+                for condition in job.get("status", {}).get("conditions", ())
+            )
+            for job in jobs
+        )
+
+    wait_until(ended, "the end of every Job")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_whole_rendered_text_stops_nothing_however_often_it_is_applied(
+    cluster: Cluster, helm_command: HelmCli, folder: Path, way: str
+) -> None:
+    for _ in range(2):
+        shell(cluster, helm_command, folder, WAYS[way])
+        wait_for_jobs(cluster)
+        assert replicas(cluster) == {"bowline-reconciler": 2, "bowline-webhook": 2}
+        # A finished Job is gone after its TTL; then the next apply would run it again.
+        cluster.kubectl("--namespace", NAMESPACE, "delete", "jobs", "--all", "--cascade=foreground")
+    objects = "clusterroles,roles,serviceaccounts,pods,validatingadmissionpolicies"
+    read = json.loads(cluster.kubectl("get", objects, "--all-namespaces", "--output=json").stdout)["items"]
+    hooks = [item["metadata"]["name"] for item in read if "helm.sh/hook" in item["metadata"].get("annotations", {})]
+    assert hooks == [], "rights that are meant for the time of a hook would stay"
+
+
+def test_only_helm_at_a_cluster_renders_hooks_by_itself(
+    cluster: Cluster, helm_command: HelmCli, folder: Path
+) -> None:
+    def hooks(value: str, *options: str) -> set[str]:
+        values = json.dumps(dict.fromkeys(("check", "uninstall", "test"), json.loads(value)))
+        command = [
+            "template",
+            "bowline",
+            str(CHART),
+            f"--namespace={NAMESPACE}",
+            f"--values={folder / 'values.yaml'}",
+        ]
+        # What the tests above have applied belongs to no release.
+        command += ["--take-ownership", f"--set-json=hooks={values}", *options]
+        text = helm_command.run(command, cluster.kubeconfig)
+        objects: list[Any] = list(yaml.safe_load_all(text))
+        return {
+            obj["metadata"]["annotations"]["helm.sh/hook"]
+            for obj in objects
+            if obj and "helm.sh/hook" in obj["metadata"].get("annotations", {})
+        }
+
+    everything = {"pre-install,pre-upgrade", "pre-delete", "test"}
+    assert hooks('"Auto"') == set()
+    assert hooks('"Auto"', "--dry-run=server") == everything
+    assert hooks("true") == everything
+    assert hooks("false", "--dry-run=server") == set()
+
+
+def test_the_commands_of_the_page_install_check_and_remove(
+    cluster: Cluster, helm_command: HelmCli, folder: Path
+) -> None:
+    apply, check, wait_check, uninstall, wait_uninstall, admission, delete = [c.text for c in commands(PAGE)]
+    shell(cluster, helm_command, folder, apply)
+    assert replicas(cluster) == {"bowline-reconciler": 2, "bowline-webhook": 2}
+    for _ in range(2):
+        shell(cluster, helm_command, folder, check)
+        shell(cluster, helm_command, folder, wait_check)
+    shell(cluster, helm_command, folder, uninstall)
+    shell(cluster, helm_command, folder, wait_uninstall)
+    assert replicas(cluster)["bowline-reconciler"] == 0
+    shell(cluster, helm_command, folder, admission)
+    shell(cluster, helm_command, folder, delete)
+    assert replicas(cluster) == {}
+    assert cluster.api.get(f"{CRDS}/bindrequests.scheduling.run.ai"), "its deletion deletes every request"
+    assert cluster.api.get("/api/v1/namespaces/kai-resource-reservation")
+
+
+def test_an_apply_after_the_removal_works(
+    cluster: Cluster, helm_command: HelmCli, folder: Path, chart: Chart
+) -> None:
+    shell(cluster, helm_command, folder, commands(PAGE)[0].text)
+    stored = json.loads(cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)["items"]
+    assert len(stored) == len(chart.render().of_kind("Deployment"))
