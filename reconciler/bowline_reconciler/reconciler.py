@@ -315,7 +315,7 @@ class Reconciler:
         if request is None or request.uid != state.uid or request.deleting:
             return None
         if was_attempting:
-            snapshot = self.store.from_cache(key, request)
+            snapshot = await self.store.with_pod(self.store.from_cache(key, request))
             outcome = Outcome(Status.retry(why), self.store.clock.now())
             return await self._conclude(self.store.context(snapshot), snapshot, state, outcome)
         await self.completer.report_blocked(request, state, why)

@@ -29,10 +29,10 @@ async def becomes(stage: Stage, node: str) -> None:
     await until_awaited(lambda: nominated(stage), lambda value: value == node)
 
 
-async def waits(stage: Stage, plugin: Scripted, working: Any) -> None:
+async def waits(stage: Stage, plugin: Scripted, working: Any, annotations: dict[str, str] | None = None) -> None:
     """Create a pod and its request, and let its attempt wait until the wait is reported."""
     await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-    await stage.create_pod()
+    await stage.create_pod(annotations=annotations)
     await stage.request_bind()
     await stage.past_the_silent_period(working, "pod")
     await becomes(stage, NODE)
@@ -87,12 +87,18 @@ async def test_a_failure_ends_the_nomination_in_the_patch_of_its_condition(stage
     assert conditions[names.CONDITION_POD_BOUND] == "Rejected"
 
 
+LARGE = {"example.com/notes": "x" * 40_000}
+
+
+@pytest.mark.parametrize(
+    "annotations", [pytest.param({}, id="small"), pytest.param(LARGE, id="a pod that is too large for the cache")]
+)
 @pytest.mark.parametrize("effects", [True, False])
-async def test_a_withdrawal_ends_the_nomination(stage: Stage, effects: bool) -> None:
+async def test_a_withdrawal_ends_the_nomination(stage: Stage, effects: bool, annotations: dict[str, str]) -> None:
     plugin = needs("data")
     plugin.effects = effects
     async with stage.working(plugin) as working:
-        await waits(stage, plugin, working)
+        await waits(stage, plugin, working, annotations)
         await stage.withdraw()
         await becomes(stage, "")
 

@@ -1,5 +1,7 @@
 """The PodBound condition: best effort after the request's status, and never False for a bound pod."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,14 +11,14 @@ from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline.kube.client import PatchType
+from bowline.kube.client import ClientOptions, KubeClient, PatchType
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import PODS
 from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.binding.pod_conditions import PodConditions
-from bowline_reconciler.decide.actions import PodBound
+from bowline_reconciler.decide.actions import Nomination, PodBound
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until, until_awaited
 
@@ -79,6 +81,61 @@ async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> N
     await stage.create_pod()
     await PodConditions(stage.client).patch(pod, WHY, None, NOW)
     assert await pod_bound(stage) == []
+
+
+@asynccontextmanager
+async def held_writer(
+    proxied: tuple[FaultProxy, ClusterAccess], gate: FaultGate
+) -> AsyncIterator[tuple[PodConditions, list[str]]]:
+    """A writer of conditions whose first write waits for the gate; and the pods that it has written to."""
+    (proxy, access), pods = proxied, list[str]()
+    writes = CallMatch(("patch",), "pods", "status")
+    proxy.inspect(writes, lambda call: pods.append(call.name))
+    proxy.add(FaultRule(Hold(gate), writes, nth=1))
+    async with KubeClient(access, ClientOptions(name=names.FIELD_MANAGER_RECONCILER)) as client:
+        conditions = PodConditions(client)
+        conditions.start()
+        try:
+            yield conditions, pods
+        finally:
+            gate.open()
+            await conditions.stop()
+
+
+async def test_reports_of_a_pod_never_reach_its_namesake(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    """A pod of a StatefulSet is created again while the report of its predecessor waits for a webhook."""
+    gate = FaultGate()
+    async with held_writer(proxied, gate) as (conditions, pods):
+        former = await seen(stage)
+        conditions.schedule(former, PodBound("True", "Bound", "bound to node gpu-node-0"))
+        await until(lambda: bool(pods))
+        await stage.delete_pod()
+        present = await seen(stage)
+        conditions.schedule(present, None, Nomination("gpu-node-1"))
+        conditions.schedule(former, WHY, Nomination("gpu-node-0", is_withdrawn=True))
+        gate.open()
+        await until(lambda: len(conditions) == 0)
+    assert await pod_bound(stage) == []
+    assert (await stage.pod())["status"].get("nominatedNodeName") == "gpu-node-1"
+
+
+async def test_a_late_withdrawal_removes_no_nomination_to_another_node(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    gate = FaultGate()
+    async with held_writer(proxied, gate) as (conditions, pods):
+        pod = await seen(stage)
+        conditions.schedule(pod, None, Nomination("gpu-node-0"))
+        await until(lambda: bool(pods))
+        conditions.schedule(pod, None, Nomination("gpu-node-1"))
+        conditions.schedule(
+            {**pod, "status": {"nominatedNodeName": "gpu-node-0"}}, None, Nomination("gpu-node-0", is_withdrawn=True)
+        )
+        gate.open()
+        await until(lambda: len(conditions) == 0)
+    assert (await stage.pod())["status"].get("nominatedNodeName") == "gpu-node-1"
 
 
 async def test_a_bound_pod_gets_its_condition_though_the_watch_lags(stage: Stage) -> None:

@@ -127,9 +127,8 @@ class Completer:
                 why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
                 await self._roll_back(snapshot, state, why, is_orphan=True)
         if state.wait.nominated is not None:
-            self._withdraw_nomination(
-                state.wait.nominated, self.store.from_cache(key, state.wait.nominated).named_pod
-            )
+            nominated = await self.store.with_pod(self.store.from_cache(key, state.wait.nominated))
+            self._withdraw_nomination(state.wait.nominated, nominated.named_pod)
         await self.runner.drop_request(key, state.uid)
         return None
 

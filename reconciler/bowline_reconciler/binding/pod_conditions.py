@@ -30,7 +30,7 @@ from bowline.api.failed_decision import (
     condition_of,
     failed_decision_of,
 )
-from bowline.api.meta import Object, ObjectKey, format_time, key_of, uid_of, version_of
+from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, key_of, uid_of, version_of
 from bowline.kube.client import KubeClient, PatchType
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
@@ -63,13 +63,17 @@ class _Report:
     tries: int = 1
 
 
+# A pod of the same name is another one, with reports of its own.
+_PodID = tuple[ObjectKey, ObjectUID]
+
+
 class PodConditions:
     """Writes pod conditions in the background, between ``start`` and ``stop``."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._pending: dict[ObjectKey, _Report] = {}
-        self._queue: WorkQueue[ObjectKey] | None = None
+        self._pending: dict[_PodID, _Report] = {}
+        self._queue: WorkQueue[_PodID] | None = None
         self._workers: list[asyncio.Task[None]] = []
 
     def __len__(self) -> int:
@@ -77,7 +81,7 @@ class PodConditions:
 
     def start(self) -> None:
         """Start the writing tasks; called in the event loop, once per leadership term."""
-        queue = self._queue = WorkQueue[ObjectKey](group=lambda key: key.namespace, workers=WORKERS)
+        queue = self._queue = WorkQueue[_PodID](group=lambda pod_id: pod_id[0].namespace, workers=WORKERS)
         self._workers = [
             asyncio.create_task(run_worker(queue, self._write, self._on_error), name=f"pod conditions {number}")
             for number in range(queue.capacity)
@@ -99,10 +103,10 @@ class PodConditions:
 
         Dropped if MAX_PENDING are pending.
         """
-        key = key_of(pod)
-        pending = self._pending.get(key)
+        pod_id = (key_of(pod), uid_of(pod))
+        pending = self._pending.get(pod_id)
         if pending is not None:
-            condition, nomination = condition or pending.condition, nomination or pending.nomination
+            condition, nomination = condition or pending.condition, _newer(pending.nomination, nomination)
         if not _content(pod, condition, nomination, self._client.clock.now()):
             return
         if self._queue is None or (len(self._pending) >= MAX_PENDING and pending is None):
@@ -114,11 +118,11 @@ class PodConditions:
                 "conditions": [entry for kind in _CONDITIONS if (entry := condition_of(pod, kind))],
             },
         }
-        self._pending[key] = _Report(reduced_pod, condition, nomination, self._client.clock.now())
-        self._queue.add(key)
+        self._pending[pod_id] = _Report(reduced_pod, condition, nomination, self._client.clock.now())
+        self._queue.add(pod_id)
 
-    async def _write(self, key: ObjectKey) -> Result:
-        report = self._pending.get(key)
+    async def _write(self, pod_id: _PodID) -> Result:
+        report = self._pending.get(pod_id)
         if report is None:
             return DONE
         try:
@@ -128,15 +132,15 @@ class PodConditions:
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
             if report.tries < TRIES and not is_denied:
-                if self._pending.get(key) is report:
-                    self._pending[key] = replace(report, tries=report.tries + 1)
+                if self._pending.get(pod_id) is report:
+                    self._pending[pod_id] = replace(report, tries=report.tries + 1)
                 return Result(PAUSE * report.tries)
             log.warning(
                 "the pod's condition PodBound is not written",
-                extra={"pod": str(key), "error": str(error) or "timed out", "tries": report.tries},
+                extra={"pod": str(pod_id[0]), "error": str(error) or "timed out", "tries": report.tries},
             )
-        if self._pending.get(key) is report:
-            del self._pending[key]
+        if self._pending.get(pod_id) is report:
+            del self._pending[pod_id]
         return DONE
 
     async def _with_claims(self, condition: PodBound | None) -> PodBound | None:
@@ -199,9 +203,17 @@ class PodConditions:
             if not any(cause.field == "metadata.uid" for cause in error.causes):
                 raise
 
-    def _on_error(self, key: ObjectKey) -> None:
-        log.exception("writing a pod's condition failed", extra={"pod": str(key)})
-        self._pending.pop(key, None)
+    def _on_error(self, pod_id: _PodID) -> None:
+        log.exception("writing a pod's condition failed", extra={"pod": str(pod_id[0])})
+        self._pending.pop(pod_id, None)
+
+
+def _newer(pending: Nomination | None, nomination: Nomination | None) -> Nomination | None:
+    """Return which of a pod's nominations is written: the withdrawal of one node never removes that of another."""
+    if nomination is None or pending is None:
+        return nomination or pending
+    is_late = nomination.is_withdrawn and not pending.is_withdrawn and nomination.node != pending.node
+    return pending if is_late else nomination
 
 
 def _content(

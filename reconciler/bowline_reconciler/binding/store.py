@@ -123,6 +123,11 @@ class RequestStore:
             case _:
                 assert_never(target)
 
+    async def with_pod(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with its pod, read live if it is not cached, as large pods are not."""
+        is_missing = snapshot.pod is Absent.NOT_IN_CACHE
+        return await self.read_live(snapshot, Target.POD) if is_missing else snapshot
+
     def from_cache(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
         """Return the snapshot of a request with the cached objects around it."""
         if request is None:
