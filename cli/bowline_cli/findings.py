@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-UNREADABLE = "lint/unreadable"
+from bowline.api.rule import Rule
+
+UNREADABLE: Final = Rule("lint/unreadable", "a file cannot be read, or is no manifest")
+RULES: Final = (UNREADABLE,)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """An error or a warning. ``file`` and ``line`` are of the document that contains the object."""
 
-    rule: str
+    rule: Rule
     file: str
     line: int
     message: str

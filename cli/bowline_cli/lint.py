@@ -102,13 +102,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _explain(name: str) -> int:
-    rules = import_module("bowline_cli.rules")
-    text = rules.explain_rule(name) if name else "\n".join(rules.RULES)
-    if text is None:
-        similar = ", ".join(rules.similar_rules(name))
+    module = import_module("bowline_cli.rules")
+    rules = module.all_rules()
+    if not name:
+        print("\n".join(rules))
+    elif name in rules:
+        print(module.explain_rule(rules[name]))
+    else:
+        similar = ", ".join(module.similar_rules(name, list(rules)))
         print(f"there is no rule {name}{f'; did you mean {similar}?' if similar else ''}", file=sys.stderr)
         return EXIT_USAGE
-    print(text)
     return EXIT_ALLOWED
 
 
@@ -188,7 +191,7 @@ def _changes(result: LintResult) -> list[str]:
 
 
 def _error(error: FieldError) -> dict[str, Any]:
-    return {"rule": error.rule, "path": error.path, "value": error.value, "message": error.message}
+    return {"rule": error.rule.id, "path": error.path, "value": error.value, "message": error.message}
 
 
 def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[Finding]]:

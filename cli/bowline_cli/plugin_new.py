@@ -44,20 +44,22 @@ MODULE = '''\
 
 from collections.abc import Iterable
 
-from bowline import AdmissionInfo, AdmissionPlugin, BindContext, BindingPlugin, FieldError, Object, Status
+from bowline import AdmissionInfo, AdmissionPlugin, BindContext, BindingPlugin, FieldError, Object, Rule, Status
 
 TEAM = "{name}.example.com/team"
+NO_TEAM = Rule("{name}/team", "a pod names an empty team")
 
 
 class {class_name}(AdmissionPlugin, BindingPlugin):
     """Replace the example: a pod may name its team, and the name must not be empty."""
 
     name = "{name}"
+    rules = (NO_TEAM,)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         annotations = pod["metadata"].get("annotations") or {{}}
         if TEAM in annotations and not annotations[TEAM]:
-            yield FieldError("{name}/team", "metadata.annotations", "", f"{{TEAM}} must name a team")
+            yield FieldError(NO_TEAM, "metadata.annotations", "", f"{{TEAM}} must name a team")
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         ctx.log.info("prepared")

@@ -6,11 +6,32 @@ denies the pods, later. Offline they are applied to every pod, so that lint deni
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from bowline.api.field_error import FieldError, format_value
 from bowline.api.meta import Object
 from bowline.api.quantity import as_stored, parse_quantity
+from bowline.api.rule import Rule
+
+QUANTITY: Final = Rule(
+    "kubernetes/quantity",
+    "a container's quantity is none, is negative, or is not whole although it counts devices; only offline: in "
+    "a cluster the API server itself denies it",
+    invalid="limits: {memory: much}",
+    valid="limits: {memory: 1Gi}",
+)
+LIMIT: Final = Rule(
+    "kubernetes/limit",
+    "a container's request is above its limit, or counts devices and has no limit or another one; only offline",
+    invalid="limits: {cpu: 1}\nrequests: {cpu: 2}",
+    valid="limits: {cpu: 2}\nrequests: {cpu: 1}",
+)
+
+RULES: Final = (
+    QUANTITY,
+    LIMIT,
+)
+
 
 _LISTS = ("initContainers", "containers")
 
@@ -29,7 +50,7 @@ def _container_errors(resources: Object, path: str) -> Iterator[FieldError]:
         for resource, value in entries.items():
             error = _value_error(resource, value)
             if error:
-                yield FieldError("kubernetes/quantity", f"{path}.{name}[{resource}]", value, error)
+                yield FieldError(QUANTITY, f"{path}.{name}[{resource}]", value, error)
     for resource, value in requests.items():
         request, limit = _quantity(value), _quantity(limits.get(resource))
         if request is None:
@@ -37,11 +58,11 @@ def _container_errors(resources: Object, path: str) -> Iterator[FieldError]:
         is_device = not _is_overcommitted(resource)
         if resource not in limits and is_device:
             message = f"is required, because {resource} is not overcommitted; set it to {format_value(value)}"
-            yield FieldError("kubernetes/limit", f"{path}.limits[{resource}]", None, message)
+            yield FieldError(LIMIT, f"{path}.limits[{resource}]", None, message)
         elif limit is not None and (request > limit or (is_device and request != limit)):
             rule = "the same as" if is_device else "at most"
             message = f"must be {rule} the limit, {format_value(limits[resource])}"
-            yield FieldError("kubernetes/limit", f"{path}.requests[{resource}]", value, message)
+            yield FieldError(LIMIT, f"{path}.requests[{resource}]", value, message)
 
 
 def _value_error(resource: str, value: Any) -> str:

@@ -20,11 +20,11 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def as_sarif(subjects: Sequence[FindingSubject]) -> str:
     """Return the findings as SARIF, for code scanning."""
     findings = [finding for subject in subjects for finding in subject.findings]
-    rules = sorted({finding.rule for finding in findings})
+    rules = sorted({finding.rule.id for finding in findings})
     results = [
         {
-            "ruleId": finding.rule,
-            "ruleIndex": rules.index(finding.rule),
+            "ruleId": finding.rule.id,
+            "ruleIndex": rules.index(finding.rule.id),
             "level": "warning" if finding.is_warning else "error",
             "message": {"text": finding.message},
             "locations": [
@@ -57,7 +57,7 @@ def as_junit(subjects: Sequence[FindingSubject]) -> str:
     for subject, errors in zip(subjects, failures, strict=True):
         case = ElementTree.SubElement(suite, "testcase", {"classname": "bowline lint", "name": _xml(subject.name)})
         if errors:
-            failure = ElementTree.SubElement(case, "failure", {"message": subject.verdict, "type": errors[0].rule})
+            failure = ElementTree.SubElement(case, "failure", {"message": subject.verdict, "type": errors[0].rule.id})
             failure.text = _xml("\n".join(_line(error) for error in errors))
         elif not subject.is_reviewed:
             ElementTree.SubElement(case, "skipped", {"message": _xml(subject.verdict)})
@@ -80,7 +80,7 @@ def as_github(subjects: Sequence[FindingSubject]) -> str:
 def _commands(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         level = "warning" if finding.is_warning else "error"
-        properties = {"file": finding.file, "line": str(finding.line), "title": finding.rule}
+        properties = {"file": finding.file, "line": str(finding.line), "title": finding.rule.id}
         settings = ",".join(
             f"{key}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items()
         )
@@ -88,7 +88,7 @@ def _commands(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _line(finding: Finding) -> str:
-    return f"{finding.file}:{finding.line}: {finding.message} ({finding.rule})"
+    return f"{finding.file}:{finding.line}: {finding.message} ({finding.rule.id})"
 
 
 def _escaped(text: str) -> str:

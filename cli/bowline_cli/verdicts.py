@@ -31,7 +31,6 @@ from bowline_webhook.workloads import review_workload
 _LIKENESS = 0.85
 _POD = ("", "Pod")
 _BIND_REQUEST = (names.GROUP, names.KIND)
-_REQUIRED = "structure/required"
 # A variable of envsubst or kustomize, or an expression of a template language.
 _VARIABLE = re.compile(r"\$\{|\$\(|\{\{")
 _PATCH = "no containers: review the output of kustomize build"
@@ -103,7 +102,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
         amounts = {_amount_of(error) for error in review.errors}
         errors = (*review.errors, *(error for error in own_errors if _amount_of(error) not in amounts))
         relevant = tuple(
-            e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule == _REQUIRED))
+            e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule is structure.REQUIRED))
         )
         warnings = tuple(warning for warning in review.warnings if not _is_variable(warning.value))
         verdict, reason = _verdict(chain, manifest, templates, info)

@@ -6,6 +6,7 @@ The promise of stability is in the docstring of ``bowline``; the names are in a 
 from bowline.api.bindrequest import AllocationKind, BindRequest, BindRequestSpec, ResourceType
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile
@@ -48,6 +49,7 @@ __all__ = [
     "BindingPlugin",
     "Budgets",
     "Code",
+    "DenialCause",
     "EventNote",
     "EventSource",
     "FeatureGates",
@@ -69,7 +71,9 @@ __all__ = [
     "Reconcile",
     "Resource",
     "ResourceType",
+    "Rule",
     "Settings",
+    "Severity",
     "Stage",
     "Status",
     "Suggestion",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline import Access, AdmissionInfo, AdmissionPlugin, BindingPlugin, FieldError, Object, Rule
+from bowline import Access, AccessRule, AdmissionInfo, AdmissionPlugin, BindingPlugin, FieldError, Object
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.localcluster.api import ApiClient
@@ -41,8 +41,8 @@ class Seats(AdmissionPlugin, BindingPlugin):
     name = "seats"
     access = Access(
         rules=(
-            Rule("services", ("create",), namespace="seats", name_prefix="seat-"),
-            Rule("configmaps", ("create",), name_prefix="seat-"),
+            AccessRule("services", ("create",), namespace="seats", name_prefix="seat-"),
+            AccessRule("configmaps", ("create",), name_prefix="seat-"),
         ),
         reviewed_annotations=("seats.example/count",),
     )
@@ -56,8 +56,8 @@ class Chairs(Seats):
 
     access = Access(
         rules=(
-            Rule("services", ("create",), namespace="chairs", name_prefix="chair-"),
-            Rule("configmaps", ("create",), name_prefix="chair-"),
+            AccessRule("services", ("create",), namespace="chairs", name_prefix="chair-"),
+            AccessRule("configmaps", ("create",), name_prefix="chair-"),
         ),
         reviewed_annotations=("chairs.example/count",),
     )

@@ -14,12 +14,12 @@ from bowline.api import names
 from bowline.api.field_error import format_value
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
+from bowline.plugins.gpu_request.rule_table import FRACTION_RANGE, LONGEST_FRACTION, RULES
 from bowline.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods
 from tests.chart.rendering import NAMESPACE, Chart
 from tests.waiting import wait_until
-from tools.generate.policy import LONGEST_FRACTION, policy_rules
 
 DRY = "?dryRun=All"
 DENIED = "denied request: "
@@ -84,11 +84,12 @@ def until_refused(cluster: Cluster, wanted: bool) -> None:
 
 def expected(body: Any, settings: Policy) -> str | None:
     """Return the expected denial, from the errors of the Python rules."""
-    text = {f"gpu_request/{rule.name}": rule.text for rule in policy_rules()}
     fraction = body["metadata"].get("annotations", {}).get(names.GPU_FRACTION, "")
-    unchecked = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
-    faults = [fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule != unchecked]
-    messages = [f"{fault.path}: {format_value(fault.value)}: {text[fault.rule]}" for fault in faults]
+    unchecked = FRACTION_RANGE if len(fraction) > LONGEST_FRACTION else None
+    faults = [
+        fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule is not unchecked
+    ]
+    messages = [f"{fault.path}: {format_value(fault.value)}: {fault.rule.text}" for fault in faults]
     if len(messages) > 1:
         return f"422: {len(messages)} errors: {'; '.join(messages)}"
     return f"422: {messages[0]}" if messages else None
@@ -138,13 +139,13 @@ def test_extreme_values_stay_within_the_limits_of_cost_and_message(armed: Armed,
 def test_every_rule_of_the_policy_denies_some_generated_pod() -> None:
     pods = random_pods(seed=20, count=300)
     found = {
-        fault.rule
+        fault.rule.id
         for _, settings in SETTINGS.values()
         for body in pods
         for fault in request_errors(body, settings)
         if not fault.is_warning
     }
-    assert found == {f"gpu_request/{rule.name}" for rule in policy_rules()}
+    assert found == {rule.id for rule in RULES if rule.cel is not None}
 
 
 PASSING = [

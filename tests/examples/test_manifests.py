@@ -49,8 +49,8 @@ def lint(example: Example) -> list[LintResult]:
 @pytest.mark.parametrize("example", [*GOOD, *BAD])
 def test_lint_gives_the_stated_verdict(example: Example) -> None:
     results = lint(example)
-    errors = tuple(fault.rule for result in results for fault in result.review.errors)
-    warnings = tuple(fault.rule for result in results for fault in result.review.warnings)
+    errors = tuple(fault.rule.id for result in results for fault in result.review.errors)
+    warnings = tuple(fault.rule.id for result in results for fault in result.review.warnings)
     assert (errors, warnings) == (example.errors, example.warnings)
 
 

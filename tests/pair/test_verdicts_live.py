@@ -89,7 +89,7 @@ async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     pair: Live, client: KubeClient, raw: Any
 ) -> None:
     namespaced = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
-    faults = [f"{fault} ({fault.rule})" for fault in lint(namespaced).errors]
+    faults = [f"{fault} ({fault.rule.id})" for fault in lint(namespaced).errors]
     assert faults
     for _ in range(3):  # the order must not vary
         status = await denial_status(client, pair, namespaced)

@@ -183,8 +183,8 @@ FOREIGN = [param for folder in ("good", "bad") for param in examples(folder) if 
 def test_the_examples_get_the_stated_verdict(live: Live, example: Any) -> None:
     result = live.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
     faults = [fault for verdict in lint(example) for fault in verdict.errors]
-    assert [fault.rule for fault in faults] == list(example.errors)
+    assert [fault.rule.id for fault in faults] == list(example.errors)
     assert (result.returncode == 0) == (not faults), result.stderr
     lines = [line.removeprefix("* ") for line in result.stderr.splitlines()[1:]] if faults else []
-    assert [f"{fault} ({fault.rule})" for fault in faults] == lines[:-1]
+    assert [f"{fault} ({fault.rule.id})" for fault in faults] == lines[:-1]
     assert not faults or lines[-1].endswith("bowline lint --explain RULE")

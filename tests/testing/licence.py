@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from bowline import (
     Access,
+    AccessRule,
     AdmissionInfo,
     AdmissionPlugin,
     BindContext,
@@ -13,7 +14,6 @@ from bowline import (
     FieldError,
     MutablePod,
     Object,
-    Rule,
     Status,
 )
 from bowline.errors import AlreadyExists, NotFound
@@ -27,7 +27,7 @@ class Licence(AdmissionPlugin, BindingPlugin):
 
     name = "licence"
     access = Access(
-        rules=(Rule("configmaps", ("create", "delete"), name_prefix="licence-"),),
+        rules=(AccessRule("configmaps", ("create", "delete"), name_prefix="licence-"),),
         binding_annotations=(SEATS,),
     )
 
@@ -64,7 +64,7 @@ class Conditional(Licence):
     """Writes its progress into the ConfigMap, in the version that it has read."""
 
     name = "conditional"
-    access = replace(Licence.access, rules=(Rule("configmaps", ("create", "get", "patch", "delete")),))
+    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "get", "patch", "delete")),))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         status = await super().pre_bind(ctx)

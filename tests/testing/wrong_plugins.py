@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from bowline import (
+    AccessRule,
     AdmissionInfo,
     AdmissionPlugin,
     BindContext,
@@ -16,7 +17,6 @@ from bowline import (
     FieldError,
     MutablePod,
     Object,
-    Rule,
     Status,
 )
 from bowline.errors import ApiError, KubeError
@@ -209,7 +209,7 @@ class Unconditional(Licence):
     """Writes its progress without a precondition: the first step of a former leader undoes the second of the next."""
 
     name = "unconditional"
-    access = replace(Licence.access, rules=(Rule("configmaps", ("create", "patch", "delete")),))
+    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "patch", "delete")),))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         status = await super().pre_bind(ctx)

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import AdmissionMode, Settings
 from bowline.kube.metrics import KubeMetrics
@@ -22,7 +23,9 @@ from bowline_webhook.tls.ca import Leaf, to_pem
 from bowline_webhook.tls.serving import ServingContext
 from tests.unit.webhook.reviews import bind_request, review
 
-STORED = FieldError("bindrequest/repeated", "spec.selectedNode", "n", "this decision failed 1 s ago")
+STORED = FieldError(
+    Rule("bindrequest/repeated", "a test's"), "spec.selectedNode", "n", "this decision failed 1 s ago"
+)
 REVIEW = review(bind_request(), group="scheduling.run.ai", kind="BindRequest")
 
 

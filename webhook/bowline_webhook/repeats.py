@@ -35,6 +35,7 @@ from bowline.api.failed_decision import (
 )
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, version_of
+from bowline.api.rule import Rule
 from bowline.framework import structure
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import wait_for_access
@@ -52,6 +53,15 @@ from bowline.kube.resources import (
 )
 from bowline.runtime.tasks import ShutdownSignal
 from bowline_webhook.hooks import Hook, Review
+
+REPEATED: Final = Rule(
+    "bindrequest/repeated",
+    "a BindRequest repeats a decision that has just failed, and nothing that it depends on has changed: "
+    "`admission.repeatBackoff`, [decision 200](decisions/0200-a-repeated-failure-is-denied-at-creation.md)",
+)
+
+RULES: Final = (REPEATED,)
+
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +198,7 @@ class RepeatChecker:
             f"{failed.reason}: {sentence}; decide for another node, or repeat it in {left:.0f} s or when one "
             f"of these has changed: {objects}"
         )
-        return FieldError("bindrequest/repeated", "spec.selectedNode", failed.decision.node, message)
+        return FieldError(REPEATED, "spec.selectedNode", failed.decision.node, message)
 
     def _on_event(self, _: EventType, __: ObjectKey, ___: Object | None, new: Object | None) -> None:
         if new is None or not new["podUID"]:

@@ -15,10 +15,34 @@ import orjson
 
 from bowline.api.field_error import FieldError, format_value
 from bowline.api.meta import Object
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
 from bowline.framework.plugin import AdmissionInfo, Inventory
 from bowline_webhook.hooks import Hook, Review
+
+TYPE: Final = Rule(
+    "review/type",
+    "a field of an AdmissionReview has another type than the API server sends",
+    cause=DenialCause.TYPE_INVALID,
+)
+MISSING: Final = Rule(
+    "review/missing", "an AdmissionReview has no object, or an UPDATE no old object", cause=DenialCause.REQUIRED
+)
+KIND: Final = Rule("review/kind", "the webhook receives a kind that it does not review", severity=Severity.WARNS)
+DEPTH: Final = Rule("review/depth", "the object is nested too deeply to be reviewed", cause=DenialCause.TOO_LONG)
+PATCH_SIZE: Final = Rule(
+    "admission/patch-size", "the changes of an object are larger than a response may be", cause=DenialCause.TOO_LONG
+)
+
+RULES: Final = (
+    TYPE,
+    MISSING,
+    KIND,
+    DEPTH,
+    PATCH_SIZE,
+)
+
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 # The API server truncates longer warnings, in the middle of a word.
@@ -98,7 +122,7 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
     if operation in _OPERATIONS and not errors:
         objects = {"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})
         errors += [
-            FieldError("review/missing", f"request.{field}", None, f"is required for {operation}")
+            FieldError(MISSING, f"request.{field}", None, f"is required for {operation}")
             for field, value in objects.items()
             if value is None
         ]
@@ -127,7 +151,7 @@ def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors:
             values[field] = value
         elif value is not None:
             word = "a string" if kind is str else "an object"
-            errors.append(FieldError("review/type", f"{path}.{field}", value, f"must be {word}"))
+            errors.append(FieldError(TYPE, f"{path}.{field}", value, f"must be {word}"))
     return values
 
 
@@ -145,7 +169,7 @@ def review_object(
         return ALLOWED
     if not hook.is_for(review, chain):
         message = f"{hook} does not review {review.kind or 'objects without a kind'}; see the webhook configuration"
-        return Verdict(warnings=(FieldError("review/kind", "", review.kind, message, is_warning=True),))
+        return Verdict(warnings=(FieldError(KIND, "", review.kind, message),))
     info = AdmissionInfo(
         operation=cast(Operation, review.operation),
         namespace=review.namespace,
@@ -159,7 +183,7 @@ def review_object(
     try:
         return hook.call(chain, review, info)
     except RecursionError:
-        return Verdict((FieldError("review/depth", "", None, "the object is nested too deeply to be reviewed"),))
+        return Verdict((FieldError(DEPTH, "", None, "the object is nested too deeply to be reviewed"),))
 
 
 def encode_answer(review: Review, verdict: Verdict) -> bytes:
@@ -172,7 +196,7 @@ def encode_answer(review: Review, verdict: Verdict) -> bytes:
         return answer
     if verdict.allowed:
         message = f"the patch for this object would be longer than {MAX_ANSWER} bytes; make its lists shorter"
-        return _encode_verdict(review, Verdict((FieldError("admission/patch-size", "", None, message),)))
+        return _encode_verdict(review, Verdict((FieldError(PATCH_SIZE, "", None, message),)))
     return _encode_verdict(review, Verdict((*verdict.errors[:_FIRST_ERRORS], MORE)))
 
 
@@ -188,7 +212,7 @@ def _encode_verdict(review: Review, verdict: Verdict) -> bytes:
     findings = verdict.errors or verdict.warnings
     if findings:
         # The API server prefixes the keys with the webhook's name in the audit event.
-        rules = ",".join(dict.fromkeys(error.rule for error in findings[: structure.MAX_ERRORS]))
+        rules = ",".join(dict.fromkeys(error.rule.id for error in findings[: structure.MAX_ERRORS]))
         response["auditAnnotations"] = {"decision": "refused" if verdict.errors else "warned", "rules": rules}
     return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
 
@@ -218,7 +242,7 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
                 # Clients print the field before the message; together they are the error's text.
                 *(
                     {
-                        "reason": _REASONS.get(error.rule.rpartition("/")[2], "FieldValueInvalid"),
+                        "reason": error.rule.cause,
                         "field": error.path or _PRODUCT,
                         "message": f"{_without_path(error)} ({error.rule})",
                     }
@@ -230,24 +254,6 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
     }
 
 
-# Of the API server's own causes, by the last part of a rule's name; invalid otherwise.
-_REASONS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("required", "limit-missing", "allocation-missing", "missing", "unprepared"), "FieldValueRequired"
-    ),
-    **dict.fromkeys(
-        (
-            *("immutable", "pod-level", "sharing-disabled", "memory-and-fraction", "num-devices-alone", "mps-alone"),
-            *("share-and-whole", "share-and-mig", "share-and-node-name", "share-and-dra"),
-            *("value", "value-from", "configmap-prefix"),
-        ),
-        "FieldValueForbidden",
-    ),
-    **dict.fromkeys(("containers", "resources", "templates"), "FieldValueTooMany"),
-    "allocation-duplicate": "FieldValueDuplicate",
-    "type": "FieldValueTypeInvalid",
-    "container-name": "FieldValueNotFound",
-}
 # The field of a cause about the object as a whole: kubectl prints each cause as a line "field: message".
 _PRODUCT: Final = "bowline"
 _SIGNATURE: Final = "denied the object; a rule is explained by: bowline lint --explain RULE"

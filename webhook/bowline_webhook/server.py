@@ -22,6 +22,7 @@ from aiohttp import web
 from opentelemetry.trace import INVALID_SPAN, Tracer
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import DenialCause, Rule
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.framework.config import AdmissionMode
 from bowline.framework.plugin import Inventory
@@ -39,6 +40,13 @@ from bowline_webhook.review import (
     review_object,
 )
 from bowline_webhook.tracing import end_span, start_span
+
+INTERNAL: Final = Rule(
+    "admission/internal", "the webhook itself failed while it reviewed the object", cause=DenialCause.INTERNAL
+)
+
+RULES: Final = (INTERNAL,)
+
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +226,7 @@ class AdmissionServer:
 _FAILED: Final = Verdict(
     (
         FieldError(
-            "admission/internal",
+            INTERNAL,
             "",
             None,
             "Bowline failed while reviewing this object; ask the cluster's operator to read the webhook's log",
@@ -245,7 +253,7 @@ def _hook_of(request: web.BaseRequest) -> Hook:
 
 
 def _log_fields(hook: Hook, review: Review, verdict: Verdict) -> dict[str, object]:
-    rules = sorted({error.rule for error in verdict.errors})
+    rules = sorted({error.rule.id for error in verdict.errors})
     return {"hook": str(hook), "rules": rules, **_about(review)}
 
 

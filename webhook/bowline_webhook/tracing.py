@@ -32,5 +32,5 @@ def end_span(span: Span, hook: Hook, review: Review, verdict: Verdict) -> None:
             "bowline.object": review.name,
         }
     )
-    set_error(span, "; ".join(error.rule for error in verdict.errors))
+    set_error(span, "; ".join(error.rule.id for error in verdict.errors))
     span.end()

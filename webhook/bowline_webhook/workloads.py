@@ -19,11 +19,27 @@ import orjson
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
 from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.templates import Template, Workload, WorkloadKey
 from bowline.framework.workload_kinds import BUILT_IN_KEYS
+
+TEMPLATES: Final = Rule(
+    "structure/templates", "a workload has more than 128 pod templates", cause=DenialCause.TOO_MANY
+)
+ANNOTATION_PLACE: Final = Rule(
+    "workload/annotation-place",
+    "an annotation of a share is on a workload, not on its pod template: its pods do not have it",
+    severity=Severity.WARNS,
+)
+
+RULES: Final = (
+    TEMPLATES,
+    ANNOTATION_PLACE,
+)
+
 
 # Each costs as much as a pod.
 MAX_TEMPLATES: Final = 128
@@ -47,7 +63,7 @@ def review_workload(
     templates = changed_templates(workload, raw, old)
     if len(templates) > MAX_TEMPLATES:
         message = f"must not have more than {MAX_TEMPLATES} pod templates; make several objects of it"
-        too_many = FieldError("structure/templates", "spec", len(templates), message)
+        too_many = FieldError(TEMPLATES, "spec", len(templates), message)
         return _as_asked(workload, Verdict((too_many,)))
     info = replace(info, is_partial=info.is_partial or workload.is_partial)
     verdicts = (chain.validate_template(template, info) for template in templates)
@@ -61,8 +77,8 @@ def _distinct(groups: Iterable[Sequence[FieldError]]) -> Iterator[list[FieldErro
     for group in groups:
         fresh = []
         for error in group:
-            if (error.rule, str(error)) not in texts:
-                texts.add((error.rule, str(error)))
+            if (error.rule.id, str(error)) not in texts:
+                texts.add((error.rule.id, str(error)))
                 fresh.append(error)
         yield fresh
 
@@ -75,7 +91,7 @@ def misplaced(raw: Object, templates: Sequence[Template]) -> Iterator[FieldError
             place = f"{templates[0].metadata_path}.annotations"
             message = f"has no effect here, the pods do not have it; set it in {place}"
             path = annotation_path(key)
-            yield FieldError("workload/annotation-place", path, annotations[key], message, is_warning=True)
+            yield FieldError(ANNOTATION_PLACE, path, annotations[key], message)
 
 
 def _annotations(obj: Any) -> Object:

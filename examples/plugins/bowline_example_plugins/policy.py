@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 
-from bowline import Access, AdmissionInfo, AdmissionPlugin, FieldError, Object, PluginConfig
+from bowline import Access, AdmissionInfo, AdmissionPlugin, DenialCause, FieldError, Object, PluginConfig, Rule
 
 COST_CENTRE = "example.com/cost-centre"
+MISSING = Rule("example_policy/cost-centre", f"a new pod has no label `{COST_CENTRE}`", cause=DenialCause.REQUIRED)
+CHANGED = Rule("example_policy/cost-centre-change", f"the label `{COST_CENTRE}` changes", cause=DenialCause.FORBIDDEN)
+IMAGE = Rule("example_policy/image", "an image is from a registry that `args.registries` does not list")
 
 
 class PolicyConfig(PluginConfig):
@@ -17,22 +20,23 @@ class Policy(AdmissionPlugin[PolicyConfig]):
     """Denies other pods, when they are created and when they are changed."""
 
     name = "example_policy"
+    rules = (MISSING, CHANGED, IMAGE)
     # Without these, the API server does not call validate_pod for a change of the label or of an image.
     access = Access(reviewed_labels=(COST_CENTRE,), reviewed_fields=("spec.containers",))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         path, centre = f"metadata.labels[{COST_CENTRE}]", _cost_centre(pod)
         if old is None and not centre:
-            yield FieldError("example_policy/cost-centre", path, centre, "name the cost centre that pays for the pod")
+            yield FieldError(MISSING, path, centre, "name the cost centre that pays for the pod")
         if old is not None and centre != _cost_centre(old):
             message = f"must stay {_cost_centre(old)!r}; create another pod"
-            yield FieldError("example_policy/cost-centre-change", path, centre, message)
+            yield FieldError(CHANGED, path, centre, message)
         images = set() if old is None else {container["image"] for container in old["spec"]["containers"]}
         for index, container in enumerate(pod["spec"]["containers"]):
             image = container.get("image", "")
             if image not in images and not image.startswith(self.args.registries):
                 message = f"must begin with one of {', '.join(self.args.registries)}"
-                yield FieldError("example_policy/image", f"spec.containers[{index}].image", image, message)
+                yield FieldError(IMAGE, f"spec.containers[{index}].image", image, message)
 
 
 def _cost_centre(pod: Object) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -31,7 +31,17 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.api.rule import Rule
 from bowline.api.schema import schema_errors
+
+SCHEMA: Final = Rule(
+    "bindrequest/schema",
+    "the spec of a BindRequest is not as its schema requires",
+    invalid="{podName: p, selectedNode: n, backoffLimit: many}",
+    valid="{podName: p, selectedNode: n, backoffLimit: 3}",
+)
+
+RULES: Final = (SCHEMA,)
 
 
 class Phase(StrEnum):
@@ -348,13 +358,11 @@ class BindRequest:
 def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, tuple[FieldError, ...]]:
     """Decode a raw spec. Returns it, or None and all errors with their paths."""
     if not isinstance(spec, dict):
-        return None, (
-            FieldError("bindrequest/schema", path, spec, "must be an object with podName and selectedNode"),
-        )
+        return None, (FieldError(SCHEMA, path, spec, "must be an object with podName and selectedNode"),)
     try:
         return BindRequestSpec.model_validate(spec), ()
     except ValidationError as error:
-        return None, tuple(schema_errors("bindrequest/schema", path, error.errors()))
+        return None, tuple(schema_errors(SCHEMA, path, error.errors()))
 
 
 def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -> BindRequest:

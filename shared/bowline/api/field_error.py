@@ -8,6 +8,8 @@ import reprlib
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bowline.api.rule import Rule, Severity
+
 # Longer values are cut in messages: an annotation may hold 256 KiB.
 MAX_VALUE = 64
 # A path may contain user-defined keys of any length.
@@ -18,21 +20,29 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """An error (with ``is_warning``, a warning) at a field path.
+    """An error, or a warning, at a field path.
 
-    ``rule`` is ``<plugin>/<rule>``, stable across releases. ``message`` states what must hold and the remedy, without
-    repeating path and value: ``str(error)`` joins the three into a complete sentence.
+    ``message`` states what must hold and the remedy, without repeating path and value: ``str(error)`` joins the three
+    into a complete sentence. ``is_downgraded``: a warning although its rule denies, in a review that must not deny.
+    Raises TypeError if ``rule`` is no Rule.
     """
 
-    rule: str
+    rule: Rule
     path: str
     value: Any
     message: str
-    is_warning: bool = False
+    is_downgraded: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise TypeError(f"the rule of a FieldError must be a Rule, not {self.rule!r}")
         if len(self.path) > MAX_PATH or not self.path.isprintable():
             object.__setattr__(self, "path", printable(_cut(self.path, MAX_PATH)))
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether it does not deny."""
+        return self.is_downgraded or self.rule.severity is Severity.WARNS
 
     def __str__(self) -> str:
         return f"{self.path}: {format_value(self.value)}: {self.message}" if self.path else self.message

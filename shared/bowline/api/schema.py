@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from bowline.api.field_error import FieldError, join_path
+from bowline.api.rule import Rule
 
 # Replaces messages that mention Python types.
 _WORDS: Final[Mapping[str, str]] = {
@@ -18,13 +19,13 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def schema_errors(rule: str, path: str, errors: Iterable[Any]) -> list[FieldError]:
+def schema_errors(rule: Rule, path: str, errors: Iterable[Any]) -> list[FieldError]:
     """Convert pydantic's error entries into FieldErrors below ``path``."""
     # For a list whose items are all invalid it also reports that the list is too short.
     return [_error(rule, path, error) for error in errors if error["type"] != "too_short" or not error["input"]]
 
 
-def _error(rule: str, path: str, error: Any) -> FieldError:
+def _error(rule: Rule, path: str, error: Any) -> FieldError:
     for token in error["loc"]:
         path = join_path(path, f"[{token}]" if isinstance(token, int) else str(token))
     value = None if error["type"] == "missing" else error["input"]

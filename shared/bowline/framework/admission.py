@@ -12,18 +12,59 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import SPEC_FIELDS, BindRequest, decode_bind_request, decode_spec, owner_pod_uid
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework import structure
 from bowline.framework.config import SYSTEM_NAMESPACES, Settings
 from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, overriding
 from bowline.framework.templates import Template
 from bowline.framework.workloads import resolve_workloads
+
+POD_UID: Final = Rule("bindrequest/pod-uid", "`spec.podUID` of a BindRequest is not the UID of the pod that owns it")
+FIELD_NAME: Final = Rule(
+    "bindrequest/field-name",
+    "an unknown field of a BindRequest's spec resembles a known one",
+    severity=Severity.WARNS,
+    invalid="{podName: p, selectedNode: n, backofLimit: 3}",
+    valid="{podName: p, selectedNode: n, backoffLimit: 3}",
+)
+SCHEDULER: Final = Rule(
+    "scope/scheduler",
+    "a pod of a scheduler that is not in `schedulerNames` requests a share: no component prepares it",
+    severity=Severity.WARNS,
+    invalid='annotations: {gpu-fraction: "0.5"}\nschedulerName: default-scheduler',
+    valid='annotations: {gpu-fraction: "0.5"}',
+)
+SCHEDULER_NAME: Final = Rule(
+    "scope/scheduler-name",
+    "a pod's scheduler is not in `schedulerNames`, and resembles one that is",
+    severity=Severity.WARNS,
+    invalid="schedulerName: kai-schedular",
+    valid="schedulerName: kai-scheduler",
+)
+TEMPLATE_PATH: Final = Rule(
+    "workload/template-path",
+    "a path of the configuration's `workloads` leads to a pod spec instead of a pod template, or the reverse: "
+    "the object's pods are not reviewed where it is applied",
+    severity=Severity.WARNS,
+)
+MORE_ERRORS: Final = Rule("admission/more", "a denial has reached the number of errors after which a review ends")
+
+RULES: Final = (
+    POD_UID,
+    FIELD_NAME,
+    SCHEDULER,
+    SCHEDULER_NAME,
+    TEMPLATE_PATH,
+    MORE_ERRORS,
+)
+
 
 DEFAULT_SCHEDULER = "default-scheduler"
 # How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.
@@ -62,14 +103,14 @@ class Verdict:
         """
         if self.allowed:
             return self
-        errors = [replace(error, is_warning=True) for error in self.errors]
+        errors = [replace(error, is_downgraded=True) for error in self.errors]
         return Verdict(warnings=(*errors, *self.warnings))
 
 
 ALLOWED = Verdict()
 # Added where the review ended before all errors were found.
 MORE = FieldError(
-    "admission/more",
+    MORE_ERRORS,
     "",
     None,
     f"there may be more errors: the review ends after {structure.MAX_ERRORS}; fix these first",
@@ -152,7 +193,7 @@ class AdmissionChain:
         """
         content = template.content
         if not isinstance(content, dict):
-            return Verdict((FieldError("structure/type", template.path, content, "must be an object"),))
+            return Verdict((FieldError(structure.TYPE, template.path, content, "must be an object"),))
         if template.is_wrong_path:
             return Verdict(warnings=(_wrong_path(template),))
         metadata = content.get("metadata")
@@ -189,11 +230,11 @@ class AdmissionChain:
         candidates = [name for name in ours if not scheduler.startswith(name) and not name.startswith(scheduler)]
         for name in get_close_matches(scheduler, candidates, 1, _LIKENESS):
             message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
-            yield FieldError("scope/scheduler-name", "spec.schedulerName", scheduler, message, is_warning=True)
+            yield FieldError(SCHEDULER_NAME, "spec.schedulerName", scheduler, message)
         message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {' or '.join(ours)}"
         for key in names.SHARE_ANNOTATIONS:
             if key in annotations:
-                yield FieldError("scope/scheduler", annotation_path(key), annotations[key], message, is_warning=True)
+                yield FieldError(SCHEDULER, annotation_path(key), annotations[key], message)
 
     # --- subresources of a pod ---
 
@@ -310,8 +351,12 @@ class AdmissionChain:
                 f"plugin {plugin.name} failed while reviewing this object ({type(error).__name__}); "
                 "ask the cluster's operator to read the webhook's log"
             )
-            return [FieldError(f"{plugin.name}/internal", "", None, message)]
+            return [FieldError(_internal_rule(plugin.name), "", None, message)]
         return errors
+
+
+def _internal_rule(plugin: str) -> Rule:
+    return Rule(f"{plugin}/internal", f"plugin {plugin} raised an exception", cause=DenialCause.INTERNAL)
 
 
 def _wrong_path(template: Template) -> FieldError:
@@ -322,7 +367,7 @@ def _wrong_path(template: Template) -> FieldError:
     is_spec = "containers" in template.content
     kinds = ("a pod's spec", "podSpecs", "templates") if is_spec else ("a pod template", "templates", "podSpecs")
     message = "is {}, so its rules are not applied; in Bowline's configuration list the path in {}, not in {}"
-    return FieldError("workload/template-path", template.path, None, message.format(*kinds), is_warning=True)
+    return FieldError(TEMPLATE_PATH, template.path, None, message.format(*kinds))
 
 
 def spec_errors(raw: Object) -> list[FieldError]:
@@ -335,7 +380,7 @@ def spec_errors(raw: Object) -> list[FieldError]:
     owner = owner_pod_uid(raw)
     if spec.pod_uid and owner and spec.pod_uid != owner:
         message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"
-        return [FieldError("bindrequest/pod-uid", "spec.podUID", spec.pod_uid, message)]
+        return [FieldError(POD_UID, "spec.podUID", spec.pod_uid, message)]
     return list(_misspelt_fields(raw["spec"]))
 
 
@@ -345,7 +390,7 @@ def _misspelt_fields(spec: Object) -> Iterator[FieldError]:
         matches = () if field in SPEC_FIELDS else get_close_matches(field, SPEC_FIELDS, 1, _LIKENESS)
         if matches:
             message = f"is not read; did you mean {matches[0]}?"
-            yield FieldError("bindrequest/field-name", f"spec.{field}", spec[field], message, is_warning=True)
+            yield FieldError(FIELD_NAME, f"spec.{field}", spec[field], message)
 
 
 def _is_ending(raw: Object, info: AdmissionInfo) -> bool:

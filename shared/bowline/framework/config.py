@@ -8,7 +8,7 @@ Registry, which knows the plugins.
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
@@ -18,12 +18,16 @@ from bowline.api.duration import format_duration, parse_duration
 from bowline.api.field_error import FieldError
 from bowline.api.names import CONFIG_API_VERSION, CONFIG_KIND
 from bowline.api.quantity import parse_quantity
+from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
 from bowline.framework.strict_yaml import StrictLoader
 from bowline.framework.templates import Action
 from bowline.framework.workloads import resolve_workloads
 
-RULE = "config/schema"
+SCHEMA: Final = Rule("config/schema", "a setting is unknown, missing, of another type or out of its range")
+_YAML: Final = Rule("config/yaml", "the configuration is not one YAML document")
+_FILE: Final = Rule("config/file", "the file of the configuration cannot be read", cause=DenialCause.NOT_FOUND)
+RULES: Final = (SCHEMA, _YAML, _FILE)
 # Never in scope, whatever the configuration: a webhook in their path can lock a cluster out of itself.
 SYSTEM_NAMESPACES = ("kube-system",)
 
@@ -247,20 +251,20 @@ def parse_settings(text: str) -> Settings:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # PyYAML does not convert Python's own ValueError for a malformed number, such as 0x_.
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigurationError([FieldError("config/yaml", "", None, f"not a YAML document: {why}")]) from error
+        raise ConfigurationError([FieldError(_YAML, "", None, f"not a YAML document: {why}")]) from error
     if document is None:
         return Settings()
     if not isinstance(document, dict):
-        raise ConfigurationError([FieldError(RULE, "", document, "the document must be a mapping")])
+        raise ConfigurationError([FieldError(SCHEMA, "", document, "the document must be a mapping")])
     errors = [
-        FieldError(RULE, key, None, f"is required and must be {word}")
+        FieldError(SCHEMA, key, None, f"is required and must be {word}")
         for key, word in (("apiVersion", CONFIG_API_VERSION), ("kind", CONFIG_KIND))
         if key not in document
     ]
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        errors += schema_errors(RULE, "", error.errors())
+        errors += schema_errors(SCHEMA, "", error.errors())
         raise ConfigurationError(errors) from error
     errors += cross_errors(settings)
     if errors:
@@ -279,7 +283,7 @@ def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = 
             settings = parse_settings(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-            raise ConfigurationError([FieldError("config/file", "", None, f"{path}: {why}")]) from error
+            raise ConfigurationError([FieldError(_FILE, "", None, f"{path}: {why}")]) from error
     gates = {**settings.feature_gates, **(feature_gates or {})}
     return settings.model_copy(update={"feature_gates": gates})
 
@@ -293,8 +297,10 @@ def cross_errors(settings: Settings) -> list[FieldError]:
             format_duration(d) for d in (election.lease_duration, election.renew_deadline, election.retry_period)
         )
         rule = "leaseDuration must be longer than renewDeadline, and that longer than retryPeriod"
-        errors.append(FieldError(RULE, "leaderElection", durations, rule))
+        errors.append(FieldError(SCHEMA, "leaderElection", durations, rule))
     if settings.binding.backoff.max < settings.binding.backoff.base:
         value = format_duration(settings.binding.backoff.max)
-        errors.append(FieldError(RULE, "binding.backoff.max", value, "must not be shorter than binding.backoff.base"))
+        errors.append(
+            FieldError(SCHEMA, "binding.backoff.max", value, "must not be shorter than binding.backoff.base")
+        )
     return errors + resolve_workloads(settings.workloads)[1]

@@ -7,8 +7,13 @@ change. There is one registry, so that an unknown name is rejected wherever it i
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
+
+FEATURE_GATE: Final = Rule("config/feature-gate", "a feature gate is unknown, locked, or required by a plugin")
+RULES: Final = (FEATURE_GATE,)
 
 
 class Stage(StrEnum):
@@ -61,9 +66,9 @@ def resolve_gates(settings: Mapping[str, bool], definitions: Iterable[Gate]) -> 
         path = f"featureGates.{name}"
         if name not in gates:
             names = ", ".join(sorted(gates)) or "none exist in this version"
-            errors.append(FieldError("config/feature-gate", path, value, f"is no feature gate; known: {names}"))
+            errors.append(FieldError(FEATURE_GATE, path, value, f"is no feature gate; known: {names}"))
         elif gates[name].stage is Stage.GA and not value:
-            errors.append(FieldError("config/feature-gate", path, value, "is generally available and stays on"))
+            errors.append(FieldError(FEATURE_GATE, path, value, "is generally available and stays on"))
         else:
             values[name] = value
     return FeatureGates(values), errors

@@ -19,6 +19,7 @@ from typing_extensions import TypeVar
 from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
+from bowline.api.rule import Rule
 from bowline.framework.access import Access
 from bowline.framework.config import Settings
 from bowline.framework.gates import Gate
@@ -116,11 +117,14 @@ class Plugin(Generic[Args_co]):
 
 
 class AdmissionPlugin(Plugin[Args_co]):
-    """A plugin of the webhook and of `bowline lint`. Set ``name``, override the methods you need.
+    """A plugin of the webhook and of `bowline lint`. Set ``name`` and ``rules``, override the methods you need.
 
-    The methods yield or return FieldErrors; one with ``is_warning`` does not deny. ``info`` describes the admission
+    The methods yield or return FieldErrors, each with one of the plugin's rules. ``info`` describes the admission
     request. They must not modify their arguments except the Mutable ones.
     """
+
+    # The rules that the plugin applies; their ids begin with its name.
+    rules: ClassVar[tuple[Rule, ...]] = ()
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         """Mutate a pod on CREATE, before it is stored. May be called again with its own result: be idempotent."""

@@ -7,13 +7,32 @@ would be bound unprepared. Decision 173.
 import inspect
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.framework.access import Access, access_errors
 from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.gates import Gate
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+
+PLUGIN: Final = Rule(
+    "config/plugin", "a plugin is unknown, listed twice, cannot be loaded or created, or its class is invalid"
+)
+_ACCESS: Final = Rule("plugin/access", "what a plugin declares that it needs of the cluster cannot be granted")
+_UNKNOWN_METHOD: Final = Rule("plugin/unknown-method", "a public method of a plugin is none of the interface")
+_KIND: Final = Rule(
+    "plugin/kind", "a method of a plugin belongs to a kind of plugin that its class does not derive from"
+)
+_METHOD: Final = Rule(
+    "plugin/method", "an attribute of a plugin has the name of a method of the interface and is none"
+)
+_ASYNC: Final = Rule(
+    "plugin/async", "a method of a plugin is asynchronous where the interface's is not, or the reverse"
+)
+_ARGUMENTS: Final = Rule("plugin/arguments", "a method of a plugin cannot be called with the interface's arguments")
+_SIDE_EFFECTS: Final = Rule("plugin/side-effects", "a plugin has a rollback and never reports side effects")
+RULES: Final = (PLUGIN, _ACCESS, _UNKNOWN_METHOD, _KIND, _METHOD, _ASYNC, _ARGUMENTS, _SIDE_EFFECTS)
 
 # The methods of the interface.
 POINTS: dict[str, Callable[..., Any]] = {
@@ -32,6 +51,7 @@ def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
 _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
     ("gates", "a tuple of Gate", _is_tuple_of(Gate)),
+    ("rules", "a tuple of Rule", _is_tuple_of(Rule)),
     ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
     ("access", "an Access", lambda value: isinstance(value, Access)),
     ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
@@ -53,59 +73,63 @@ def class_errors(candidate: Any, name: str, path: str) -> list[FieldError]:
             "its entry point must name a subclass of AdmissionPlugin or BindingPlugin with a class attribute `name` "
             "that is the same"
         )
-        return [FieldError("config/plugin", path, name, message)]
+        return [FieldError(PLUGIN, path, name, message)]
     errors = []
     for attribute, expected, is_right in _ATTRIBUTES:
         value = getattr(candidate, attribute, None)
         if hasattr(candidate, attribute) and not is_right(value):
             message = f"its class attribute `{attribute}` must be {expected}, not {value!r}"
-            errors.append(FieldError("config/plugin", path, name, message))
+            errors.append(FieldError(PLUGIN, path, name, message))
     if not errors:
+        for rule in getattr(candidate, "rules", ()):
+            if rule.id.partition("/")[0] != name:
+                message = f'the id of its rule {rule.id} must begin with "{name}/"'
+                errors.append(FieldError(PLUGIN, path, name, message))
         arguments = candidate.config_model.model_fields
         for message in access_errors(candidate.access, arguments):
-            errors.append(FieldError("plugin/access", path, f"{name}.access", message))
+            errors.append(FieldError(_ACCESS, path, f"{name}.access", message))
     for method in dir(candidate):
         if not method.startswith("_"):
             errors += [
-                FieldError(f"plugin/{rule}", path, f"{name}.{method}", message)
+                FieldError(rule, path, f"{name}.{method}", message)
                 for rule, message in _method_errors(candidate, method)
             ]
     return errors
 
 
-def _method_errors(candidate: type[Plugin], method: str) -> Iterator[tuple[str, str]]:
+def _method_errors(candidate: type[Plugin], method: str) -> Iterator[tuple[Rule, str]]:
     """Yield rule and message of the errors of a public attribute."""
     member, point = getattr(candidate, method, None), POINTS.get(method)
     if point is None:
         if callable(member) and not isinstance(member, type):
             nearest = POINTS[get_close_matches(method, POINTS, n=1, cutoff=0)[0]].__qualname__
             message = f"is never called: no extension point has this name, the nearest is {nearest}; correct the "
-            yield "unknown-method", f"{message}name, or begin a helper's with _"
+            yield _UNKNOWN_METHOD, f"{message}name, or begin a helper's with _"
     elif member is not point and not any(vars(kind).get(method) is point for kind in candidate.__mro__):
         kind = point.__qualname__.partition(".")[0]
-        yield "kind", f"is never called: it is an extension point of {kind}; derive the class from {kind} too"
+        yield _KIND, f"is never called: it is an extension point of {kind}; derive the class from {kind} too"
     elif not callable(member):
-        yield "method", f"must be a method, not {member!r}; declare it with `{_declaration(point)}`"
+        yield _METHOD, f"must be a method, not {member!r}; declare it with `{_declaration(point)}`"
     elif member is not point:
         yield from _call_errors(candidate, method, point)
 
 
-def _call_errors(candidate: type[Plugin], method: str, point: Callable[..., Any]) -> Iterator[tuple[str, str]]:
+def _call_errors(candidate: type[Plugin], method: str, point: Callable[..., Any]) -> Iterator[tuple[Rule, str]]:
     member = getattr(candidate, method)
     is_async = inspect.iscoroutinefunction(point)
     if inspect.iscoroutinefunction(member) is not is_async or inspect.isasyncgenfunction(member):
         problem = "must be asynchronous" if is_async else "must not be asynchronous"
-        yield "async", f"{problem}; declare it with `{_declaration(point)}`"
+        yield _ASYNC, f"{problem}; declare it with `{_declaration(point)}`"
     arguments = list(inspect.signature(point).parameters)
     if not inspect.isfunction(inspect.getattr_static(candidate, method)):
         del arguments[0]  # a static or class method receives no self
     try:
         inspect.signature(member).bind(*arguments)
     except (TypeError, ValueError) as error:
-        yield "arguments", f"cannot be called ({error}); declare it with `{_declaration(point)}`"
+        yield _ARGUMENTS, f"cannot be called ({error}); declare it with `{_declaration(point)}`"
     if point is BindingPlugin.rollback and candidate.has_side_effects is Plugin.has_side_effects:
         yield (
-            "side-effects",
+            _SIDE_EFFECTS,
             "is not called for a request without side effects; override has_side_effects to return True for the "
             "requests for which pre_bind writes what rollback removes",
         )

@@ -5,9 +5,19 @@ stable: plugins keep their position unless a dependency moves them. Decision 127
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.framework.plugin import Plugin
+
+PLUGIN_ORDER: Final = Rule(
+    "config/plugin-order",
+    "`pluginOrder` does not name each enabled plugin once, or in an order that one of them excludes",
+)
+_REQUIRES: Final = Rule("config/plugin-requires", "a plugin requires another one that is not enabled")
+_CYCLE: Final = Rule("config/plugin-cycle", "plugins depend on each other in a circle")
+RULES: Final = (PLUGIN_ORDER, _REQUIRES, _CYCLE)
 
 PluginClass = type[Plugin]
 
@@ -57,17 +67,17 @@ def dependency_errors(order: Sequence[PluginClass], paths: Mapping[str, str]) ->
                 message = (
                     f"requires plugin {requirement}, which is not enabled; enable it or switch {plugin.name} off"
                 )
-                errors.append(FieldError("config/plugin-requires", paths[plugin.name], plugin.name, message))
+                errors.append(FieldError(_REQUIRES, paths[plugin.name], plugin.name, message))
     earlier = predecessors(order)
     cycle = _cycle(earlier)
     if cycle:
         message = f"plugins depend on each other in a circle: {' -> '.join(cycle)}"
-        return [*errors, FieldError("config/plugin-cycle", "plugins", cycle[0], message)]
+        return [*errors, FieldError(_CYCLE, "plugins", cycle[0], message)]
     for plugin in order:
         for name in earlier[plugin.name]:
             if position[name] > position[plugin.name]:
                 message = f"must follow {name}; change pluginOrder so that it does"
-                errors.append(FieldError("config/plugin-order", paths[plugin.name], plugin.name, message))
+                errors.append(FieldError(PLUGIN_ORDER, paths[plugin.name], plugin.name, message))
     return errors
 
 

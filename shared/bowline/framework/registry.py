@@ -8,16 +8,21 @@ together. No plugin is returned unless there are none.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from typing import Final
 
 from pydantic import ValidationError
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
-from bowline.framework.gates import FeatureGates, Gate, resolve_gates
+from bowline.framework.gates import FEATURE_GATE, FeatureGates, Gate, resolve_gates
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_class import class_errors
-from bowline.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
+from bowline.framework.plugin_class import PLUGIN, class_errors
+from bowline.framework.plugin_order import PLUGIN_ORDER, PluginClass, dependency_errors, sorted_stably
+
+_NAME: Final = Rule("plugin/name", "several installed plugins have the same name", cause=DenialCause.DUPLICATE)
+RULES: Final = (_NAME,)
 
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The last resort for binding; external plugins precede it.
@@ -55,7 +60,7 @@ class _Selection:
         """Return the path of a plugin's configuration entry, or of the one it would have."""
         return self.entries[name][0] if name in self.entries else f"plugins[name={name}]"
 
-    def error(self, name: str, message: str, rule: str = "config/plugin") -> None:
+    def error(self, name: str, message: str, rule: Rule = PLUGIN) -> None:
         """Add an error of a plugin as a whole."""
         self.errors.append(FieldError(rule, self.path(name), name, message))
 
@@ -124,7 +129,7 @@ class Registry:
             path = f"plugins[{index}]"
             if entry.name in selection.entries:
                 first = selection.entries[entry.name][0]
-                error = FieldError("config/plugin", f"{path}.name", entry.name, f"is listed twice, first at {first}")
+                error = FieldError(PLUGIN, f"{path}.name", entry.name, f"is listed twice, first at {first}")
                 selection.errors.append(error)
                 continue
             selection.entries[entry.name] = (path, entry)
@@ -139,7 +144,7 @@ class Registry:
                 selection.enabled_classes.pop(entry.name, None)
         for name in sorted(installed.keys() & self._builtins.keys()):
             message = f"is the name of a built-in plugin and of {_origins(installed[name])}; uninstall that"
-            selection.error(name, message, "plugin/name")
+            selection.error(name, message, _NAME)
         return selection
 
     def _load(
@@ -149,17 +154,17 @@ class Registry:
         candidates = installed.get(name, ())
         if len(candidates) > 1:
             message = f"is the name of several installed plugins: {_origins(candidates)}; uninstall all but one"
-            selection.errors.append(FieldError("plugin/name", path, name, message))
+            selection.errors.append(FieldError(_NAME, path, name, message))
             return None
         if not candidates:
             names = ", ".join(sorted({*self._builtins, *installed}))
             message = f"is no plugin; known: {names}. Install its distribution or correct the name"
-            selection.errors.append(FieldError("config/plugin", path, name, message))
+            selection.errors.append(FieldError(PLUGIN, path, name, message))
             return None
         try:
             plugin_class: PluginClass = candidates[0].load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
-            selection.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
+            selection.errors.append(FieldError(PLUGIN, path, name, f"cannot be loaded: {error!r}"))
             return None
         errors = class_errors(plugin_class, name, path)
         selection.errors += errors
@@ -173,7 +178,7 @@ class Registry:
             for gate in plugin_class.gates:
                 if definitions.setdefault(gate.name, gate) != gate:
                     message = f"declares feature gate {gate.name}, which exists with another definition; rename it"
-                    selection.error(name, message, "config/feature-gate")
+                    selection.error(name, message, FEATURE_GATE)
         gates, errors = resolve_gates(settings.feature_gates, definitions.values())
         selection.errors += errors
         return gates
@@ -187,13 +192,13 @@ class Registry:
             del selection.enabled_classes[name]
             if gate not in gates.values:
                 message = f"has feature gate {gate}, which does not exist; declare it in the plugin's gates"
-                selection.error(name, message, "config/feature-gate")
+                selection.error(name, message, FEATURE_GATE)
             elif name in selection.entries:
                 message = (
                     f"is enabled, but its feature gate {gate} is off; set featureGates.{gate} to true, or enabled of "
                     "the plugin to false"
                 )
-                selection.error(name, message, "config/feature-gate")
+                selection.error(name, message, FEATURE_GATE)
 
     # --- arguments and order ---
 
@@ -208,7 +213,7 @@ class Registry:
         except ValidationError as error:
             must_be_complete = name in selection.enabled_classes
             details = [detail for detail in error.errors() if must_be_complete or detail["type"] != "missing"]
-            selection.errors += schema_errors(f"{name}/args", f"{selection.path(name)}.args", details)
+            selection.errors += schema_errors(_arguments_rule(name), f"{selection.path(name)}.args", details)
             return None
 
     def _order(self, settings: Settings, selection: _Selection) -> list[PluginClass]:
@@ -222,14 +227,20 @@ class Registry:
         for name in dict.fromkeys(order):
             if name not in classes or order.count(name) > 1:
                 message = "is not enabled" if name not in classes else "is listed twice"
-                selection.errors.append(FieldError("config/plugin-order", "pluginOrder", name, message))
+                selection.errors.append(FieldError(PLUGIN_ORDER, "pluginOrder", name, message))
         missing = [plugin_class.name for plugin_class in default if plugin_class.name not in order]
         if missing:
             message = f"must name every enabled plugin; missing: {', '.join(missing)}"
-            selection.errors.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(order), message))
+            selection.errors.append(FieldError(PLUGIN_ORDER, "pluginOrder", ", ".join(order), message))
             return default
         return [classes[name] for name in dict.fromkeys(order) if name in classes]
 
 
 def _origins(candidates: Iterable[EntryPoint]) -> str:
     return ", ".join(sorted(f"{point.dist.name if point.dist else '?'} ({point.value})" for point in candidates))
+
+
+def _arguments_rule(plugin: str) -> Rule:
+    return Rule(
+        f"{plugin}/args", f"the arguments of plugin {plugin} in the configuration are not as its class declares"
+    )

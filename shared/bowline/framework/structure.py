@@ -16,6 +16,34 @@ from typing import Any, Final
 
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
+from bowline.api.rule import DenialCause, Rule
+
+TYPE: Final = Rule(
+    "structure/type",
+    "a field has another type than the API's",
+    cause=DenialCause.TYPE_INVALID,
+    invalid='annotations: "gpu-fraction=0.5"',
+    valid='annotations: {gpu-fraction: "0.5"}',
+)
+REQUIRED: Final = Rule(
+    "structure/required", "a pod or a BindRequest has no metadata or no spec", cause=DenialCause.REQUIRED
+)
+CONTAINERS: Final = Rule(
+    "structure/containers", "a pod has more containers than a review can examine", cause=DenialCause.TOO_MANY
+)
+RESOURCES: Final = Rule(
+    "structure/resources",
+    "the containers of a pod have more resources than a review can examine",
+    cause=DenialCause.TOO_MANY,
+)
+
+RULES: Final = (
+    TYPE,
+    REQUIRED,
+    CONTAINERS,
+    RESOURCES,
+)
+
 
 # A check ends with the container, field or entry in which it reaches this number of errors.
 MAX_ERRORS = 50
@@ -46,15 +74,11 @@ def _errors(value: Any, schema: Schema) -> Sequence[FieldError]:
     """Return the type errors, with paths relative to the value: a well-formed value builds no path."""
     if type(value) is not type(schema):
         if type(schema) is not _Scalar:
-            return (
-                FieldError(
-                    "structure/type", "", value, f"must be {'a list' if type(schema) is list else 'an object'}"
-                ),
-            )
+            return (FieldError(TYPE, "", value, f"must be {'a list' if type(schema) is list else 'an object'}"),)
         if type(value) in schema.types:
             return ()
         quotes = "; put it in quotes" if schema is _STRING and isinstance(value, bool | int | float) else ""
-        return (FieldError("structure/type", "", value, f"{schema.message}{quotes}"),)
+        return (FieldError(TYPE, "", value, f"{schema.message}{quotes}"),)
     is_object = type(value) is dict
     every = schema.get(EVERY) if is_object else schema[0]
     if type(every) is _Scalar and every.types.issuperset(map(type, value.values() if is_object else value)):
@@ -166,7 +190,7 @@ def _size_errors(spec: Object) -> tuple[FieldError, ...]:
     containers = [container for field in _CONTAINERS for container in spec.get(field) or ()]
     if len(containers) > MAX_CONTAINERS:
         message = f"must not have more than {MAX_CONTAINERS} containers of all kinds; split the pod"
-        return (FieldError("structure/containers", "spec.containers", len(containers), message),)
+        return (FieldError(CONTAINERS, "spec.containers", len(containers), message),)
     resources = 0
     for container in containers:
         of_container = container.get("resources")
@@ -174,9 +198,9 @@ def _size_errors(spec: Object) -> tuple[FieldError, ...]:
             resources += sum([len(of_container.get(part) or ()) for part in ("limits", "requests", "claims")])
     if resources > MAX_RESOURCES:
         message = f"must not have more than {MAX_RESOURCES} resources in all containers; remove those without a use"
-        return (FieldError("structure/resources", "spec.containers", resources, message),)
+        return (FieldError(RESOURCES, "spec.containers", resources, message),)
     return ()
 
 
 def _missing(raw: Object, name: str) -> Sequence[FieldError]:
-    return (FieldError("structure/required", name, None, "is required"),) if raw.get(name) is None else ()
+    return (FieldError(REQUIRED, name, None, "is required"),) if raw.get(name) is None else ()

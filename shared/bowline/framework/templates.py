@@ -11,7 +11,7 @@ Decision 180.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from bowline.api import names
@@ -102,7 +102,7 @@ class Template:
 
 
 def _moved(error: FieldError, path: str) -> FieldError:
-    return FieldError(error.rule, path, error.value, error.message, error.is_warning)
+    return replace(error, path=path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.framework.templates import ITEMS, VALUES, Action, TemplatePath, Workload, WorkloadKey, steps_of
 from bowline.framework.workload_kinds import BUILT_IN, READY
 
-RULE: Final = "config/workload"
+RULE: Final = Rule("config/workload", "an entry of `workloads` is no kind whose pod templates can be found")
+RULES: Final = (RULE,)
 TEMPLATE_PATH: Final = re.compile(r"spec(\.([A-Za-z_][A-Za-z0-9_]*(\[\*\])?|\*))+")
 _FORM: Final = "names of fields, [*] for each item of a list, * for each value of an object"
 _PATH_RULE: Final = f"must lead from spec to a pod template, such as spec.groups[*].template: {_FORM}"

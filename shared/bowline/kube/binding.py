@@ -14,14 +14,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import Final
 
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.rule import DenialCause, Rule
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
 from bowline.kube.resources import PODS
 from bowline.runtime.backoff import full_jitter
 from bowline.runtime.tasks import wait_until
+
+ANNOTATION_KEY: Final = Rule("binding/annotation-key", "the key of an annotation of a Binding is no qualified name")
+ANNOTATION_SIZE: Final = Rule(
+    "binding/annotation-size",
+    "the annotations of a pod and its Binding together are larger than 256 KiB",
+    cause=DenialCause.TOO_LONG,
+)
+LABEL_KEY: Final = Rule("binding/label-key", "the key of a label of a Binding is no qualified name")
+LABEL_VALUE: Final = Rule("binding/label-value", "the value of a label of a Binding is no label value")
+
+RULES: Final = (
+    ANNOTATION_KEY,
+    ANNOTATION_SIZE,
+    LABEL_KEY,
+    LABEL_VALUE,
+)
+
 
 # The API server's limit on keys and values together.
 MAX_ANNOTATION_BYTES = 256 * 1024
@@ -73,7 +92,7 @@ def annotation_errors(annotations: Mapping[str, str], present: Mapping[str, str]
     for key in annotations:
         if not _is_qualified(key):
             message = f"{_QUALIFIED}; rename the annotation"
-            errors.append(FieldError("binding/annotation-key", annotation_path(key), annotations[key], message))
+            errors.append(FieldError(ANNOTATION_KEY, annotation_path(key), annotations[key], message))
     together = {**present, **annotations}
     size = sum(len(key.encode()) + len(value.encode()) for key, value in together.items())
     if size > MAX_ANNOTATION_BYTES:
@@ -81,7 +100,7 @@ def annotation_errors(annotations: Mapping[str, str], present: Mapping[str, str]
             f"bytes in all annotations, those of the Binding included, must be at most {MAX_ANNOTATION_BYTES}; "
             "shorten those of the pod"
         )
-        errors.append(FieldError("binding/annotation-size", "metadata.annotations", size, message))
+        errors.append(FieldError(ANNOTATION_SIZE, "metadata.annotations", size, message))
     return errors
 
 
@@ -90,15 +109,13 @@ def label_errors(labels: Mapping[str, str]) -> list[FieldError]:
     errors = []
     for key, value in labels.items():
         if not _is_qualified(key):
-            errors.append(
-                FieldError("binding/label-key", f"metadata.labels[{key}]", value, f"{_QUALIFIED}; rename it")
-            )
+            errors.append(FieldError(LABEL_KEY, f"metadata.labels[{key}]", value, f"{_QUALIFIED}; rename it"))
         if value and (len(value) > 63 or not _NAME.fullmatch(value)):
             message = (
                 "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at either end; use an "
                 "annotation for other text"
             )
-            errors.append(FieldError("binding/label-value", f"metadata.labels[{key}]", value, message))
+            errors.append(FieldError(LABEL_VALUE, f"metadata.labels[{key}]", value, message))
     return errors
 
 

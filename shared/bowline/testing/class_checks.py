@@ -47,7 +47,7 @@ def has_a_valid_class(subject: Subject) -> Iterator[str]:
     name = getattr(subject.plugin, "name", "")
     for error in class_errors(subject.plugin, name, "plugin"):
         # The chart has the built-in plugins' rights and the policies that limit them.
-        if error.rule != "plugin/access" or not subject.is_builtin:
+        if error.rule.id != "plugin/access" or not subject.is_builtin:
             yield f"{error.value}: {error.message}"
 
 

@@ -77,7 +77,7 @@ def test_every_manifest_has_its_verdict_and_no_finding_but_one() -> None:
         verdicts[file.stem] = " ".join(r.verdict for r in results if r.verdict is not LintVerdict.NOT_CHECKED)
         for result in results:
             for finding in (*result.review.errors, *result.review.warnings):
-                findings.setdefault(file.stem, []).append(finding.rule)
+                findings.setdefault(file.stem, []).append(finding.rule.id)
     assert verdicts == VERDICTS
     assert findings == {"25-sample-leaderworkerset-tas": ["kubernetes/limit"]}
 

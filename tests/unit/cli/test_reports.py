@@ -13,11 +13,17 @@ import sarif_pydantic  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field
 from sarif_pydantic import Level
 
+from bowline.api.rule import Rule, Severity
 from bowline_cli.findings import Finding, FindingSubject
 from bowline_cli.reports import as_github, as_junit, as_sarif
 
-ERROR = Finding("gpu_request/fraction-range", "a.yaml", 3, 'gpu-fraction: "2": must be\n::error::less, 100 % <b>\x1b')
-WARNING = Finding("scope/scheduler", "a.yaml", 9, "is not read", is_warning=True)
+ERROR = Finding(
+    Rule("gpu_request/fraction-range", "a test's"),
+    "a.yaml",
+    3,
+    'gpu-fraction: "2": must be\n::error::less, 100 % <b>\x1b',
+)
+WARNING = Finding(Rule("scope/scheduler", "a test's", Severity.WARNS), "a.yaml", 9, "is not read", is_warning=True)
 SUBJECTS = [
     FindingSubject("a.yaml:3: Pod a", "denied", True, [ERROR]),
     FindingSubject("a.yaml:9: Pod b", "out of scope (scheduler x)", False, [WARNING]),
@@ -29,11 +35,11 @@ def test_sarif_has_a_result_for_each_finding_and_each_rule_once() -> None:
     log = json.loads(as_sarif([*SUBJECTS, SUBJECTS[0]]))
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
-    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [ERROR.rule, WARNING.rule]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [ERROR.rule.id, WARNING.rule.id]
     assert [(result["ruleId"], result["ruleIndex"], result["level"]) for result in run["results"]] == [
-        (ERROR.rule, 0, "error"),
-        (WARNING.rule, 1, "warning"),
-        (ERROR.rule, 0, "error"),
+        (ERROR.rule.id, 0, "error"),
+        (WARNING.rule.id, 1, "warning"),
+        (ERROR.rule.id, 0, "error"),
     ]
     location = run["results"][1]["locations"][0]["physicalLocation"]
     assert location == {"artifactLocation": {"uri": "a.yaml"}, "region": {"startLine": 9}}
@@ -47,8 +53,8 @@ def test_junit_has_a_case_for_each_object() -> None:
     denied, skipped, allowed = suite
     failure = denied.find("failure")
     assert failure is not None
-    assert failure.get("type") == ERROR.rule
-    assert failure.text == f"a.yaml:3: {ERROR.message.replace(chr(27), chr(92) + 'x1b')} ({ERROR.rule})"
+    assert failure.get("type") == ERROR.rule.id
+    assert failure.text == f"a.yaml:3: {ERROR.message.replace(chr(27), chr(92) + 'x1b')} ({ERROR.rule.id})"
     assert [child.tag for child in skipped] == ["skipped", "system-out"]
     assert list(allowed) == []
 
@@ -107,13 +113,13 @@ class Result(Closed):
     locations: list[Location]
 
 
-class Rule(Closed):
+class DescribedRule(Closed):
     id: str
 
 
 class Driver(Closed):
     name: str
-    rules: list[Rule]
+    rules: list[DescribedRule]
 
 
 class Tool(Closed):
@@ -131,7 +137,9 @@ class Sarif(Closed):
     runs: list[Run]
 
 
-SPACED = [FindingSubject("x", "denied", True, [Finding("a/b", "charts/my app/pod#1.yaml", 1, "must be")])]
+SPACED = [
+    FindingSubject("x", "denied", True, [Finding(Rule("a/b", "a test's"), "charts/my app/pod#1.yaml", 1, "must be")])
+]
 
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED, []])
@@ -179,7 +187,7 @@ def test_a_reader_of_sarif_understands_every_property(subjects: list[FindingSubj
     assert list(unknown_properties(log)) == []
     findings = [finding for subject in subjects for finding in subject.findings]
     results = log.runs[0].results
-    assert [(result.rule_id, result.message.text) for result in results] == [(f.rule, f.message) for f in findings]
+    assert [(result.rule_id, result.message.text) for result in results] == [(f.rule.id, f.message) for f in findings]
     for result, finding in zip(results, findings, strict=True):
         assert result.level is (Level.WARNING if finding.is_warning else Level.ERROR)
         (location,) = result.locations
@@ -194,7 +202,7 @@ def test_a_reader_of_junit_counts_the_objects_and_finds_the_failures(subjects: l
     assert [case.name for case in cases] == [subject.name for subject in subjects]
     assert [case.is_skipped for case in cases] == [not subject.is_reviewed for subject in subjects]
     failures = [result.type for case in cases for result in case.result if isinstance(result, junitparser.Failure)]
-    assert failures == [f.rule for subject in subjects for f in subject.findings if not f.is_warning]
+    assert failures == [f.rule.id for subject in subjects for f in subject.findings if not f.is_warning]
     counts = (suite.tests, suite.failures, suite.skipped)
     suite.update_statistics()  # type: ignore[no-untyped-call]
     assert (suite.tests, suite.failures, suite.skipped) == counts
@@ -216,7 +224,7 @@ def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[Findin
         command, _, properties = head.partition(" ")
         assert command == ("warning" if finding.is_warning else "error")
         values = {name: decoded(value) for name, _, value in (item.partition("=") for item in properties.split(","))}
-        assert values == {"file": finding.file, "line": str(finding.line), "title": finding.rule}
+        assert values == {"file": finding.file, "line": str(finding.line), "title": finding.rule.id}
         assert decoded(message) == finding.message
 
 

@@ -1,64 +1,37 @@
-"""The rules of the page and of --explain are those of the code, and each example shows its own rule."""
+"""Each rule is listed and explained, and each example shows its own rule."""
 
-import ast
-import json
-from pathlib import Path
-from typing import Any
+import importlib
+import pkgutil
+from collections.abc import Iterator
 
 import pytest
-import yaml
 
+import bowline
+import bowline_cli
+import bowline_webhook
+from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import PluginEntry, Settings
-from bowline.framework.registry import Registry
+from bowline.framework.registry import Registry, installed_plugins
 from bowline.plugins.catalog import BUILTINS
 from bowline_cli.main import main
 from bowline_cli.manifests import Manifest
-from bowline_cli.rules import RULES, Rule
+from bowline_cli.rules import admission_rules, all_rules
 from bowline_cli.verdicts import review_manifest
+from tests.rule_examples import example_object
 
-ROOT = Path(__file__).resolve().parents[3]
-# Of the configuration, of files, of malformed AdmissionReviews, of plugins that raise, of annotations by plugins.
-OTHER = ("config/", "lint/", "plugin/", "review/", "admission/", "binding/")
-WITH_EXAMPLES = [pytest.param(name, rule, id=name) for name, rule in RULES.items() if rule.invalid]
-
-
-def rules_in_code() -> set[str]:
-    """Return the first argument of every FieldError, and the second of gpu_request's ``_error``."""
-    rules = set()
-    for folder in ("shared", "webhook", "cli"):
-        for path in (ROOT / folder).rglob("*.py"):
-            if "tests" in path.parts or (path.name == "rules.py" and folder == "cli"):
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                    continue
-                texts = [
-                    arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-                ]
-                if node.func.id == "FieldError" and texts and "/" in texts[0]:
-                    rules.add(texts[0])
-                elif node.func.id == "_error" and texts:
-                    rules.add(f"gpu_request/{texts[0]}")
-                elif node.func.id == "schema_errors" and texts and "/" in texts[0]:
-                    rules.add(texts[0])
-    return {rule for rule in rules if not rule.startswith(OTHER)}
+WITH_EXAMPLES = [pytest.param(rule, id=rule.id) for rule in admission_rules() if rule.invalid]
+NO_PRODUCT = ("tests", "testing", "conformance", "localcluster", "chart")
 
 
-def manifest(example: str) -> Manifest:
-    fields: dict[str, Any] = yaml.safe_load(example)
-    if "podName" in fields:
-        head = {"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest", "metadata": {"name": "p"}}
-        return Manifest("x", 1, {**head, "spec": fields})
-    metadata: dict[str, Any] = {
-        "name": "p",
-        **{key: fields.pop(key) for key in ("annotations", "labels") if key in fields},
-    }
-    resources = {key: fields.pop(key) for key in ("limits", "requests") if key in fields}
-    container = {"name": "main", "image": "x", "resources": resources}
-    spec = {"schedulerName": "bowline", "containers": [container], **fields}
-    raw: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return Manifest("x", 1, json.loads(json.dumps(raw)))
+def rules_of_modules() -> Iterator[Rule]:
+    """Yield every rule that is a value of a module of the product."""
+    for package in (bowline, bowline_cli, bowline_webhook):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not any(part in NO_PRODUCT for part in module.name.split(".")) and "__main__" not in module.name:
+                for value in vars(importlib.import_module(module.name)).values():
+                    if isinstance(value, Rule):
+                        yield value
 
 
 def reported(example: str) -> tuple[set[str], set[str]]:
@@ -66,23 +39,28 @@ def reported(example: str) -> tuple[set[str], set[str]]:
     plugins = (PluginEntry(name="nv_fractions"),) if "/container." in example or ".limit" in example else ()
     settings = Settings(plugins=plugins)
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
-    review = review_manifest(chain, manifest(example)).review
-    return {error.rule for error in review.errors}, {warning.rule for warning in review.warnings}
+    review = review_manifest(chain, Manifest("x", 1, example_object(example))).review
+    return {error.rule.id for error in review.errors}, {warning.rule.id for warning in review.warnings}
 
 
-def test_every_rule_of_the_code_is_documented() -> None:
-    assert rules_in_code() == RULES.keys()
+def test_every_rule_of_the_code_is_listed_once() -> None:
+    rules = {rule.id: rule for rule in rules_of_modules()}
+    installed = {rule.id for point in installed_plugins() for rule in getattr(point.load(), "rules", ())}
+    assert "example_policy/image" in installed, "the example plugins are not installed"
+    assert {key: rule for key, rule in all_rules().items() if key not in installed} == rules
+    assert installed <= all_rules().keys()
+    assert len({id(rule) for rule in rules_of_modules()}) == len(rules)
 
 
-@pytest.mark.parametrize(("name", "rule"), WITH_EXAMPLES)
-def test_the_invalid_example_is_reported_by_its_rule(name: str, rule: Rule) -> None:
+@pytest.mark.parametrize("rule", WITH_EXAMPLES)
+def test_the_invalid_example_is_reported_by_its_rule(rule: Rule) -> None:
     errors, warnings = reported(rule.invalid)
-    assert name in (errors if rule.denies == "D" else warnings)
-    assert errors | warnings <= {name, "gpu_request/memory-format"}, "no other rule distracts from it"
+    assert rule.id in (errors if rule.severity is Severity.DENIES else warnings)
+    assert errors | warnings <= {rule.id, "gpu_request/memory-format"}, "no other rule distracts from it"
 
 
-@pytest.mark.parametrize(("name", "rule"), WITH_EXAMPLES)
-def test_the_valid_example_is_allowed_without_a_warning(name: str, rule: Rule) -> None:
+@pytest.mark.parametrize("rule", WITH_EXAMPLES)
+def test_the_valid_example_is_allowed_without_a_warning(rule: Rule) -> None:
     assert reported(rule.valid) == (set(), set())
 
 
@@ -99,12 +77,19 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", "--explain"]) == 0
-    assert capsys.readouterr().out.split() == list(RULES)
+    assert capsys.readouterr().out.split() == list(all_rules())
 
 
-@pytest.mark.parametrize(("name", "hint"), [("fraction-rang", "fraction-range"), ("zzz", "")])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("fraction-rang", "gpu_request/fraction-range"),
+        ("memory-format", "gpu_request/memory-format, nv_fractions/memory-format?"),
+        ("zzz", ""),
+    ],
+)
 def test_an_unknown_rule_has_the_nearest_name(capsys: pytest.CaptureFixture[str], name: str, hint: str) -> None:
     assert main(["lint", "--explain", name]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"there is no rule {name}")
-    assert (hint in error) if hint else ("did you mean" not in error)
+    assert (f"did you mean {hint}" in error) if hint else ("did you mean" not in error)

@@ -71,7 +71,7 @@ def test_mistakes_are_named(access: Access, parts: list[str]) -> None:
 def test_a_mistake_is_an_error_of_the_plugins_class() -> None:
     members: dict[str, Any] = {"name": "seats", "access": Access(rules=(AccessRule("configmaps", ("create",)),))}
     (error,) = class_errors(type("Seats", (BindingPlugin,), members), "seats", "plugins[0].name")
-    assert (error.rule, error.value) == ("plugin/access", "seats.access")
+    assert (error.rule.id, error.value) == ("plugin/access", "seats.access")
     (error,) = class_errors(type("Seats", (BindingPlugin,), {**members, "access": ()}), "seats", "plugins[0].name")
     assert "`access` must be an Access" in str(error)
 

@@ -12,6 +12,7 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
+from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
 from bowline.framework.config import Namespaces, Settings
 from bowline.framework.mutable import MutableObject, MutablePod
@@ -33,9 +34,9 @@ class Labels(AdmissionPlugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         annotations = pod["metadata"].get("annotations") or {}
         for word in annotations.get("bad", "").split():
-            yield FieldError("labels/bad", annotation_path("bad"), word, "must not be")
+            yield FieldError(Rule("labels/bad", "a test's"), annotation_path("bad"), word, "must not be")
         if "odd" in annotations:
-            yield FieldError("labels/odd", annotation_path("odd"), None, "is odd", is_warning=True)
+            yield FieldError(Rule("labels/odd", "a test's", Severity.WARNS), annotation_path("odd"), None, "is odd")
 
 
 class Needs(AdmissionPlugin):
@@ -45,9 +46,9 @@ class Needs(AdmissionPlugin):
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if (pod["metadata"].get("labels") or {}).get("seen") != "yes":
-            yield FieldError("needs/seen", "metadata.labels[seen]", None, "is required")
+            yield FieldError(Rule("needs/seen", "a test's"), "metadata.labels[seen]", None, "is required")
         if info.is_validating_webhook:
-            yield FieldError("needs/final", "", None, "is final")
+            yield FieldError(Rule("needs/final", "a test's"), "", None, "is final")
 
 
 class Raises(AdmissionPlugin):
@@ -61,7 +62,7 @@ class Raises(AdmissionPlugin):
         raise LookupError("bug")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        yield FieldError("raises/one", "", None, "first")
+        yield FieldError(Rule("raises/one", "a test's"), "", None, "first")
         raise LookupError("bug")
 
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
@@ -94,7 +95,7 @@ class Effects(AdmissionPlugin):
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if request["spec"]["selectedNode"] == "bad":
-            yield FieldError("effects/node", "spec.selectedNode", "bad", "must be good")
+            yield FieldError(Rule("effects/node", "a test's"), "spec.selectedNode", "bad", "must be good")
 
 
 def chain(
@@ -121,7 +122,7 @@ def with_owner(raw: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict
 
 
 def rules(verdict: Verdict) -> list[str]:
-    return [fault.rule for fault in verdict.errors]
+    return [fault.rule.id for fault in verdict.errors]
 
 
 class TestOrder:
@@ -130,7 +131,7 @@ class TestOrder:
 
     def test_errors_are_reported_together_in_plugin_order(self) -> None:
         verdict = chain(Needs, Labels).validate_pod(pod(annotations={"bad": "a b"}), None, CREATE)
-        assert [(fault.rule, fault.value) for fault in verdict.errors] == [
+        assert [(fault.rule.id, fault.value) for fault in verdict.errors] == [
             ("needs/seen", None),
             ("labels/bad", "a"),
             ("labels/bad", "b"),
@@ -139,7 +140,7 @@ class TestOrder:
     def test_a_warning_does_not_deny(self) -> None:
         verdict = chain(Labels).admit_pod(pod(annotations={"odd": ""}), CREATE)
         assert verdict.allowed
-        assert [fault.rule for fault in verdict.warnings] == ["labels/odd"]
+        assert [fault.rule.id for fault in verdict.warnings] == ["labels/odd"]
 
     def test_the_patch_turns_the_received_pod_into_the_validated_one(self) -> None:
         before = pod(labels=None, unknown={"deep": [1]})
@@ -187,7 +188,9 @@ class TestScope:
     def test_a_share_without_a_plugin_gets_a_warning(self, key: str) -> None:
         verdict = chain(Labels).admit_pod(pod(None, annotations={key: "0.5"}), CREATE)
         assert verdict.allowed
-        assert [(fault.rule, fault.path) for fault in verdict.warnings] == [("scope/scheduler", annotation_path(key))]
+        assert [(fault.rule.id, fault.path) for fault in verdict.warnings] == [
+            ("scope/scheduler", annotation_path(key))
+        ]
         assert len(str(verdict.warnings[0])) <= 160
 
     @pytest.mark.parametrize(
@@ -196,7 +199,7 @@ class TestScope:
     )
     def test_a_misspelt_scheduler_gets_a_warning(self, scheduler: str, is_reported: bool) -> None:
         verdict = chain(Labels).admit_pod(pod(scheduler), CREATE)
-        paths = [(warning.rule, warning.path) for warning in verdict.warnings]
+        paths = [(warning.rule.id, warning.path) for warning in verdict.warnings]
         assert paths == ([("scope/scheduler-name", "spec.schedulerName")] if is_reported else [])
 
     def test_a_namespace_that_is_empty_excludes_nothing(self) -> None:
@@ -322,7 +325,7 @@ class TestBindRequests:
 
     def test_a_pod_uid_that_contradicts_the_owner_is_denied(self) -> None:
         verdict = chain().admit_bind_request(with_owner(request(podUID="uid-2")), CREATE)
-        assert [(fault.rule, fault.path) for fault in verdict.errors] == [("bindrequest/pod-uid", "spec.podUID")]
+        assert [(fault.rule.id, fault.path) for fault in verdict.errors] == [("bindrequest/pod-uid", "spec.podUID")]
 
     def test_the_finalizer_is_added_once_if_a_plugin_leaves_effects(self) -> None:
         raw = request()

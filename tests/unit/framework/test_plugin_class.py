@@ -10,6 +10,7 @@ import pytest
 import bowline_cli.main
 import bowline_reconciler.app
 import bowline_webhook.app
+from bowline.api.rule import Rule
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
@@ -54,7 +55,7 @@ def plugin_class(members: dict[str, Any], *kinds: type) -> type:
 
 def messages(candidate: Any) -> list[tuple[str, str]]:
     """The rule and the text of each error."""
-    return [(error.rule, str(error)) for error in class_errors(candidate, "licence", PATH)]
+    return [(error.rule.id, str(error)) for error in class_errors(candidate, "licence", PATH)]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +209,15 @@ def test_what_is_no_plugin_of_that_name_is_one_error(candidate: Any) -> None:
     assert "must name a subclass of AdmissionPlugin or BindingPlugin" in text
 
 
+def test_the_rules_of_a_plugin_begin_with_its_name() -> None:
+    assert messages(plugin_class({"rules": (Rule("licence/seat", "x"),)})) == []
+    ((rule, text),) = messages(plugin_class({"rules": (Rule("acme/value", "x"),)}))
+    assert rule == "config/plugin"
+    assert 'the id of its rule acme/value must begin with "licence/"' in text
+    ((_, text),) = messages(plugin_class({"rules": ["licence/seat"]}))
+    assert "must be a tuple of Rule" in text
+
+
 def test_every_mistake_of_a_class_is_reported() -> None:
     members = {"prebind": binding, "preflight": undo, "rollback": undo}
     assert [rule for rule, _ in messages(plugin_class(members))] == [
@@ -232,7 +242,7 @@ def test_every_extension_point_is_checked(point: str) -> None:
 def test_the_classes_of_this_repository_have_no_errors(candidate: type[Plugin]) -> None:
     # The rights of built-in plugins are wider, and the chart has policies of their own for them (test_access.py).
     errors = class_errors(candidate, candidate.name, PATH)
-    assert [error for error in errors if error.rule != "plugin/access"] == []
+    assert [error for error in errors if error.rule.id != "plugin/access"] == []
 
 
 def test_the_example_plugin_has_no_errors() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.framework.config import ConfigurationError, PodSpecEntry, Settings, WorkloadEntry, parse_settings
 from bowline.framework.templates import Workload
 from bowline.framework.workload_kinds import BUILT_IN, READY
@@ -256,7 +257,9 @@ def test_a_pod_spec_and_its_metadata_are_a_pod() -> None:
 )
 def test_an_error_of_the_pod_has_the_path_in_the_object(path: str, expected: str) -> None:
     *_, template = own_pod_specs("spec.cliques[*].podSpec", "spec.cliques[*]").templates_in(CLIQUES)
-    assert template.place(FieldError("x/y", path, 1, "must not be")) == FieldError("x/y", expected, 1, "must not be")
+    assert template.place(FieldError(Rule("x/y", "a test's"), path, 1, "must not be")) == FieldError(
+        Rule("x/y", "a test's"), expected, 1, "must not be"
+    )
 
 
 def test_without_metadata_a_pod_has_none() -> None:
@@ -298,7 +301,7 @@ def test_containers_outside_the_list_are_named_and_have_their_own_paths() -> Non
     first, second = known("Workflow").templates_in({"spec": {"templates": templates}})
     assert first.content["spec"]["containers"] == [{"name": "main", "image": "i"}, {"name": "s"}]
     assert first.content["metadata"] == {"annotations": {"k": "v"}}
-    error = FieldError("x/y", "spec.containers[1].resources", 1, "must not be")
+    error = FieldError(Rule("x/y", "a test's"), "spec.containers[1].resources", 1, "must not be")
     assert first.place(error).path == "spec.templates[0].sidecars[0].resources"
     assert second.content["spec"]["containers"] == [{"name": "c"}]
 
@@ -311,7 +314,10 @@ def test_annotations_of_an_inference_service_are_those_of_its_pods() -> None:
     (template,) = known("InferenceService").templates_in(raw)
     assert template.content["metadata"]["annotations"] == {"a": "object", "b": "own"}
     assert template.content["spec"] == {"containers": [{"name": "kserve-container", "image": "i"}]}
-    paths = [template.place(FieldError("x/y", f"metadata.annotations[{key}]", 1, "")).path for key in "ab"]
+    paths = [
+        template.place(FieldError(Rule("x/y", "a test's"), f"metadata.annotations[{key}]", 1, "")).path
+        for key in "ab"
+    ]
     assert paths == ["metadata.annotations[a]", "spec.predictor.annotations[b]"]
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tools.generate.__main__ import CHART, GENERATED, main
-from tools.generate.policy import policy_rules
 
 
 def test_the_charts_files_are_up_to_date() -> None:
@@ -26,8 +25,3 @@ def test_an_outdated_or_missing_file_is_reported_with_the_remedy(
     path.unlink()
     assert main(["--check", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"{path} is out of date; run `make generate`\n" * 2
-
-
-def test_each_rule_of_the_policy_is_documented() -> None:
-    documented = (Path(__file__).parents[3] / "docs/rules.md").read_text("utf-8")
-    assert [rule.name for rule in policy_rules() if f"`gpu_request/{rule.name}`" not in documented] == []

@@ -3,6 +3,7 @@
 import pytest
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.kube.binding import (
     MAX_ANNOTATION_BYTES,
     BindOutcome,
@@ -50,10 +51,10 @@ def test_valid_keys(key: str) -> None:
 def test_invalid_keys(key: str) -> None:
     (fault,) = annotation_errors({key: "value"}, {"fine": "1"})
     # Paths of field errors are bounded and printable.
-    path = FieldError("binding/annotation-key", f"metadata.annotations[{key}]", "value", "").path
+    path = FieldError(Rule("binding/annotation-key", "a test's"), f"metadata.annotations[{key}]", "value", "").path
     assert path.startswith("metadata.annotations[")
     assert path.isprintable()
-    assert (fault.rule, fault.path, fault.value) == (
+    assert (fault.rule.id, fault.path, fault.value) == (
         "binding/annotation-key",
         path,
         "value",
@@ -124,4 +125,4 @@ def test_outcome_of_a_reply(status: ApiStatus, first: BindOutcome, after_a_lost_
     ],
 )
 def test_labels_that_would_spoil_the_pod_are_rejected(labels: dict[str, str], rules: list[str]) -> None:
-    assert [error.rule for error in label_errors(labels)] == rules
+    assert [error.rule.id for error in label_errors(labels)] == rules

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework.admission import AdmissionChain, OnPluginError
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
@@ -11,11 +12,17 @@ from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfi
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 
+BAD = Rule("marker/bad", "the annotation `bad` has words")
+ODD = Rule("marker/odd", "there is the annotation `odd`", Severity.WARNS)
+# The last word of its id is that of a built-in rule with another cause.
+VALUE = Rule("marker/value", "there is the annotation `many`", cause=DenialCause.TOO_MANY)
+
 
 class Marker(AdmissionPlugin):
-    """Adds the label ``marked``; denies the annotation ``bad``, one error per word; warns about ``odd``."""
+    """Adds the label ``marked``; denies annotations ``bad``, one error a word, and ``many``; warns about ``odd``."""
 
     name = "marker"
+    rules = (BAD, ODD, VALUE)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         pod.set_label("marked", "yes")
@@ -24,9 +31,11 @@ class Marker(AdmissionPlugin):
         annotations = pod["metadata"].get("annotations") or {}
         for word in annotations.get("bad", "").split(","):
             if word:
-                yield FieldError("marker/bad", annotation_path("bad"), word, "must not be; remove it")
+                yield FieldError(BAD, annotation_path("bad"), word, "must not be; remove it")
+        if "many" in annotations:
+            yield FieldError(VALUE, annotation_path("many"), annotations["many"], "must not be; remove it")
         if "odd" in annotations:
-            yield FieldError("marker/odd", annotation_path("odd"), annotations["odd"], "is odd", is_warning=True)
+            yield FieldError(ODD, annotation_path("odd"), annotations["odd"], "is odd")
         if "crash" in annotations:
             raise RuntimeError("crash asked for")
 

@@ -8,6 +8,7 @@ import pytest
 
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
+from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings, WorkloadEntry
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
@@ -59,9 +60,9 @@ class Warns(AdmissionPlugin):
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         for index in range(MAX_ERRORS * 3):
-            yield FieldError("warns/odd", f"spec.x[{index}]", index, "is odd", is_warning=True)
+            yield FieldError(Rule("warns/odd", "a test's", Severity.WARNS), f"spec.x[{index}]", index, "is odd")
         if "bad" in (pod["metadata"].get("annotations") or {}):
-            yield FieldError("warns/bad", "spec", None, "must not be")
+            yield FieldError(Rule("warns/bad", "a test's"), "spec", None, "must not be")
 
 
 def test_an_error_behind_many_warnings_denies_and_warnings_alone_do_not() -> None:

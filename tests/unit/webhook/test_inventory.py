@@ -8,6 +8,7 @@ import pytest
 
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
+from bowline.api.rule import Rule, Severity
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
@@ -59,13 +60,8 @@ class Validates(AdmissionPlugin):
         pod.set("yes", "metadata", "labels", "marked")
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        yield FieldError(
-            "validates/final" if info.is_validating_webhook else "validates/first",
-            "",
-            None,
-            "is odd",
-            is_warning=True,
-        )
+        point = "final" if info.is_validating_webhook else "first"
+        yield FieldError(Rule(f"validates/{point}", "a test's", Severity.WARNS), "", None, "is odd")
 
 
 # --- through the review ---
@@ -133,7 +129,7 @@ class Reads(AdmissionPlugin):
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
         name = (old["spec"].get("ephemeralContainers") or [{}])[0].get("name", "none")
-        yield FieldError("reads/known", name, None, "is known", is_warning=True)
+        yield FieldError(Rule("reads/known", "a test's", Severity.WARNS), name, None, "is known")
 
 
 @pytest.mark.parametrize(

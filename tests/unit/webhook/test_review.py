@@ -94,6 +94,9 @@ class TestAnswers:
             pytest.param({"metadata": {"name": "p"}, "spec": []}, "FieldValueTypeInvalid", id="a wrong type"),
             pytest.param({"metadata": {"name": "p"}}, "FieldValueRequired", id="a missing field"),
             pytest.param(pod({"bad": "a"}), "FieldValueInvalid", id="any other"),
+            pytest.param(
+                pod({"many": "a"}), "FieldValueTooMany", id="the cause that a plugin from elsewhere gives its rule"
+            ),
         ],
     )
     def test_a_cause_has_the_reason_of_its_rule(self, raw: Any, reason: str) -> None:

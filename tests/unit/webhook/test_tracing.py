@@ -9,6 +9,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.framework.admission import Verdict
 from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.observe.traces import traceparent
@@ -68,7 +69,7 @@ def test_without_tracing_no_request_is_annotated() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict", [Verdict(), Verdict((FieldError("x/y", "a", 1, "b"),))], ids=["allowed", "denied"]
+    "verdict", [Verdict(), Verdict((FieldError(Rule("x/y", "a test's"), "a", 1, "b"),))], ids=["allowed", "denied"]
 )
 def test_a_span_has_the_verdict(verdict: Verdict) -> None:
     spans, bind_review = Spans(), review(bind_request())

@@ -239,7 +239,7 @@ def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> 
 def test_an_annotation_on_the_workload_instead_of_its_template_gets_a_warning(key: str) -> None:
     raw = {"metadata": {"name": "w", "annotations": {key: "0.5"}}, "spec": {"template": template()}}
     (warning,) = verdict(raw).warnings
-    assert (warning.rule, warning.path) == ("workload/annotation-place", annotation_path(key))
+    assert (warning.rule.id, warning.path) == ("workload/annotation-place", annotation_path(key))
     assert warning.message.endswith("set it in spec.template.metadata.annotations")
     raw["spec"] = {"template": template({key: "0.5"})}
     assert verdict(raw).warnings == ()
@@ -302,7 +302,7 @@ def test_a_wrong_path_is_a_warning_and_denies_nothing(paths: Any, raw: Any, form
     result = review_workload(chain, chain.workloads["a.b", "Own"], raw, None, AdmissionInfo(kind="Own"))
     assert result.allowed
     (warning,) = result.warnings
-    assert (warning.rule, warning.path) == ("workload/template-path", "spec.pod")
+    assert (warning.rule.id, warning.path) == ("workload/template-path", "spec.pod")
     assert warning.message.endswith(f"list the path in {form}")
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 from bowline.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, Settings
 from bowline.plugins.device_access.config import DeviceAccessConfig
 from bowline.plugins.device_access.rules import (
+    RULES,
     ContainerRef,
     container_errors,
     containers_of,
@@ -26,6 +27,7 @@ class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
     """Hides all devices from containers without a GPU, and denies entries that would override that."""
 
     name = "device_access"
+    rules = RULES
     # The environment of a share's container is added first.
     after = ("gpu_sharing",)
 

@@ -11,13 +11,51 @@ keeps its environment, because the pod does not show whether the claimed device 
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.gpu_share import capabilities_map, configmap_prefix, is_generated, share_target, wants_share
 from bowline.api.meta import Object
 from bowline.api.quantity import parse_quantity
+from bowline.api.rule import DenialCause, Rule, Severity
+
+VALUE: Final = Rule(
+    "device_access/value",
+    "plugin device_access: an entry `NVIDIA_VISIBLE_DEVICES` is not `void` or `none`",
+    cause=DenialCause.FORBIDDEN,
+)
+VALUE_FROM: Final = Rule(
+    "device_access/value-from",
+    "plugin device_access: an entry `NVIDIA_VISIBLE_DEVICES` has a `valueFrom`",
+    cause=DenialCause.FORBIDDEN,
+)
+CONFIGMAP_PREFIX: Final = Rule(
+    "device_access/configmap-prefix",
+    "plugin device_access: a share's `runai/shared-gpu-configmap` was chosen by its author, not generated",
+    cause=DenialCause.FORBIDDEN,
+)
+ENV_FROM: Final = Rule(
+    "device_access/env-from",
+    "plugin device_access: a container with a GPU has an `envFrom` source whose prefix does not rule out "
+    "`NVIDIA_VISIBLE_DEVICES`",
+    severity=Severity.WARNS,
+)
+UNPREPARED: Final = Rule(
+    "device_access/unprepared",
+    "plugin device_access: a container without a GPU reaches the last hook without `void`: the mutating "
+    "webhook was unavailable",
+    cause=DenialCause.REQUIRED,
+)
+
+RULES: Final = (
+    VALUE,
+    VALUE_FROM,
+    CONFIGMAP_PREFIX,
+    ENV_FROM,
+    UNPREPARED,
+)
+
 
 VOID = "void"
 HARMLESS = (VOID, "none")
@@ -99,7 +137,7 @@ def prefix_errors(pod: Object) -> Iterator[FieldError]:
     if prefix and not is_generated(prefix):
         message = "must not be chosen where device_access is on; remove the annotation, and a name is generated"
         path = annotation_path(names.SHARED_GPU_CONFIGMAP)
-        yield FieldError("device_access/configmap-prefix", path, prefix, message)
+        yield FieldError(CONFIGMAP_PREFIX, path, prefix, message)
 
 
 def container_errors(ref: ContainerRef) -> Iterator[FieldError]:
@@ -111,10 +149,10 @@ def container_errors(ref: ContainerRef) -> Iterator[FieldError]:
         if entry.get("valueFrom"):
             if not ref.takes(entry["valueFrom"]):
                 message = f'must be "void" or "none", not a reference: {_REMEDY[ref.gpu]}'
-                yield FieldError("device_access/value-from", f"{path}.valueFrom", entry["valueFrom"], message)
+                yield FieldError(VALUE_FROM, f"{path}.valueFrom", entry["valueFrom"], message)
         elif entry.get("value") not in HARMLESS:
             message = f'must be "void" or "none": {_REMEDY[ref.gpu]}'
-            yield FieldError("device_access/value", f"{path}.value", entry.get("value"), message)
+            yield FieldError(VALUE, f"{path}.value", entry.get("value"), message)
     if ref.gpu and not ref.entries:
         yield from _env_from_warnings(ref)
 
@@ -127,7 +165,7 @@ def hiding_errors(ref: ContainerRef) -> Iterator[FieldError]:
         f"lacks {names.VISIBLE_DEVICES}=void, which the mutating webhook adds to a container without a GPU: it was "
         "unavailable or something changed the pod after it; try again, or add it yourself"
     )
-    yield FieldError("device_access/unprepared", f"{ref.path}.env", None, message)
+    yield FieldError(UNPREPARED, f"{ref.path}.env", None, message)
 
 
 _REMEDY = {
@@ -144,7 +182,7 @@ def _env_from_warnings(ref: ContainerRef) -> Iterator[FieldError]:
                 f"would win over the container's own GPU if it holds {names.VISIBLE_DEVICES.removeprefix(prefix)}; "
                 "its content is not checked"
             )
-            yield FieldError("device_access/env-from", f"{ref.path}.envFrom[{index}]", None, message, is_warning=True)
+            yield FieldError(ENV_FROM, f"{ref.path}.envFrom[{index}]", None, message)
 
 
 def _is_empty(entry: Object) -> bool:

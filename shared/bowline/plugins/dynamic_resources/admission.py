@@ -8,7 +8,7 @@ from bowline.api.meta import Object
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
 from bowline.framework.waiting import BindTimeoutConfig
-from bowline.plugins.dynamic_resources.rules import request_errors, request_warnings
+from bowline.plugins.dynamic_resources.rules import RULES, request_errors, request_warnings
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
@@ -17,6 +17,7 @@ class DynamicResourcesAdmission(AdmissionPlugin[BindTimeoutConfig]):
     """The methods of plugin ``dynamic_resources`` that admission calls."""
 
     name = "dynamic_resources"
+    rules = RULES
     access = Access(
         rules=(
             # patch: the finalizer; create and delete: the claim for a pod's extended resources.

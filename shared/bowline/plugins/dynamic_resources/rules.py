@@ -12,12 +12,13 @@ Decision 135.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequestSpec
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.api.selectors import Node, node_selector_admits
 from bowline.framework.plugin_status import Code, Reason, Status, Suggestion, merge_waits
 from bowline.framework.waiting import PREREQUISITE
@@ -39,6 +40,37 @@ from bowline.plugins.dynamic_resources.claim import (
     uids_of,
 )
 from bowline.plugins.dynamic_resources.pod_group import claim_consumer, is_pod_group
+
+ALLOCATION_DUPLICATE: Final = Rule(
+    "dynamic_resources/allocation-duplicate",
+    "two entries of a BindRequest are for the same claim of the pod",
+    cause=DenialCause.DUPLICATE,
+    invalid=(
+        "{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: n, device: d0}]}}}, {name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: n, device: d0}]}}}]}"
+    ),
+    valid=(
+        "{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: n, device: d0}]}}}]}"
+    ),
+)
+ALLOCATION_MISSING: Final = Rule(
+    "dynamic_resources/allocation-missing",
+    "an entry of a BindRequest decides no device, which only an allocated claim permits",
+    severity=Severity.WARNS,
+    invalid="{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a}]}",
+    valid=(
+        "{podName: p, selectedNode: n, resourceClaimAllocations: [{name: a, allocation: {devices: {results: "
+        "[{request: r, driver: d, pool: n, device: d0}]}}}]}"
+    ),
+)
+
+RULES: Final = (
+    ALLOCATION_DUPLICATE,
+    ALLOCATION_MISSING,
+)
+
 
 # The API server's limit on status.reservedFor.
 MAX_CONSUMERS = 256
@@ -91,7 +123,7 @@ def request_errors(spec: BindRequestSpec) -> list[FieldError]:
     claim_names = [allocation.name for allocation in spec.resource_claim_allocations]
     return [
         FieldError(
-            "dynamic_resources/allocation-duplicate",
+            ALLOCATION_DUPLICATE,
             f"spec.resourceClaimAllocations[{index}].name",
             name,
             "a claim has one allocation; leave one of them out",
@@ -109,12 +141,11 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
     """
     return [
         FieldError(
-            "dynamic_resources/allocation-missing",
+            ALLOCATION_MISSING,
             f"spec.resourceClaimAllocations[{index}].allocation",
             entry.allocation,
             f"decides no device for claim {entry.name}: the request fails unless the claim is allocated already or "
             "requests no device; set devices.results",
-            is_warning=True,
         )
         for index, entry in enumerate(spec.resource_claim_allocations)
         if not results_of(entry.allocation)

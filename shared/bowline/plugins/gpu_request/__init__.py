@@ -11,6 +11,7 @@ from bowline.api.names import OWNED_ANNOTATIONS
 from bowline.framework.access import Access
 from bowline.framework.config import Settings
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
+from bowline.plugins.gpu_request.rule_table import RULES
 from bowline.plugins.gpu_request.rules import Policy, request_errors, update_errors
 
 
@@ -18,6 +19,7 @@ class GpuRequest(AdmissionPlugin):
     """Denies GPU requests that can never be satisfied, and reports all errors together."""
 
     name = "gpu_request"
+    rules = RULES
     access = Access(reviewed_annotations=OWNED_ANNOTATIONS)
 
     def __init__(self, args: PluginConfig, settings: Settings) -> None:

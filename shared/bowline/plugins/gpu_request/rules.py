@@ -11,90 +11,23 @@ whatever rules were added since, or its finalizers could not be removed.
   here reports all errors together, also offline. It copies limits to absent requests, so a request that equals its
   limit is not checked again.
 
-The texts and bounds at the top are also those of the chart's policy, which is generated from them.
+The rules, their texts and bounds are in ``rule_table``.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path, format_value
 from bowline.api.meta import Object
+from bowline.api.rule import Rule
 from bowline.framework.plugin import Inventory
+from bowline.plugins.gpu_request import rule_table
 from bowline.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
+from bowline.plugins.gpu_request.rule_table import EITHER_SHARE, FRACTION_GRAMMAR, MAX_DEVICES, MAX_INT64
 from bowline.plugins.gpu_request.spelling import spelling_warnings
-
-# --- texts and bounds, shared with the policy ---
-
-# One meaning in Python's ``re`` and in RE2: no class shorthands.
-FRACTION_GRAMMAR: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-# Schedulers store numbers of devices and of MiB in int64 fields; larger values would be lost there.
-MAX_INT64: Final = 2**63 - 1
-
-# Schedulers name a GPU group for each device; the BindRequest's CRD allows as many.
-MAX_DEVICES: Final = 1024
-
-EITHER_SHARE: Final = f"{names.GPU_FRACTION} or {names.GPU_MEMORY}"
-FRACTION_FORMAT: Final = 'must be a decimal number between 0 and 1 without unit or spaces; for half a GPU write "0.5"'
-FRACTION_RANGE: Final = (
-    f"must be greater than 0 and less than 1; for whole GPUs use limits {names.RESOURCE_GPU} in a container "
-    f"instead, for parts of several GPUs add {names.GPU_FRACTION_NUM_DEVICES}"
-)
-MEMORY_AND_FRACTION: Final = (
-    f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share; remove one of them"
-)
-MEMORY_FORMAT: Final = 'must be a whole number of MiB above 0, digits only; for 4 GiB write "4096"'
-NUM_DEVICES_ALONE: Final = (
-    f"needs {EITHER_SHARE}, which give the share of each device; "
-    f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead"
-)
-NUM_DEVICES_FORMAT: Final = f'must be a whole number from 1 to {MAX_DEVICES}, digits only; for two devices write "2"'
-SHARE_AND_NODE_NAME: Final = (
-    "a share cannot be combined with spec.nodeName: the pod is not scheduled, so it gets no device and never starts; "
-    "remove spec.nodeName, or use a node selector"
-)
-MPS_ALONE: Final = f"needs {EITHER_SHARE}: MPS serves shares only; add one or remove this"
-SHARING_DISABLED: Final = (
-    f"GPU sharing is switched off; ask for whole GPUs with limits {names.RESOURCE_GPU}, "
-    "or have gpuSharing.enabled set to true in Bowline's configuration"
-)
-
-
-# The arguments below add what was found in the pod, where the caller can list it; the policy cannot.
-
-
-def container_name(container_names: str = "") -> str:
-    """Return the text for a container name that does not exist; ``container_names`` are the existing names."""
-    listing = f" ({container_names})" if container_names else ""
-    remedy = "without the annotation the first container is taken"
-    return f"must name a container or init container of this pod{listing}; {remedy}"
-
-
-def share_and_whole(resources: str = "") -> str:
-    """Return the text for a share beside whole GPUs."""
-    return _beside("whole GPUs", resources)
-
-
-def share_and_mig(resources: str = "") -> str:
-    """Return the text for a share beside MIG devices."""
-    return _beside("MIG devices", resources)
-
-
-def share_and_dra(label: str = "its container", classes: str = "") -> str:
-    """Return the text for a share beside a DRA device known to be a GPU."""
-    listing = f" ({classes})" if classes else ""
-    return f"a share cannot be combined with DRA devices of {label}{listing}; remove one of the two"
-
-
-def _beside(kind: str, resources: str) -> str:
-    listing = f" ({resources})" if resources else ""
-    return f"a share cannot be combined with {kind}{listing}; remove the annotation or those resources"
-
-
-# --- the rules ---
 
 _FRACTION = re.compile(FRACTION_GRAMMAR)
 _DIGITS = re.compile(r"[0-9]+")
@@ -132,7 +65,7 @@ def update_errors(raw: Object, old: Object) -> list[FieldError]:
             continue
         was = f"it was {format_value(before[key])}" if key in before else "there was none"
         message = f"is fixed when the pod is created ({was}); create a new pod with the value wanted"
-        errors.append(FieldError("gpu_request/immutable", annotation_path(key), now.get(key), message))
+        errors.append(FieldError(rule_table.IMMUTABLE, annotation_path(key), now.get(key), message))
     return errors
 
 
@@ -163,26 +96,32 @@ def _join_limited(words: list[str]) -> str:
     return ", ".join(words[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _error(pod: PodGpus, rule: str, key: str, message: str, *, is_warning: bool = False) -> FieldError:
-    """Return a field error of an annotation."""
-    return FieldError(
-        f"gpu_request/{rule}", annotation_path(key), pod.annotations.get(key), message, is_warning=is_warning
-    )
+def _error(pod: PodGpus, rule: Rule, key: str, message: str = "") -> FieldError:
+    """Return a field error of an annotation; with the rule's text unless there is another message."""
+    return FieldError(rule, annotation_path(key), pod.annotations.get(key), message or rule.text)
+
+
+def _listing(rule: Rule, listing: str) -> str:
+    """Return the rule's text with what was found in the pod, which the policy cannot list."""
+    statement, _, remedy = rule.text.partition("; ")
+    return f"{statement} ({listing}); {remedy}"
 
 
 def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.GPU_FRACTION
     if not _FRACTION.fullmatch(text):
-        yield _error(pod, "fraction-format", key, _with_remedy(FRACTION_FORMAT, _fraction_meant(text)))
+        yield _error(
+            pod, rule_table.FRACTION_FORMAT, key, _with_remedy(rule_table.FRACTION_FORMAT.text, _fraction_meant(text))
+        )
         return
     fraction = float(text)
     if not 0 < fraction < 1:
-        yield _error(pod, "fraction-range", key, FRACTION_RANGE)
+        yield _error(pod, rule_table.FRACTION_RANGE, key)
         return
     rounded_text = f"{fraction:.2f}"
     if rounded_text in ("0.00", "1.00"):
         message = f"will be rounded to {rounded_text}; write at least 0.01 and at most 0.99"
-        yield _error(pod, "fraction-precision", key, message, is_warning=True)
+        yield _error(pod, rule_table.FRACTION_PRECISION, key, message)
 
 
 def _with_remedy(message: str, value: str) -> str:
@@ -208,44 +147,48 @@ def _mib_meant(text: str) -> str:
 def _memory_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
     key = names.GPU_MEMORY
     if names.GPU_FRACTION in pod.annotations:
-        yield _error(pod, "memory-and-fraction", key, MEMORY_AND_FRACTION)
+        yield _error(pod, rule_table.MEMORY_AND_FRACTION, key)
     if not _is_whole(text, MAX_INT64):
-        yield _error(pod, "memory-format", key, _with_remedy(MEMORY_FORMAT, _mib_meant(text)))
+        yield _error(
+            pod, rule_table.MEMORY_FORMAT, key, _with_remedy(rule_table.MEMORY_FORMAT.text, _mib_meant(text))
+        )
     elif inventory is not None and inventory.nodes_with_memory_label == 0:
         message = (
             f"no node is labelled {names.NODE_GPU_MEMORY}, so its part of a GPU is unknown; use {names.GPU_FRACTION}"
         )
-        yield _error(pod, "memory-inventory", key, message, is_warning=True)
+        yield _error(pod, rule_table.MEMORY_INVENTORY, key, message)
 
 
 def _num_devices_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
     key = names.GPU_FRACTION_NUM_DEVICES
     if not pod.share:
-        yield _error(pod, "num-devices-alone", key, NUM_DEVICES_ALONE)
+        yield _error(pod, rule_table.NUM_DEVICES_ALONE, key)
     if not _is_whole(text, MAX_DEVICES):
-        yield _error(pod, "num-devices-format", key, NUM_DEVICES_FORMAT)
+        yield _error(pod, rule_table.NUM_DEVICES_FORMAT, key)
     elif inventory is not None and Decimal(text) > inventory.max_gpus_per_node > 0:
-        yield _error(pod, "num-devices-inventory", key, _too_many(inventory), is_warning=True)
+        yield _error(pod, rule_table.NUM_DEVICES_INVENTORY, key, _too_many(inventory))
 
 
 def _container_name_errors(pod: PodGpus, *, is_partial: bool) -> Iterator[FieldError]:
     key = names.GPU_FRACTION_CONTAINER
     if not pod.share:
         message = f"has no effect without {EITHER_SHARE}"
-        yield _error(pod, "container-name-unused", key, message, is_warning=True)
+        yield _error(pod, rule_table.CONTAINER_NAME_UNUSED, key, message)
     elif pod.target is None and not is_partial:
         container_names = _join_limited(
             [format_value(container.name) for container in pod.containers if container.name]
         )
-        yield _error(pod, "container-name", key, container_name(container_names or "it has none"))
+        yield _error(
+            pod, rule_table.CONTAINER_NAME, key, _listing(rule_table.CONTAINER_NAME, container_names or "it has none")
+        )
 
 
 def _mps_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.MPS
     if text == "true" and not pod.share:
-        yield _error(pod, "mps-alone", key, MPS_ALONE)
+        yield _error(pod, rule_table.MPS_ALONE, key)
     elif text != "true" and text.strip().lower() not in _NOT_MPS:
-        yield _error(pod, "mps-spelling", key, 'has no effect: only "true" switches MPS on', is_warning=True)
+        yield _error(pod, rule_table.MPS_SPELLING, key, 'has no effect: only "true" switches MPS on')
 
 
 def _too_many(inventory: Inventory) -> str:
@@ -265,7 +208,7 @@ def _is_whole(text: str, most: int) -> bool:
 def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
     """Yield what makes a share impossible, as errors of the annotation that requests it."""
     if not policy.sharing:
-        yield _error(pod, "sharing-disabled", pod.share, SHARING_DISABLED)
+        yield _error(pod, rule_table.SHARING_DISABLED, pod.share)
     whole_gpus, mig_devices = [], []
     for container in pod.containers:
         for amount in container.effective_requests:
@@ -275,14 +218,21 @@ def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
             elif amount.resource.startswith(names.RESOURCE_MIG_PREFIX):
                 mig_devices.append(entry)
     if whole_gpus:
-        yield _error(pod, "share-and-whole", pod.share, share_and_whole(_join_limited(whole_gpus)))
+        yield _error(
+            pod,
+            rule_table.SHARE_AND_WHOLE,
+            pod.share,
+            _listing(rule_table.SHARE_AND_WHOLE, _join_limited(whole_gpus)),
+        )
     if mig_devices:
-        yield _error(pod, "share-and-mig", pod.share, share_and_mig(_join_limited(mig_devices)))
+        yield _error(
+            pod, rule_table.SHARE_AND_MIG, pod.share, _listing(rule_table.SHARE_AND_MIG, _join_limited(mig_devices))
+        )
     if pod.node_name:
-        yield _error(pod, "share-and-node-name", pod.share, SHARE_AND_NODE_NAME)
+        yield _error(pod, rule_table.SHARE_AND_NODE_NAME, pod.share)
     if pod.target is not None and pod.target.is_privileged:
         message = f"{pod.target.label} is privileged and so can use every GPU of its node, not only its share"
-        yield _error(pod, "share-privileged", pod.share, message, is_warning=True)
+        yield _error(pod, rule_table.SHARE_PRIVILEGED, pod.share, message)
     yield from _claim_errors(pod, policy)
 
 
@@ -300,11 +250,12 @@ def _claim_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
     classes = [a.resource.removeprefix(prefix) for a in target.effective_requests if a.resource.startswith(prefix)]
     gpus = _join_limited([format_value(name) for name in classes if name in policy.gpu_device_classes])
     if gpus:
-        yield _error(pod, "share-and-dra", pod.share, share_and_dra(target.label, gpus))
+        text = _listing(rule_table.SHARE_AND_DRA, gpus).replace("its container", target.label)
+        yield _error(pod, rule_table.SHARE_AND_DRA, pod.share, text)
     elif classes or target.claims:
         claims = _join_limited([format_value(name) for name in (*target.claims, *classes)])
         message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it is in addition to the share"
-        yield _error(pod, "share-and-dra", pod.share, message, is_warning=True)
+        yield _error(pod, rule_table.SHARE_AND_CLAIM, pod.share, message)
 
 
 # --- resources ---
@@ -314,12 +265,12 @@ def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldE
     """Yield the errors of every resource entry that names devices."""
     for amount in pod.pod_level:
         message = "GPUs cannot be requested at pod level; move this to the resources of the container that uses them"
-        yield FieldError("gpu_request/pod-level", amount.path, amount.raw_value, message)
+        yield FieldError(rule_table.POD_LEVEL, amount.path, amount.raw_value, message)
     for container in pod.containers:
         if not container.is_plain:
             yield from _container_errors(container)
     if inventory is not None and pod.whole_gpus > inventory.max_gpus_per_node > 0:
-        yield FieldError("gpu_request/whole-inventory", "spec", pod.whole_gpus, _too_many(inventory), is_warning=True)
+        yield FieldError(rule_table.WHOLE_INVENTORY, "spec", pod.whole_gpus, _too_many(inventory))
 
 
 def _container_errors(container: Container) -> Iterator[FieldError]:
@@ -338,21 +289,21 @@ def _entry_errors(container: Container, resource: str) -> Iterator[FieldError]:
     if limit is None:
         path = f"{container.path}.resources.limits[{resource}]"
         message = f"is required, because GPUs are not overcommitted; set it to the request, {request.text}"
-        yield FieldError("gpu_request/limit-missing", path, None, message)
+        yield FieldError(rule_table.LIMIT_MISSING, path, None, message)
     elif limit.quantity is not None and request.quantity is not None:
         message = f"must be the same as the limit, {limit.text}; leave the request out and it is"
-        yield FieldError("gpu_request/request-differs", request.path, request.raw_value, message)
+        yield FieldError(rule_table.REQUEST_DIFFERS, request.path, request.raw_value, message)
 
 
 def _amount_errors(amount: Amount) -> Iterator[FieldError]:
     if amount.quantity is None:
         message = "must be a whole number, such as 1"
-        yield FieldError("gpu_request/quantity-format", amount.path, amount.raw_value, message)
+        yield FieldError(rule_table.QUANTITY_FORMAT, amount.path, amount.raw_value, message)
     elif amount.quantity < 0 or amount.quantity != amount.quantity.to_integral_value():
         message = "must be a whole number, 0 or more"
         if amount.resource == names.RESOURCE_GPU and amount.quantity > 0:
             message += f"; for a part of a GPU use the annotation {names.GPU_FRACTION} instead"
-        yield FieldError("gpu_request/quantity-integer", amount.path, amount.raw_value, message)
+        yield FieldError(rule_table.QUANTITY_INTEGER, amount.path, amount.raw_value, message)
 
 
 def _same(limit: Amount, request: Amount) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
+from bowline.plugins.gpu_request import rule_table
 from bowline.plugins.gpu_request.pod import mapping_of
 
 _PREFIXES = ("", "kai.scheduler", "runai", "run.ai", "bowline.dev")
@@ -36,17 +37,17 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
         if matches:
             message = f"has no effect: no component reads this annotation; did you mean {matches[0]}?"
             path = annotation_path(key)
-            yield FieldError("gpu_request/annotation-name", path, annotations[key], message, is_warning=True)
+            yield FieldError(rule_table.ANNOTATION_NAME, path, annotations[key], message)
     yield from _resource_warnings(raw)
     memory = annotations.get(names.GPU_MEMORY)
     if isinstance(memory, str) and memory.isascii() and memory.isdigit() and 0 < int(memory[:9]) < _LEAST_MIB:
         message = f"is {memory} MiB, too little for a CUDA context; the unit is MiB, so 8 GiB are 8192"
         path = annotation_path(names.GPU_MEMORY)
-        yield FieldError("gpu_request/memory-size", path, memory, message, is_warning=True)
+        yield FieldError(rule_table.MEMORY_SIZE, path, memory, message)
     for key in _SPELLINGS:
         if key in labels:
             path, message = f"metadata.labels[{key}]", f"has no effect as a label; set the annotation {key}"
-            yield FieldError("gpu_request/annotation-as-label", path, labels[key], message, is_warning=True)
+            yield FieldError(rule_table.ANNOTATION_AS_LABEL, path, labels[key], message)
 
 
 def _resource_warnings(raw: Object) -> Iterator[FieldError]:
@@ -60,7 +61,7 @@ def _resource_warnings(raw: Object) -> Iterator[FieldError]:
                 if spelling in (*_GPU_NAMES, names.RESOURCE_GPU) and key != names.RESOURCE_GPU:
                     message = f"no device plugin serves this resource; did you mean {names.RESOURCE_GPU}?"
                     path = f"spec.{field}[{index}].resources.limits[{key}]"
-                    yield FieldError("gpu_request/resource-name", path, limits[key], message, is_warning=True)
+                    yield FieldError(rule_table.RESOURCE_NAME, path, limits[key], message)
 
 
 def _is_candidate(key: Any) -> bool:

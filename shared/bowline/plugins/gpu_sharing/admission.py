@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
@@ -27,12 +27,33 @@ from bowline.api.gpu_share import (
     wants_share,
 )
 from bowline.api.meta import Object
+from bowline.api.rule import DenialCause, Rule
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.rules import request_error
+
+CONFIGMAP_PREFIX: Final = Rule(
+    "gpu_sharing/configmap-prefix",
+    "the value of `runai/shared-gpu-configmap` is no valid prefix of a ConfigMap's name, or makes a volume's "
+    "name too long",
+    cause=DenialCause.INVALID,
+    invalid='annotations: {gpu-fraction: "0.5", runai/shared-gpu-configmap: Not_A_Name}',
+    valid='annotations: {gpu-fraction: "0.5"}',
+)
+UNPREPARED: Final = Rule(
+    "gpu_sharing/unprepared",
+    "a sharing pod reaches the validating webhook unmutated: mutation was skipped or undone",
+    cause=DenialCause.REQUIRED,
+)
+
+RULES: Final = (
+    CONFIGMAP_PREFIX,
+    UNPREPARED,
+)
+
 
 # In the order in which they are written.
 SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
@@ -50,6 +71,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
     """The methods of plugin ``gpu_sharing`` that admission calls."""
 
     name = "gpu_sharing"
+    rules = RULES
     after = ("gpu_request",)
     # The rights on reservation pods end at their namespace, which has its own part of the chart.
     access = Access(
@@ -133,7 +155,7 @@ def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
     wrong = _prefix_rule(capabilities, target) if prefix else ""
     if wrong:
         message = f"{wrong}; remove the annotation, and a name is generated"
-        yield FieldError("gpu_sharing/configmap-prefix", annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
+        yield FieldError(CONFIGMAP_PREFIX, annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
     elif is_final:
         yield from _unprepared_errors(pod, target, prefix, capabilities)
 
@@ -166,7 +188,7 @@ def _unprepared_errors(pod: Object, target: ShareTarget, prefix: str, capabiliti
             f"the container of the GPU share lacks {', '.join(missing)}, which the mutating webhook adds: it was "
             "unavailable or something changed the pod after it; create the pod again"
         )
-        yield FieldError("gpu_sharing/unprepared", f"spec.{target.field}[{target.index}]", _name(target), message)
+        yield FieldError(UNPREPARED, f"spec.{target.field}[{target.index}]", _name(target), message)
 
 
 def _name(target: ShareTarget) -> str:

@@ -7,11 +7,12 @@ whole device.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.field_error import annotation_path
 from bowline.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
+from bowline.api.rule import DenialCause, Rule
 from bowline.plugin import (
     RUN,
     SKIP,
@@ -28,11 +29,28 @@ from bowline.plugin import (
     Suggestion,
 )
 
+PORTION: Final = Rule(
+    "hami_core/portion",
+    "`gpu-fraction` is below 0.005 while plugin hami_core is enabled: schedulers write the portion with two "
+    "decimals, and `0.00` defines no limit",
+)
+UNPREPARED: Final = Rule(
+    "hami_core/unprepared",
+    "a sharing pod reaches the validating webhook without the variable of its limit",
+    cause=DenialCause.REQUIRED,
+)
+
+RULES: Final = (
+    PORTION,
+    UNPREPARED,
+)
+
 
 class HamiCore(AdmissionPlugin, BindingPlugin):
     """Limits the device memory of shares."""
 
     name = "hami_core"
+    rules = RULES
     requires = ("gpu_sharing",)
 
     # --- admission ---
@@ -63,7 +81,7 @@ class HamiCore(AdmissionPlugin, BindingPlugin):
                 "it was unavailable or something changed the pod after it; create the pod again"
             )
             path = f"spec.{target.field}[{target.index}].env"
-            yield FieldError("hami_core/unprepared", path, None, message)
+            yield FieldError(UNPREPARED, path, None, message)
 
     # --- binding ---
 
@@ -114,4 +132,4 @@ def _portion_errors(pod: Object) -> Iterator[FieldError]:
             "must be at least 0.005 while plugin hami_core limits the memory of shares: the scheduler writes it as a "
             f"portion of 0.00; ask for an amount of memory with {names.GPU_MEMORY} instead"
         )
-        yield FieldError("hami_core/portion", annotation_path(names.GPU_FRACTION), text, message)
+        yield FieldError(PORTION, annotation_path(names.GPU_FRACTION), text, message)

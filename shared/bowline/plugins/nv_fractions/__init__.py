@@ -26,6 +26,7 @@ from bowline.plugin import (
     Suggestion,
 )
 from bowline.plugins.nv_fractions.config import NvFractionsConfig
+from bowline.plugins.nv_fractions.rule_table import RULES
 from bowline.plugins.nv_fractions.rules import (
     added_annotations,
     binding_annotations,
@@ -40,6 +41,7 @@ class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsC
     """Writes what the node's GPU fractioning reads, and guards it."""
 
     name = "nv_fractions"
+    rules = RULES
     # A pod that requests memory in NVIDIA's form is a share for the other plugins from here on.
     before = ("gpu_sharing", "hami_core", "runtime_class", "device_access")
 

@@ -16,6 +16,7 @@ from bowline.api.bindrequest import ReceivedGPU
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.gpu_share import share_memory, share_target, usable_memory
 from bowline.api.meta import Object
+from bowline.plugins.nv_fractions import rule_table
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, quantity_text, whole_mebibytes
 from bowline.plugins.nv_fractions.shorthands import SHORTHANDS, limits_of, shorthand_errors
 
@@ -146,7 +147,7 @@ def guard_errors(annotations: Mapping[str, str], before: Mapping[str, str]) -> I
                 "only the reconciler sets, changes or removes it, with the Binding: it gives a container GPUs or "
                 "limits their use; leave it out of a new pod, and as it is on an existing one"
             )
-            yield FieldError("nv_fractions/owned", annotation_path(annotation), annotations.get(annotation), message)
+            yield FieldError(rule_table.OWNED, annotation_path(annotation), annotations.get(annotation), message)
 
 
 def change_errors(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
@@ -154,9 +155,7 @@ def change_errors(annotations: Mapping[str, str], before: Mapping[str, str]) -> 
     for annotation in sorted(filter(is_read, {*annotations, *before})):
         if not is_owned(annotation) and annotations.get(annotation) != before.get(annotation):
             message = "cannot change: the size of a share is fixed when the pod is created; create the pod again"
-            yield FieldError(
-                "nv_fractions/immutable", annotation_path(annotation), annotations.get(annotation), message
-            )
+            yield FieldError(rule_table.IMMUTABLE, annotation_path(annotation), annotations.get(annotation), message)
 
 
 def pod_errors(pod: Object) -> Iterator[FieldError]:
@@ -166,21 +165,19 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
     for annotation in fractions.unknown:
         suffixes = ", ".join(USER_SUFFIXES)
         message = f"is not read by Bowline, which knows the suffixes {suffixes}; correct it if you meant one of them"
-        yield FieldError(
-            "nv_fractions/suffix", annotation_path(annotation), annotations[annotation], message, is_warning=True
-        )
+        yield FieldError(rule_table.SUFFIX, annotation_path(annotation), annotations[annotation], message)
     yield from _container_errors(pod, annotations, fractions)
     for suffix in (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT):
         for annotation in fractions.by_suffix[suffix].values():
             if not mebibytes_of(annotations[annotation]):
                 message = 'must be a quantity above 0; for 4 GiB write "4Gi"'
                 yield FieldError(
-                    "nv_fractions/memory-format", annotation_path(annotation), annotations[annotation], message
+                    rule_table.MEMORY_FORMAT, annotation_path(annotation), annotations[annotation], message
                 )
     for annotation in fractions.by_suffix[names.NV_COMPUTE_MODE].values():
         if annotations[annotation] not in MODES:
             message = f"must be {' or '.join(MODES)}; remove it for {names.TIME_SLICING}"
-            yield FieldError("nv_fractions/mode", annotation_path(annotation), annotations[annotation], message)
+            yield FieldError(rule_table.MODE, annotation_path(annotation), annotations[annotation], message)
     yield from _combination_errors(annotations, fractions)
     yield from shorthand_errors(annotations, _share_container(pod, _sized_containers(annotations)))
     yield from _portion_limit_errors(annotations, fractions)
@@ -194,16 +191,16 @@ def _container_errors(pod: Object, annotations: Mapping[str, str], fractions: Fr
         path, value = annotation_path(annotation), annotations[annotation]
         if container not in existing:
             message = "must name a container or init container of the pod between prefix and suffix; correct the name"
-            yield FieldError("nv_fractions/container", path, value, message)
+            yield FieldError(rule_table.CONTAINER, path, value, message)
         elif container != fractions.containers[0]:
             message = f"only one container can have a share, here {fractions.containers[0]}; remove the others"
-            yield FieldError("nv_fractions/containers", path, value, message)
+            yield FieldError(rule_table.CONTAINERS, path, value, message)
         elif annotations.get(names.GPU_FRACTION_CONTAINER, container) != container:
             message = (
                 f"must be the container of {names.GPU_FRACTION_CONTAINER}, "
                 f"{annotations[names.GPU_FRACTION_CONTAINER]}; name one container"
             )
-            yield FieldError("nv_fractions/container-name", path, value, message)
+            yield FieldError(rule_table.CONTAINER_NAME, path, value, message)
 
 
 def _combination_errors(annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
@@ -212,21 +209,19 @@ def _combination_errors(annotations: Mapping[str, str], fractions: Fractions) ->
         if names.GPU_FRACTION in annotations:
             message = f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share; remove one"
             yield FieldError(
-                "nv_fractions/memory-and-fraction", annotation_path(annotation), annotations[annotation], message
+                rule_table.MEMORY_AND_FRACTION, annotation_path(annotation), annotations[annotation], message
             )
     for container, annotation in requests.items():
         request = mebibytes_of(annotations[annotation])
         limit = mebibytes_of(annotations[limits[container]]) if container in limits else 0
         if limit and request > limit:
             message = f"must not exceed the limit, {annotations[limits[container]]}; lower the request"
-            yield FieldError(
-                "nv_fractions/memory-range", annotation_path(annotation), annotations[annotation], message
-            )
+            yield FieldError(rule_table.MEMORY_RANGE, annotation_path(annotation), annotations[annotation], message)
         amount = annotations.get(names.GPU_MEMORY, "")
         if request and amount.isdigit() and amount != str(request):
             message = f"must equal {names.GPU_MEMORY}, {amount} MiB; remove one of them"
             yield FieldError(
-                "nv_fractions/memory-mismatch", annotation_path(annotation), annotations[annotation], message
+                rule_table.MEMORY_MISMATCH, annotation_path(annotation), annotations[annotation], message
             )
 
 
@@ -240,7 +235,7 @@ def _portion_limit_errors(annotations: Mapping[str, str], fractions: Fractions) 
             message = f"must be a decimal number above {names.GPU_FRACTION} and below 1; correct it"
         else:
             continue
-        yield FieldError("nv_fractions/portion-limit", annotation_path(annotation), annotations[annotation], message)
+        yield FieldError(rule_table.PORTION_LIMIT, annotation_path(annotation), annotations[annotation], message)
 
 
 # --- at binding ---

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
+from bowline.plugins.nv_fractions import rule_table
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, whole_mebibytes
 
 SHORTHANDS = (names.GPU_MEMORY_LIMIT, names.GPU_FRACTION_LIMIT)
@@ -37,9 +38,7 @@ def shorthand_errors(annotations: Mapping[str, str], container: str) -> Iterator
         if not problem and annotations.get(long, annotations[shorthand]) != annotations[shorthand]:
             problem = f"must equal {long}, {annotations[long]}; remove one of them"
         if problem:
-            yield FieldError(
-                "nv_fractions/limit-shorthand", annotation_path(shorthand), annotations[shorthand], problem
-            )
+            yield FieldError(rule_table.LIMIT_SHORTHAND, annotation_path(shorthand), annotations[shorthand], problem)
 
 
 def _problem(shorthand: str, annotations: Mapping[str, str]) -> str:

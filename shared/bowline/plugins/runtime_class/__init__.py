@@ -5,18 +5,29 @@ environment, and the runtime of this class acts on that name. A pod that names a
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from bowline.api.field_error import FieldError
 from bowline.api.gpu_share import wants_share
 from bowline.api.meta import Object
+from bowline.api.rule import DenialCause, Rule
 from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
+
+MISSING: Final = Rule(
+    "runtime_class/missing",
+    "a sharing pod reaches the validating webhook without a runtime class: mutation was skipped",
+    cause=DenialCause.REQUIRED,
+)
+
+RULES: Final = (MISSING,)
 
 
 class RuntimeClass(AdmissionPlugin):
     """Sets ``spec.runtimeClassName`` of sharing pods to ``gpuSharing.runtimeClassName``; empty disables it."""
 
     name = "runtime_class"
+    rules = RULES
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         if self._is_missing(pod.raw):
@@ -30,7 +41,7 @@ class RuntimeClass(AdmissionPlugin):
             f"must be named for a GPU share, or its container has no GPU; the mutating webhook, which sets "
             f"{runtime_class_name}, was unavailable: create the pod again, or name a class yourself"
         )
-        yield FieldError("runtime_class/missing", "spec.runtimeClassName", None, message)
+        yield FieldError(MISSING, "spec.runtimeClassName", None, message)
 
     def _is_missing(self, pod: Object) -> bool:
         sharing = self.settings.gpu_sharing

@@ -111,7 +111,7 @@ def test_a_configured_resource_counts_as_a_gpu() -> None:
 
 def violations(container: dict[str, Any], *, final: bool = False, field: str = "containers") -> list[tuple[str, str]]:
     raw = with_container(container, field)
-    return [(f.rule, f.path) for f in plugin().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=final))]
+    return [(f.rule.id, f.path) for f in plugin().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=final))]
 
 
 VALUE, REFERENCE = "device_access/value", "device_access/value-from"
@@ -225,11 +225,11 @@ def test_another_container_may_not_use_a_shares_reference() -> None:
     raw = shared()
     verdict(raw)
     raw["spec"]["containers"][1]["env"] = deepcopy(raw["spec"]["containers"][0]["env"])
-    assert [f.rule for f in verdict(raw).errors] == [REFERENCE]
+    assert [f.rule.id for f in verdict(raw).errors] == [REFERENCE]
 
 
 def test_a_share_that_was_not_prepared_may_have_no_reference_of_the_user() -> None:
-    errors = [f.rule for place in containers_of(shared(env=[FROM_MAP]), ()) for f in container_errors(place)]
+    errors = [f.rule.id for place in containers_of(shared(env=[FROM_MAP]), ()) for f in container_errors(place)]
     assert errors == [REFERENCE]
 
 
@@ -247,7 +247,7 @@ def test_the_author_of_a_share_does_not_choose_its_configmaps(prefix: str, is_al
     raw = shared()
     if prefix:
         raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] = prefix
-    errors = [(f.rule, f.path) for f in verdict(raw).errors if f.rule == "device_access/configmap-prefix"]
+    errors = [(f.rule.id, f.path) for f in verdict(raw).errors if f.rule.id == "device_access/configmap-prefix"]
     rule = ("device_access/configmap-prefix", "metadata.annotations[runai/shared-gpu-configmap]")
     assert errors == ([] if is_allowed else [rule])
 
@@ -287,7 +287,7 @@ def test_an_ephemeral_container_gets_no_gpu(container: dict[str, Any], rules: li
     chain = AdmissionChain([plugin()], Settings())
     info = AdmissionInfo("UPDATE", is_validating_webhook=True)
     assert [
-        f.rule for f in chain.validate_ephemeral_containers(pod_with_ephemeral(container), pod(), info).errors
+        f.rule.id for f in chain.validate_ephemeral_containers(pod_with_ephemeral(container), pod(), info).errors
     ] == rules
 
 

@@ -72,7 +72,7 @@ def test_creation_adds_the_finalizer_and_denies_a_claim_given_twice() -> None:
     assert any(names.FINALIZER in (operation.get("value") or ()) for operation in good.patch)
     twice = bind_request(resourceClaimAllocations=CLAIMS["resourceClaimAllocations"] * 2)
     (fault,) = chain.admit_bind_request(twice, AdmissionInfo()).errors
-    assert (fault.rule, fault.path) == (
+    assert (fault.rule.id, fault.path) == (
         "dynamic_resources/allocation-duplicate",
         "spec.resourceClaimAllocations[1].name",
     )
@@ -84,7 +84,7 @@ def test_an_entry_without_an_allocation_is_admitted_with_a_warning() -> None:
     verdict = chain.admit_bind_request(bind_request(resourceClaimAllocations=[{"name": "dev"}]), AdmissionInfo())
     assert verdict.allowed
     (warning,) = verdict.warnings
-    assert (warning.rule, warning.path) == (
+    assert (warning.rule.id, warning.path) == (
         "dynamic_resources/allocation-missing",
         "spec.resourceClaimAllocations[0].allocation",
     )

@@ -485,7 +485,7 @@ def test_an_allocation_that_fits_no_claim_is_invalid(
 
 def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None:
     (fault,) = request_errors(spec(("a", {}), ("b", {}), ("a", {})))
-    assert fault.rule == "dynamic_resources/allocation-duplicate"
+    assert fault.rule.id == "dynamic_resources/allocation-duplicate"
     assert str(fault) == (
         'spec.resourceClaimAllocations[2].name: "a": a claim has one allocation; leave one of them out'
     )

@@ -44,7 +44,7 @@ def brief(errors: list[FieldError]) -> Found:
     """Return rule and path of each error: a warning's rule in brackets, an annotation's path as its key."""
     rules_and_paths = []
     for fault in errors:
-        rule = fault.rule.removeprefix("gpu_request/")
+        rule = fault.rule.id.removeprefix("gpu_request/")
         path = fault.path
         if path.startswith("metadata.annotations["):
             path = path.removeprefix("metadata.annotations[").removesuffix("]")

@@ -25,8 +25,8 @@ def ours(annotations: Json, *containers: Json) -> Json:
 def test_a_new_pod_is_validated_and_not_changed() -> None:
     raw = ours({"gpu-fraction": "0.5", "mps": "yes"}, container(limits={GPU: 1}))
     verdict = chain().admit_pod(raw, AdmissionInfo())
-    assert [fault.rule for fault in verdict.errors] == ["gpu_request/share-and-whole"]
-    assert [fault.rule for fault in verdict.warnings] == ["gpu_request/mps-spelling"]
+    assert [fault.rule.id for fault in verdict.errors] == ["gpu_request/share-and-whole"]
+    assert [fault.rule.id for fault in verdict.warnings] == ["gpu_request/mps-spelling"]
     assert verdict.patch == ()
 
 
@@ -36,7 +36,7 @@ def test_an_update_is_validated_by_its_changes() -> None:
     info = AdmissionInfo(operation="UPDATE")
     assert chain().validate_pod(same, old, info).allowed
     [fault] = chain().validate_pod(new, old, info).errors
-    assert (fault.rule, fault.path) == ("gpu_request/immutable", "metadata.annotations[gpu-fraction]")
+    assert (fault.rule.id, fault.path) == ("gpu_request/immutable", "metadata.annotations[gpu-fraction]")
 
 
 def test_errors_of_a_template_have_paths_into_it() -> None:
@@ -52,30 +52,30 @@ def test_errors_of_a_template_have_paths_into_it() -> None:
 @pytest.mark.parametrize(
     ("settings", "inventory", "expected"),
     [
-        pytest.param(Settings(), None, ["[share-and-dra]"], id="nothing set"),
+        pytest.param(Settings(), None, ["[share-and-claim]"], id="nothing set"),
         pytest.param(
             Settings(gpu_device_classes=("gpu.example.com",)), None, ["share-and-dra"], id="the class is a GPU"
         ),
         pytest.param(
             Settings(gpu_sharing=GpuSharingSettings(enabled=False)),
             None,
-            ["sharing-disabled", "[share-and-dra]"],
+            ["sharing-disabled", "[share-and-claim]"],
             id="sharing is switched off",
         ),
         pytest.param(
             Settings(),
             Inventory(max_gpus_per_node=1, nodes_with_memory_label=0),
-            ["[num-devices-inventory]", "[share-and-dra]"],
+            ["[num-devices-inventory]", "[share-and-claim]"],
             id="small nodes",
         ),
-        pytest.param(Settings(), INVENTORY, ["[share-and-dra]"], id="large nodes"),
+        pytest.param(Settings(), INVENTORY, ["[share-and-claim]"], id="large nodes"),
     ],
 )
 def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, expected: list[str]) -> None:
     raw = ours({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, container(limits={CLASS: 1}))
     verdict = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))
-    rules: dict[str, Any] = {fault.rule.removeprefix("gpu_request/"): fault for fault in verdict.errors}
-    warnings = [f"[{fault.rule.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
+    rules: dict[str, Any] = {fault.rule.id.removeprefix("gpu_request/"): fault for fault in verdict.errors}
+    warnings = [f"[{fault.rule.id.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
     assert [*rules, *warnings] == expected
 
 

@@ -74,7 +74,7 @@ def test_a_share_excludes_a_misspelt_gpu() -> None:
 
 
 KNOWN = Policy(gpu_device_classes=frozenset({"gpu.example.com"}))
-DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-dra]", "gpu-fraction")]
+DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-claim]", "gpu-fraction")]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_misspelt_resource_is_reported_with_the_correct_name(field: str, resou
     [("8", True), ("127", True), ("128", False), ("8Gi", False), ("0", False), ("\u0661", False)],
 )
 def test_a_share_too_small_for_a_context_is_reported(memory: str, is_reported: bool) -> None:
-    rules = [warning.rule for warning in spelling_warnings(pod({names.GPU_MEMORY: memory}))]
+    rules = [warning.rule.id for warning in spelling_warnings(pod({names.GPU_MEMORY: memory}))]
     assert rules == (["gpu_request/memory-size"] if is_reported else [])
 
 

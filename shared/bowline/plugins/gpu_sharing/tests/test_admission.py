@@ -319,7 +319,7 @@ def broken(defect: str) -> Json:
 )
 def test_a_pod_that_lacks_its_preparation(defect: str, lacking: str) -> None:
     errors = list(share_errors(broken(defect), is_final=True))
-    assert [fault.rule for fault in errors] == (["gpu_sharing/unprepared"] if lacking else [])
+    assert [fault.rule.id for fault in errors] == (["gpu_sharing/unprepared"] if lacking else [])
     assert not lacking or lacking in errors[0].message
 
 
@@ -334,7 +334,7 @@ def test_only_the_last_hook_asks_for_the_preparation() -> None:
     bare = sharing_pod()
     assert chain.validate_pod(bare, None, AdmissionInfo()).allowed
     (fault,) = chain.validate_pod(bare, None, AdmissionInfo(is_validating_webhook=True)).errors
-    assert (fault.rule, fault.path) == ("gpu_sharing/unprepared", "spec.containers[0]")
+    assert (fault.rule.id, fault.path) == ("gpu_sharing/unprepared", "spec.containers[0]")
     assert chain.validate_pod(
         bare, sharing_pod(), AdmissionInfo(operation="UPDATE", is_validating_webhook=True)
     ).allowed

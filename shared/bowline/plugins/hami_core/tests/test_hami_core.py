@@ -97,7 +97,7 @@ def test_a_fraction_without_a_valid_limit_is_denied(fraction: str, is_denied: bo
     raw = pod(annotations={"gpu-fraction": fraction})
     errors = chain().validate_pod(raw, None, AdmissionInfo()).errors
     assert [fault.path for fault in errors] == (["metadata.annotations[gpu-fraction]"] if is_denied else [])
-    assert {fault.rule for fault in errors} == ({"hami_core/portion"} if is_denied else set())
+    assert {fault.rule.id for fault in errors} == ({"hami_core/portion"} if is_denied else set())
     # An existing pod can still be changed and deleted.
     assert chain().validate_pod(raw, raw, AdmissionInfo(operation="UPDATE")).allowed
 
@@ -138,7 +138,7 @@ def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json])
     assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
     limits[0]["valueFrom"]["configMapKeyRef"]["name"] = "other-0"
     (fault,) = chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).errors
-    assert (fault.rule, fault.path) == ("hami_core/unprepared", "spec.containers[0].env")
+    assert (fault.rule.id, fault.path) == ("hami_core/unprepared", "spec.containers[0].env")
 
 
 def test_a_pod_without_a_share_is_not_changed() -> None:

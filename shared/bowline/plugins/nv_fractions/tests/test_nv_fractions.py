@@ -71,7 +71,7 @@ def test_only_a_trusted_user_may_write_the_annotations_of_the_binder(annotation:
     for raw, old in ((marked, None), (marked, plain), (plain, marked)):
         operation: Any = "UPDATE" if old is not None else "CREATE"
         denied = chain().validate_pod(raw, old, AdmissionInfo(operation=operation, user="alice"))
-        assert [error.rule for error in denied.errors] == ["nv_fractions/owned"]
+        assert [error.rule.id for error in denied.errors] == ["nv_fractions/owned"]
         assert chain().validate_pod(raw, old, AdmissionInfo(operation=operation, user=BINDER)).allowed
     assert chain().validate_pod(marked, marked, AdmissionInfo(operation="UPDATE", user="alice")).allowed
 
@@ -79,7 +79,7 @@ def test_only_a_trusted_user_may_write_the_annotations_of_the_binder(annotation:
 def test_the_size_of_a_share_cannot_change() -> None:
     old, new = pod({REQUEST: "1Gi"}), pod({REQUEST: "2Gi"})
     errors = chain().validate_pod(new, old, AdmissionInfo(operation="UPDATE")).errors
-    assert [error.rule for error in errors] == ["nv_fractions/immutable"]
+    assert [error.rule.id for error in errors] == ["nv_fractions/immutable"]
 
 
 def context(annotations: Json, labels: Json, **spec: Any) -> BindContext:

@@ -160,7 +160,7 @@ INVALID = [
 @pytest.mark.parametrize(("annotations", "expected"), INVALID)
 def test_an_invalid_pod_is_denied_by_its_rule(annotations: Json, expected: set[str]) -> None:
     errors = list(rules.pod_errors(of(annotations)))
-    assert {error.rule for error in errors} == expected
+    assert {error.rule.id for error in errors} == expected
     assert all(("; " in error.message) for error in errors), "a remedy"
     assert {error.is_warning for error in errors} == {expected == {"nv_fractions/suffix"}}
 
@@ -181,7 +181,7 @@ def test_annotations_of_the_binder_are_guarded(annotations: Json, before: Json, 
     errors = list(rules.guard_errors(annotations, before))
     assert len(errors) == len(expected)
     for error, named in zip(errors, expected, strict=True):
-        assert error.rule == "nv_fractions/owned"
+        assert error.rule.id == "nv_fractions/owned"
         assert named in error.path
     assert rules.foreign_annotations(of(annotations)) == sorted(a for a in annotations if rules.is_owned(a))
 
@@ -189,7 +189,7 @@ def test_annotations_of_the_binder_are_guarded(annotations: Json, before: Json, 
 def test_the_size_of_a_share_cannot_change() -> None:
     before = {REQUEST: "1Gi", PORTION_LIMIT: "0.5", "gpu-memory.limit": "2Gi", "other": "x", DEVICES: "GPU-1"}
     errors = rules.change_errors({REQUEST: "2Gi", "other": "y"}, before)
-    assert [(error.rule, error.path) for error in errors] == [
+    assert [(error.rule.id, error.path) for error in errors] == [
         ("nv_fractions/immutable", "metadata.annotations[gpu-memory.limit]"),
         ("nv_fractions/immutable", f"metadata.annotations[{PORTION_LIMIT}]"),
         ("nv_fractions/immutable", f"metadata.annotations[{REQUEST}]"),

@@ -55,7 +55,7 @@ def test_runtime_class_of_a_new_pod(raw: dict[str, Any], sharing: dict[str, Any]
 def test_only_the_last_hook_requires_it() -> None:
     assert chain().validate_pod(pod(HALF), None, AdmissionInfo()).allowed
     (fault,) = chain().validate_pod(pod(HALF), None, AdmissionInfo(is_validating_webhook=True)).errors
-    assert (fault.rule, fault.path) == ("runtime_class/missing", "spec.runtimeClassName")
+    assert (fault.rule.id, fault.path) == ("runtime_class/missing", "spec.runtimeClassName")
     assert "sets nvidia" in fault.message
     assert (
         chain()

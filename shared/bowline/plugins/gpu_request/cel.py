@@ -1,0 +1,68 @@
+"""The CEL in which the chart's policy has this plugin's rules: variables of the policy, and parts of expressions.
+
+The chart prepends the variables ``sharing`` and ``gpuDeviceClasses``, which are its settings.
+"""
+
+import json
+from collections.abc import Mapping
+
+from bowline.api import names
+
+
+def text(value: str) -> str:
+    """Return a CEL string literal; all JSON escapes are valid in CEL."""
+    return json.dumps(value)
+
+
+def has(key: str) -> str:
+    """Return CEL that is true if the pod has the annotation."""
+    return f"{text(key)} in variables.annotations"
+
+
+def value(key: str) -> str:
+    """Return CEL for the value of an annotation that the pod has."""
+    return f"variables.annotations[{text(key)}]"
+
+
+def matches(key: str, pattern: str) -> str:
+    """Return CEL that is true if the annotation's value matches."""
+    return f"{value(key)}.matches({text(pattern)})"
+
+
+def is_not_whole(key: str, most: int) -> str:
+    """Return CEL that is true unless the value is an integer from 1 to ``most``; equal lengths compare as text."""
+    largest = str(most)
+    shorter = matches(key, rf"^0*[1-9][0-9]{{0,{len(largest) - 2}}}$")
+    as_long = matches(key, rf"^0*[1-9][0-9]{{{len(largest) - 1}}}$")
+    tail = f"{value(key)}.substring(size({value(key)}) - {len(largest)})"
+    return f"!({shorter} || ({as_long} && {tail} <= {text(largest)}))"
+
+
+def requested(container: str) -> str:
+    """Return CEL for the names of the resources that a container requests: by limit or, without one, by request.
+
+    Policies see quantities as stored: zero is "0".
+    """
+    limits, requests = f"{container}.resources.limits", f"{container}.resources.requests"
+    return (
+        f"(has({container}.resources) && has({limits}) ? {limits}.filter(r, {limits}[r] != '0') : []) + "
+        f"(has({container}.resources) && has({requests}) ? {requests}.filter(r, {requests}[r] != '0' "
+        f"&& !(has({limits}) && r in {limits})) : [])"
+    )
+
+
+def share_requests(condition: str) -> str:
+    """Return CEL that is true if some container of a sharing pod requests a resource ``r`` of that condition."""
+    return f"variables.shareKey != '' && variables.containers.exists(c, ({requested('c')}).exists(r, {condition}))"
+
+
+def variables() -> Mapping[str, str]:
+    """Return the policy's variables that the rules refer to, in the order in which they build on one another."""
+    spec, name = "object.spec", names.GPU_FRACTION_CONTAINER
+    share = "".join(f"{has(key)} ? {text(key)} : " for key in names.SHARE_ANNOTATIONS)
+    return {
+        "annotations": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
+        "shareKey": f"{share}''",
+        "containers": f"(has({spec}.initContainers) ? {spec}.initContainers : []) + {spec}.containers",
+        "target": f"{has(name)} ? variables.containers.filter(c, c.name == {value(name)}) : [{spec}.containers[0]]",
+    }
