@@ -13,7 +13,7 @@ from tests.chart.rendering import NAMESPACE, Chart, Rendered
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 PODS = "bowline-pods"
 GUARDS = {"bowline-devices", "bowline-share-configmaps"}
-TOPOLOGIES = "bowline-topologies"
+TOPOLOGIES, LEASES = "bowline-topologies", "bowline-leases"
 TEST = "bowline-test"
 AGENT = names.RESERVATION_SERVICE_ACCOUNT
 OF_SHARES = {"bowline-reconciler-pods", "bowline-reconciler-configmaps", "bowline-agent"}
@@ -68,18 +68,18 @@ def test_settings_reach_the_policy_as_variables(chart: Chart, config: Any, shari
 
 SHARING_OFF = {"config": {"gpuSharing": {"enabled": False}}}
 SWITCHED = [
-    pytest.param({}, {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS, id="the chart's own values"),
-    pytest.param({"policy": {"devices": False}}, {PODS, TOPOLOGIES} | ACCOUNTS, id="no guards of devices"),
+    pytest.param({}, {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS, id="the chart's own values"),
+    pytest.param({"policy": {"devices": False}}, {PODS, TOPOLOGIES, LEASES} | ACCOUNTS, id="no guards of devices"),
     pytest.param({"policy": {"accounts": False}}, {PODS, TOPOLOGIES} | GUARDS, id="no limits of accounts"),
-    pytest.param(SHARING_OFF, {PODS, TOPOLOGIES} | ACCOUNTS - OF_SHARES, id="without shares"),
+    pytest.param(SHARING_OFF, {PODS, TOPOLOGIES, LEASES} | ACCOUNTS - OF_SHARES, id="without shares"),
     pytest.param(
         {"config": {"plugins": [{"name": "volume_binding", "enabled": False}]}},
-        {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS - OF_VOLUMES,
+        {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS - OF_VOLUMES,
         id="without volumes",
     ),
     pytest.param(
         {"config": {"plugins": [{"name": "dynamic_resources", "enabled": False}]}},
-        {PODS, TOPOLOGIES} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
+        {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
         id="without resource claims",
     ),
 ]

@@ -37,6 +37,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "nodes", ""): {"get", "list", "watch"},
         ("events.k8s.io", "events", ""): {"create", "patch"},
         ("coordination.k8s.io", "leases", ""): {"list"},
+        ("authorization.k8s.io", "subjectaccessreviews", ""): {"create"},
         ("", "persistentvolumes", ""): {"get", "list", "watch", "patch"},
         ("", "persistentvolumeclaims", ""): {"get", "list", "watch", "patch"},
         ("storage.k8s.io", "storageclasses", ""): {"get", "list", "watch"},

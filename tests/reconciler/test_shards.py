@@ -1,13 +1,21 @@
 """Several reconcilers in one cluster: equal, overlapping and missing shards."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from bowline.api import names
+from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.kube.lease import LeaseTimings
-from bowline.kube.resources import BINDREQUESTS, LEASES
+from bowline.kube.resources import BINDREQUESTS, LEASES, NAMESPACES, Resource
 from bowline_reconciler.options import parse_options
+from bowline_reconciler.shards import MAX_DURATION_S, MAX_SELECTOR, held_shard
+from tests.reconciler.conftest import SERVICEACCOUNTS
 from tests.reconciler.stage import Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
 
@@ -106,3 +114,106 @@ def test_equal_selectors_have_one_lease() -> None:
     written = ("pool=a,tier=gpu", "tier=gpu,pool=a", "pool in (a),tier=gpu", "tier==gpu, pool=a")
     options = [parse_options(["--shard-label-selector", text], {}) for text in written]
     assert {(given.lease_name, given.shard) for given in options} == {(options[0].lease_name, "pool=a,tier=gpu")}
+
+
+CLUSTERROLES, BINDINGS = (
+    Resource("rbac.authorization.k8s.io", "v1", f"{kind.lower()}s", kind, namespaced=False)
+    for kind in ("ClusterRole", "ClusterRoleBinding")
+)
+RECONCILER = {"apiGroups": [names.GROUP], "resources": ["bindrequests/status"], "verbs": ["patch"]}
+
+
+@asynccontextmanager
+async def lease_elsewhere(
+    stage: Stage, selector: str, *, account: str = "", rules: Any = (), **spec: Any
+) -> AsyncIterator[str]:
+    """A held Lease of all requests in another namespace, owned by an account with these rights in the cluster."""
+    namespace = f"a-{stage.namespace}"
+    await stage.client.create(NAMESPACES, "", {"metadata": {"name": namespace}})
+    owners = []
+    if account:
+        made = await stage.client.create(SERVICEACCOUNTS, namespace, {"metadata": {"name": account}})
+        owners = [{"apiVersion": "v1", "kind": "ServiceAccount", "name": account, "uid": made["metadata"]["uid"]}]
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        await stage.client.create(CLUSTERROLES, "", {"metadata": {"name": namespace}, "rules": [*rules]})
+        binding = {"metadata": {"name": namespace}, "roleRef": reference, "subjects": [subject]}
+        await stage.client.create(BINDINGS, "", binding)
+    metadata = {
+        "name": "reconciler",
+        "labels": {names.SHARD_LABEL: stage.namespace},
+        "annotations": {names.SHARD_SELECTOR: selector},
+        "ownerReferences": owners,
+    }
+    held = {
+        "holderIdentity": "nobody",
+        "acquireTime": "1970-01-01T00:00:00.000000Z",
+        "leaseDurationSeconds": 2**31 - 1,
+    }
+    await stage.client.create(LEASES, namespace, {"metadata": metadata, "spec": {**held, **spec}})
+    try:
+        yield namespace
+    finally:
+        await stage.client.delete(LEASES, namespace, "reconciler")
+
+
+@pytest.mark.parametrize(
+    ("account", "rules"),
+    [
+        pytest.param("", (), id="without an owner"),
+        pytest.param("tenant", (), id="of an account without rights"),
+        pytest.param("bowline-reconciler", (), id="of an account of the reconciler's name"),
+        pytest.param("reader", ({**RECONCILER, "verbs": ["get"]},), id="of an account that reads requests"),
+    ],
+)
+@pytest.mark.parametrize("selector", ["", POOL, ",".join(f"k{number}!=x" for number in range(20_000))])
+async def test_a_lease_of_another_account_stops_no_reconciler(
+    stage: Stage, account: str, rules: Any, selector: str
+) -> None:
+    async with (
+        lease_elsewhere(stage, selector, account=account, rules=rules),
+        stage.working(Scripted(), shard=shard(stage, "a"), lease="one-x", registry=stage.namespace) as working,
+    ):
+        await stage.create_pod()
+        await stage.request_bind(metadata=labels(stage, "a"))
+        await stage.phase("pod", "Succeeded")
+        assert working.parts.shards.conflict is None
+        assert not await working.parts.shards.is_outranked(ObjectKey(stage.namespace, "one-x"))
+
+
+async def test_a_lease_of_another_account_keeps_no_deleted_request(stage: Stage) -> None:
+    """The first Lease adopts requests outside every shard; a stranger's precedes no other."""
+    await stage.create_pod()
+    metadata = {**labels(stage, "unclaimed"), "finalizers": [names.FINALIZER]}
+    await stage.request_bind(metadata=metadata)
+    await stage.withdraw()
+    async with (
+        lease_elsewhere(stage, shard(stage, "unclaimed"), account="tenant"),
+        stage.working(Scripted(), shard=shard(stage, "a"), lease="one-x", registry=stage.namespace),
+    ):
+        await stage.request_deleted()
+
+
+async def test_a_reconciler_of_another_namespace_is_known_by_its_rights(stage: Stage) -> None:
+    async with (
+        lease_elsewhere(stage, "", account="other", rules=(RECONCILER,)) as namespace,
+        stage.working(Scripted(), lease="one", registry=stage.namespace) as working,
+    ):
+        await until(lambda: working.parts.shards.conflict)
+        assert f"{namespace}/reconciler serves 'all requests'" in (working.parts.shards.conflict or "")
+        assert await annotation(stage, "one") is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "counts"),
+    [
+        pytest.param("a" * MAX_SELECTOR, False, id="no valid key"),
+        pytest.param(",".join(f"k{number}" for number in range(1000)), False, id="longer than the bound"),
+        pytest.param(",".join(f"k{number}" for number in range(500)), True, id="within the bound"),
+    ],
+)
+def test_the_work_for_a_lease_is_bounded(selector: str, counts: bool) -> None:
+    metadata = {"name": "x", "namespace": "x", "annotations": {names.SHARD_SELECTOR: selector}}
+    held = held_shard({"metadata": metadata, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 2**31 - 1}})
+    assert (held is not None) is counts
+    assert held is None or held.duration_s == MAX_DURATION_S

@@ -99,7 +99,8 @@ def parse_label_selector(text: str) -> LabelSelector:
     """
     conditions: dict[str, Condition] = {}
     position = 0
-    while text[position:].strip():
+    end = len(text.rstrip())
+    while position < end:
         match = _REQUIREMENT.match(text, position)
         if match is None:
             raise ValueError(

@@ -167,4 +167,6 @@ POLICIES: Final = (
     *("reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
     # Those of another release that does not trust this one's reconciler.
     *("devices", "share-configmaps"),
+    # Of a reconciler whose rights on requests were taken away.
+    "leases",
 )

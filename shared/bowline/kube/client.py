@@ -38,7 +38,7 @@ from bowline.kube.errors import (
 from bowline.kube.messages import Answer, Request, Transport, TransportOptions, parse_json
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.paging import Page, read_pages
-from bowline.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
+from bowline.kube.resources import EVENTS, LEASES, REVIEWS, Resource, Selection
 from bowline.runtime.clock import Clock, SystemClock
 
 Body = Mapping[str, Any]
@@ -58,7 +58,7 @@ _LIST_TRIES = 3
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
 _WATCH_MARGIN_S = 30
 # Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
-_UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
+_UNFENCED = (LEASES, EVENTS, *REVIEWS)
 
 NewTransport = Callable[[ClusterAccess, TransportOptions], Transport]
 
@@ -382,7 +382,7 @@ class KubeClient:
             body=None if body is None else orjson.dumps(body),
             content_type=content_type if body is not None else "",
             # A Lease must not queue behind hanging writes.
-            separate_pool=call.verb == "list" or call.resource in (LEASES, SELF_SUBJECT_REVIEWS),
+            separate_pool=call.verb == "list" or call.resource in (LEASES, *REVIEWS),
             is_fenced=body is not None and call.resource not in _UNFENCED,
         )
         started_at = self.clock.monotonic()
