@@ -120,6 +120,7 @@ class WorkPages:
                 "waiting": len(self._observation.waiting),
                 "queuedEvents": len(self._parts.recorder),
             },
+            "plugins": self._parts.plugins.sizes,
         }
 
 

@@ -117,6 +117,7 @@ async def build(
     )
     gangs = Gangs(client, store.states, on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
     reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
+    observation.metrics.remembered(lambda: reconciler.sizes)
     controller = Controller(queue, reconciler, informers, observation, client.availability, jitter)
     outside = OutsideShards(observation.metrics.outside_shards, recorder.record)
     return Components(

@@ -187,6 +187,7 @@ def test_a_waiting_request_is_shown_with_its_object_and_plugin(live: Watched) ->
     _, caches = live.page("/debug/caches")
     assert caches["watches"]["bindrequests"]["synced"] is True
     assert caches["remembered"]["waiting"] == 1
+    assert caches["plugins"]["volume_binding"] == {"assumedVolumes": 0, "boundClaims": 0}
     live.kubectl("delete", "bindrequest", "patient")
     live.until("it waits no more", lambda: live.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None)
 

@@ -151,6 +151,14 @@ class ReconcilerMetrics:
         for plugin in self._waiting_plugins:
             self._waits.labels(plugin).set_function(partial(_of, count, plugin))
 
+    def remembered(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """Export the sizes of what the reconciler remembers; ``count`` is called at each scrape."""
+        gauge = Gauge(
+            "bowline_remembered", "Entries of what the reconciler remembers.", ["state"], registry=self.registry
+        )
+        for state in count():
+            gauge.labels(state).set_function(partial(_of, count, state))
+
 
 def _of(count: Callable[[], Mapping[str, int]], state: str) -> int:
     return count().get(state, 0)

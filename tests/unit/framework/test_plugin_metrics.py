@@ -1,6 +1,7 @@
 """A plugin's own series: their names, their values from the start, and rejected names."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
 from random import Random
 from types import SimpleNamespace
@@ -105,6 +106,38 @@ async def test_a_plugin_counts_through_its_handle_and_its_queues_show_their_dept
     assert depth() == 0
     await lifecycle.stop()
     assert depth() == 0
+
+
+class Remembering(BindingPlugin):
+    """A plugin that remembers requests; without any it cannot state how many."""
+
+    name = "remembering"
+
+    async def setup(self, handle: Handle) -> None:
+        self.requests: dict[str, int] | None = {}
+
+    def sizes(self) -> Mapping[str, int]:
+        assert self.requests is not None
+        return {"requests": len(self.requests)}
+
+
+async def test_what_a_plugin_remembers_is_a_metric_also_if_it_cannot_be_stated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = CollectorRegistry()
+    plugin, silent = Remembering(PluginConfig(), Settings()), Counting(PluginConfig(), Settings())
+    lifecycle = PluginLifecycle([plugin, silent], NO_CLIENT, Settings(), SystemClock(), registry)
+    await lifecycle.setup()
+
+    def size() -> float | None:
+        return registry.get_sample_value("bowline_plugin_remembered", {"plugin": "remembering", "state": "requests"})
+
+    assert (size(), lifecycle.sizes) == (0, {"remembering": {"requests": 0}})
+    plugin.requests = {"a": 1, "b": 2}
+    assert (size(), lifecycle.sizes) == (2, {"remembering": {"requests": 2}})
+    plugin.requests = None
+    assert (size(), lifecycle.sizes) == (0, {})
+    assert {(record.plugin, record.point) for record in caplog.records} == {("remembering", "sizes")}  # type: ignore[attr-defined]
 
 
 class Failing(BindingPlugin):

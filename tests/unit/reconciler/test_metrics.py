@@ -51,7 +51,9 @@ async def exported() -> dict[str, Metric]:
     """The metrics of both processes, by the name as documented."""
     reconciler, webhook = new_registry(), CollectorRegistry()
     ProbeServer(parse_listen("127.0.0.1:0"), reconciler, {})
-    Observation(ReconcilerMetrics(reconciler, ACTING), SystemClock())
+    metrics = ReconcilerMetrics(reconciler, ACTING)
+    metrics.remembered(lambda: {"requests": 0})
+    Observation(metrics, SystemClock())
     every = [builtin.plugin(builtin.plugin.config_model(), Settings()) for builtin in BUILTINS]
     await PluginLifecycle(every, cast(KubeClient, None), Settings(), SystemClock(), reconciler).setup()
     followed = Nothing()

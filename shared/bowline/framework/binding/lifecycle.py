@@ -9,7 +9,7 @@ without their devices.
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -77,6 +77,12 @@ class PluginLifecycle:
             ["plugin", "task"],
             registry=registry,
         )
+        self._remembered = Gauge(
+            "bowline_plugin_remembered",
+            "Entries of what a plugin remembers of requests and objects.",
+            ["plugin", "state"],
+            registry=registry,
+        )
         self._workers: dict[str, PluginWorker] = {}
         self._tasks: dict[str, BackgroundTask] = {}
         self._set_up: list[BindingPlugin] = []
@@ -97,6 +103,14 @@ class PluginLifecycle:
                 FeatureGates(self._settings.feature_gates),
             )
             await _call(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
+            for state in _sizes(plugin):
+                size = partial(_size, plugin, state)
+                self._remembered.labels(plugin.name, state).set_function(size)
+
+    @property
+    def sizes(self) -> dict[str, Mapping[str, int]]:
+        """The sizes of what each plugin remembers."""
+        return {plugin.name: sizes for plugin in self._set_up if (sizes := _sizes(plugin))}
 
     async def teardown(self) -> None:
         """Tear down, in reverse, every plugin whose setup was called. Failures are logged."""
@@ -268,6 +282,19 @@ def _report(
                 requests |= observer.callbacks.guard(Callback.KEYS, key, keys, frozenset())
     for request in requests:
         wake(request)
+
+
+def _sizes(plugin: BindingPlugin) -> Mapping[str, int]:
+    """Return what the plugin states; nothing if it raises, which is logged."""
+    try:
+        return {state: int(size) for state, size in plugin.sizes().items()}
+    except Exception:
+        log.exception("plugin raised", extra={"plugin": plugin.name, "point": "sizes"})
+        return {}
+
+
+def _size(plugin: BindingPlugin, state: str) -> int:
+    return _sizes(plugin).get(state, 0)
 
 
 def _may_end_wait(observers: Sequence[_Observer], request: ObjectKey, raw: Object) -> bool:

@@ -154,3 +154,11 @@ class BindingPlugin(Plugin[Args_co]):
     def event_sources(self) -> Iterable[EventSource]:
         """Return the watches that wake waiting requests. Once per process, after setup."""
         return ()
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the number of entries of what the plugin remembers of requests and objects, by its name. No I/O.
+
+        For the debug page ``caches`` and the metric ``bowline_plugin_remembered``: what grows without end is a leak.
+        Called at each read, from after setup on; the names are always the same ones.
+        """
+        return {}

@@ -6,7 +6,7 @@ between attempts. The plugin makes no allocation of its own, and it never releas
 pod: kube-controller-manager does that when a pod ends.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bowline.api.meta import key_of
@@ -105,6 +105,9 @@ class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfi
 
     async def forget(self, key: ObjectKey) -> None:
         self._discard(self._awaited_claims.expect(key, ()))
+
+    def sizes(self) -> Mapping[str, int]:
+        return {"awaitedClaims": len(self._awaited_claims)}
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch the metadata of claims, of which those are cached that a request awaits; and tainted devices."""

@@ -129,6 +129,19 @@ class GroupController:
         answers = await asyncio.gather(*(self._query(claim.group, claim) for claim in claims))
         return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of what is remembered, by kind."""
+        return {
+            "claims": len(self._claims),
+            "claimants": len(self._claimed_by),
+            "queries": sum(map(len, self._queries.values())),
+            "withdrawn": len(self._withdrawn),
+            "unreported": len(self._unreported_since),
+            "timedOut": len(self._timed_out),
+            "losses": len(self._losses),
+        }
+
     def release_claims(self, request: ObjectKey) -> None:
         """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
         for group in self._claimed_by.pop(request, ()):

@@ -129,6 +129,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._controller.clear()
         self._metrics.unreserved_groups.set(0)
 
+    def sizes(self) -> Mapping[str, int]:
+        return self._controller.sizes
+
     def event_sources(self) -> Iterable[EventSource]:
         """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
         if not self._sharing.enabled:

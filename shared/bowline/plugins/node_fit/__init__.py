@@ -7,7 +7,7 @@ another node. Off by default: each bind costs a GET of the node and a list of it
 The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using the same resources. It writes nothing.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from bowline.api.meta import uid_of
 from bowline.kube.errors import ApiError, Expired, NotFound
@@ -97,6 +97,9 @@ class NodeFit(BindingPlugin):
     async def forget(self, key: ObjectKey) -> None:
         """Forget the pod: it is listed on its node by now, or will not be bound."""
         self._assumed_pods.drop(key)
+
+    def sizes(self) -> Mapping[str, int]:
+        return {"assumedPods": len(self._assumed_pods)}
 
 
 def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:

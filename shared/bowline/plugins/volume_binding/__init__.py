@@ -6,7 +6,7 @@ request waits for that without holding a worker. There is no rollback: controlle
 these writes, and the volume of a PVC is also useful to the next decision.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from bowline.plugin import (
@@ -65,6 +65,10 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
 
     async def forget(self, key: ObjectKey) -> None:
         self._storage.forget(key)
+
+    def sizes(self) -> Mapping[str, int]:
+        storage = self._storage
+        return {"assumedVolumes": len(storage.assume_cache), "boundClaims": len(storage.bound_claims)}
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch unbound PVCs, volumes until they are bound, and classes. Bound volumes leave the cache."""
