@@ -16,7 +16,7 @@ COMPONENT = "app.kubernetes.io/component"
 # Those that only Bowline's CRD defines: with another project's the API server drops them. A test compares.
 STATUS_FIELDS = frozenset(
     {"completionTime", "conditions", "lastAttemptTime", "nextAttemptTime"}
-    | {"nodeName", "observedGeneration", "startTime", "suggestion"}
+    | {"failure", "nodeName", "observedGeneration", "startTime", "suggestion", "wait"}
 )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
 from bowline.api.label_selector import parse_label_selector
 from bowline.api.meta import (
@@ -26,6 +27,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.api.request_facts import MAX_CARRIED
 from bowline.api.taints import untolerated
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
@@ -88,6 +90,8 @@ def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
         values = request["metadata"].get(field) or {}
         room = _MAX_METADATA
         for key in sorted(values, key=lambda key: len(key) + len(values[key])):
+            if key == names.CARRIED_STATUS and len(values[key]) <= MAX_CARRIED:
+                continue
             room -= len(key) + len(values[key])
             if room < 0:
                 del values[key]

@@ -8,9 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
+from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.api.request_facts import FailureFact, failure_of, reported_status, wait_of
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import BackoffSettings, Binding
-from bowline.framework.plugin_status import Status
+from bowline.framework.plugin_status import Reason, Status, Suggestion
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import BINDREQUESTS
@@ -19,7 +21,7 @@ from bowline.localcluster.spec import ClusterSpec
 from bowline_reconciler.ttl import TTLController
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
-from tests.waiting import until
+from tests.waiting import until, until_awaited
 
 PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 THEIRS = {
@@ -186,3 +188,42 @@ async def fails_at_first(ctx: BindContext) -> Status:
 def _is_seen(working: Working, namespace: str, version: str) -> bool:
     seen = working.seen(namespace)
     return seen is not None and seen.resource_version == version
+
+
+async def test_a_new_leader_knows_the_failure_that_the_status_cannot_store(stage: Stage) -> None:
+    async def fails(ctx: BindContext) -> Status:
+        return Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+
+    async def refuses(ctx: BindContext) -> Status:
+        return Status.retry("it is still in use")
+
+    async with stage.working(Scripted(effects=True, pre_bind=fails, rollback=refuses)) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until_awaited(stage.request, lambda request: failure_of(reported_status(request)) is not None)
+        await working.crash()
+    heir = Scripted(effects=True)
+    async with stage.working(heir, lease="heir"):
+        status = await stage.phase("pod", "Failed", "Succeeded")
+        await until_awaited(stage.request, lambda request: "completionTime" in reported_status(request))
+    assert heir.points("pod") == ["rollback"], "a failed request is rolled back and not attempted again"
+    assert status["reason"].startswith("DeviceConflict: ")
+    failed = reported_status(await stage.request())
+    assert failure_of(failed) == FailureFact(Reason.DEVICE_CONFLICT.value)
+    assert failed["suggestion"] == Suggestion.RESCHEDULE_ELSEWHERE.value
+
+
+async def test_a_wait_that_the_status_cannot_store_has_its_objects_and_deadline(stage: Stage) -> None:
+    awaited = ObjectRef("v1", "ConfigMap", ObjectKey(stage.namespace, "seat"))
+
+    async def waits(ctx: BindContext) -> Status:
+        return Status.wait("no seat", awaited)
+
+    async with stage.working(Scripted(pre_bind=waits)):
+        await stage.create_pod()
+        await stage.request_bind()
+        request = await until_awaited(stage.request, lambda request: wait_of(reported_status(request)) is not None)
+    wait = wait_of(reported_status(request))
+    assert wait is not None
+    assert (wait.cause, wait.objects) == ("plugin scripted", (awaited,))
+    assert wait.deadline is not None

@@ -207,7 +207,7 @@ async def test_a_failed_request_of_an_earlier_release_is_rolled_back_and_release
     plugin = Leaving(Status.ok())
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
-    failed = {"status": {"phase": "Failed", "reason": "DeviceConflict: taken"}}
+    failed = {"status": {"phase": "Failed", "reason": "taken", "failure": {"reason": "DeviceConflict"}}}
     await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failed, subresource="status")
     async with stage.working(plugin):
         await unfinalized(stage)

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from bowline.api.request_facts import MAX_OBJECTS
+
 # Of conditions, see metav1.Condition: the limits are Kubernetes' own.
 _CONDITION_TYPE = (
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
@@ -63,6 +65,35 @@ class DocumentedCondition(_StatusWire):
     message: Annotated[str, Field(max_length=32768, description="The reason, as a sentence for users.")]
 
 
+class DocumentedReference(_StatusWire):
+    """An object, as in ``status.wait`` and ``status.failure``."""
+
+    api_version: Annotated[str, Field(max_length=317, description="Group and version.")] = ""
+    kind: Annotated[str, Field(max_length=63, description="Kind.")] = ""
+    namespace: Annotated[str, Field(max_length=63, description="Namespace; absent for a cluster's object.")] = ""
+    name: Annotated[str, Field(max_length=253, description="Name.")] = ""
+
+
+class DocumentedWait(_StatusWire):
+    """What an unfinished request waits for."""
+
+    cause: Annotated[str, Field(max_length=1024, description="Whose wait it is, such as that of a plugin.")]
+    objects: Annotated[
+        list[DocumentedReference], Field(max_length=MAX_OBJECTS, description="A change of one of these may end it.")
+    ] = Field(default_factory=list)
+    deadline: Annotated[datetime | None, Field(description="When the request fails; absent: never.")] = None
+
+
+class DocumentedFailure(_StatusWire):
+    """Why a request has failed, or fails when its rollback is complete."""
+
+    reason: Annotated[str, Field(max_length=128, description="The reason, one of a closed list.")]
+    plugin_reason: Annotated[str, Field(max_length=253, description="A plugin's own reason, as plugin/Word.")] = ""
+    objects: Annotated[
+        list[DocumentedReference], Field(max_length=MAX_OBJECTS, description="What the failure is about.")
+    ] = Field(default_factory=list)
+
+
 class BindRequestStatus(_StatusWire):
     """Progress of the binding. Written by the reconciler only."""
 
@@ -98,3 +129,8 @@ class BindRequestStatus(_StatusWire):
             description="What the scheduler may do about a final failure, as one word for programs.",
         ),
     ] = ""
+    wait: Annotated[DocumentedWait | None, Field(description="What an unfinished request waits for.")] = None
+    failure: Annotated[
+        DocumentedFailure | None,
+        Field(description="Why it has failed, or fails when its rollback is complete."),
+    ] = None

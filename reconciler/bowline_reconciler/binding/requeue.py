@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey
+from bowline.api.request_facts import WaitFact, wait_of
 from bowline.framework.binding.context import BindContext
 from bowline.kube.availability import Availability
 from bowline.runtime.clock import Clock
@@ -30,7 +31,7 @@ from bowline_reconciler.binding.wait_index import Registration, WaitIndex
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, Wait
 from bowline_reconciler.decide.report import waiting_event, waiting_status
-from bowline_reconciler.decide.snapshot import PREPARED, condition_of, stored_wait
+from bowline_reconciler.decide.snapshot import stored_wait
 
 # The shortest delay of a failure that is about to be reported.
 _SOON = timedelta(milliseconds=200)
@@ -173,10 +174,10 @@ class Requeue:
     async def _report(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> None:
         began = self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - state.wait.began))
         # Otherwise reported by the previous process, with its event.
-        is_new = condition_of(request, PREPARED).get("message") != wait.why
+        is_reported = not state.wait.last_report and WaitFact(wait.cause, wait.on).is_same(wait_of(request.status))
         await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
         state.wait.note_report(wait.why)
-        if is_new:
+        if not is_reported:
             self._writer.record_event(request, waiting_event(wait, self._clock.now()), on_pod=pod is not None)
         if pod is not None and wait.is_of_attempt:
             self._writer.conditions.schedule(pod, None, Nomination(request.selected_node))

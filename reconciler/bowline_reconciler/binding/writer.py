@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
+from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, status_of
+from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import NotFound, NotStoredError
+from bowline.kube.errors import Conflict, NotFound, NotStoredError
 from bowline.kube.events import EventNote
 from bowline.kube.resources import BINDREQUESTS
 from bowline_reconciler.binding.pod_conditions import PodConditions
@@ -22,6 +23,8 @@ from bowline_reconciler.informers import reduce_request
 
 log = logging.getLogger(__name__)
 
+# Of no use without the status that it is about.
+_NOT_CARRIED = frozenset({"observedGeneration"})
 _REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
@@ -31,7 +34,9 @@ class Writer:
     ``record`` queues an event. ``on_write`` is called with the request before and after each write.
 
     Another project's CRD may lack status fields, which the API server then drops. The dropped fields are learnt from
-    its replies, so that a field that cannot be stored does not cause a write on every reconcile.
+    its replies, so that a field that cannot be stored does not cause a write on every reconcile. An annotation holds
+    them for programs (``bowline.api.request_facts``), in a write of its own, because a write of the status changes no
+    metadata.
     """
 
     def __init__(
@@ -48,12 +53,25 @@ class Writer:
 
     async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
         """Set the request's status, without a write if it is equal. Returns the request as stored."""
+        stored_request = await self._patch_status(request, status)
+        pruned = {key: value for key, value in status.items() if key in self._pruned_keys - _NOT_CARRIED}
+        if stored_request.phase is Phase.SUCCEEDED or pruned == carried_status(stored_request.raw):
+            return stored_request
+        annotations = {names.CARRIED_STATUS: as_annotation(pruned) if pruned else None}
+        try:
+            return await self._patch(stored_request, {"metadata": {"annotations": annotations}})
+        except (Conflict, NotFound):
+            if stored_request.phase is Phase.PENDING:
+                raise
+            return stored_request  # its scheduler deletes it: the failure is reported
+
+    async def _patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
         storable = {key: value for key, value in status.items() if key not in self._pruned_keys}
-        patch = status_patch(request.status, storable)
+        patch = status_patch(status_of(request.raw), storable)
         if patch is None:
             return request
         stored_request = await self._patch(request, {"status": patch}, subresource="status")
-        pruned_keys = self._pruned_keys | pruned_fields(patch, stored_request.status)
+        pruned_keys = self._pruned_keys | pruned_fields(patch, status_of(stored_request.raw))
         if pruned_keys != self._pruned_keys:
             log.warning(
                 "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",

@@ -12,6 +12,7 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectRef
+from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, describe, untolerated
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Reason, Suggestion
@@ -217,22 +218,25 @@ def pending_failure(request: BindRequest) -> Fail | None:
     """
     if not is_rollback_incomplete(request):
         return None
-    condition = condition_of(request, BOUND)
-    stored = str(condition.get("reason") or "")
-    plugin, _, word = stored.partition(":")
-    reason = Reason.REJECTED if word else next((member for member in Reason if member.value == stored), None)
-    if reason is None:
+    fact = failure_of(request.status)
+    reason = _reason_named(fact.reason) if fact is not None else None
+    if fact is None or reason is None:
         return None
     suggestion_value = request.status.get("suggestion")
     suggestion = next((member for member in Suggestion if member.value == suggestion_value), None)
-    name = f"{plugin}/{word}" if word else ""
-    return Fail(reason, str(condition.get("message") or ""), suggestion, name)
+    message = str(condition_of(request, BOUND).get("message") or "")
+    return Fail(reason, message, suggestion, fact.plugin_reason, fact.objects)
 
 
 def _reported_reason(request: BindRequest) -> Reason:
     """Return the terminal reason that the status reports, for plugins that roll back after a restart."""
-    word = str(request.status.get("reason") or "").partition(":")[0]
-    return next((reason for reason in Reason if reason.value == word), Reason.REJECTED)
+    fact = failure_of(request.status)
+    return (_reason_named(fact.reason) if fact is not None else None) or Reason.REJECTED
+
+
+def _reason_named(text: str) -> Reason | None:
+    """Return the reason of that value; None for one that only another version knows."""
+    return next((member for member in Reason if member.value == text), None)
 
 
 def _invalid(request: BindRequest) -> Fail:

@@ -18,6 +18,7 @@ from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
 from bowline.api.failed_decision import NODE, POD, Dependency, claims_of, decision_of, node_print, pod_print
 from bowline.api.meta import Object, format_time, parse_time
+from bowline.api.request_facts import FailureFact, WaitFact
 from bowline.framework.plugin_status import Reason, Status
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import (
@@ -79,12 +80,14 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
     total = timedelta(seconds=round((now - since + wait.left).total_seconds()))
     if prepared_condition.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
         since = began
+    deadline = _deadline(wait, since + total)
     updated = conditions(request, {PREPARED: ("False", "Waiting", wait.why)}, now)
     # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
     times = {"lastTransitionTime": format_time(since)}
     return _block(request, since if wait.is_of_attempt else None) | {
         "phase": Phase.PENDING.value,
-        "reason": reason_text("Waiting", wait.why + _deadline(wait, since + total)),
+        "reason": reason_text("Waiting", wait.why + _until(deadline)),
+        "wait": WaitFact(wait.cause, wait.on, deadline).as_field(),
         "conditions": [
             {**condition, **times} if condition["type"] == PREPARED else condition for condition in updated
         ],
@@ -93,7 +96,7 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
 
 def waiting_event(wait: Wait, now: datetime) -> Event:
     """Return the event of a wait that is reported."""
-    return Event("Normal", names.EVENT_WAITING, wait.why + _deadline(wait, now + wait.left))
+    return Event("Normal", names.EVENT_WAITING, wait.why + _until(_deadline(wait, now + wait.left)))
 
 
 def blocked_status(request: BindRequest, why: str) -> dict[str, Any]:
@@ -216,6 +219,7 @@ def failed_status(
         "reason": reason_text(fail.name, fail.message),
         "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
         "completionTime": format_time(now),
+        "failure": failure_field(fail),
         "conditions": conditions(request, updates, now),
     }
     block.pop("nextAttemptTime", None)
@@ -231,8 +235,8 @@ def rollback_incomplete_status(
 ) -> dict[str, Any]:
     """Return the status of a request that cannot end because its rollback is incomplete; ``rollback``: its result.
 
-    ``fail`` is the failure that follows the rollback; its reason is stored in the condition Bound, where a process
-    started later finds it (``decide.pending_failure``). None for a request that is being deleted.
+    ``fail`` is the failure that follows the rollback; it is stored, where a process started later finds it
+    (``decide.pending_failure``). None for a request that is being deleted.
     """
     updates = {ROLLED_BACK: ("False", "RollbackFailed", rollback.message)}
     if fail is None:
@@ -240,7 +244,7 @@ def rollback_incomplete_status(
         follows = "the request is released when the rollback is complete"
     else:
         updates[BOUND] = ("False", condition_reason(fail), fail.message)
-        block = _block(request, None) | {"phase": Phase.PENDING.value}
+        block = _block(request, None) | {"phase": Phase.PENDING.value, "failure": failure_field(fail)}
         follows = f"when the rollback is complete, the request fails with {fail.name}: {fail.message}"
         if fail.suggestion is not None:
             block["suggestion"] = fail.suggestion.value
@@ -294,15 +298,24 @@ def reason_text(word: str, message: str) -> str:
 
 def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
     """Return the stored status, with the fields that every write refreshes. ``started_at``: of an attempt."""
-    block = dict(request.status)
+    block = {key: value for key, value in request.status.items() if key not in ("wait", "failure")}
     block["observedGeneration"] = request.generation
     if started_at is not None:
         block.setdefault("startTime", format_time(started_at))
     return block
 
 
-def _deadline(wait: Wait, moment: datetime) -> str:
-    return f"; fails with WaitTimeout at {format_time(moment)}" if wait.expires and wait.left < _FOREVER else ""
+def failure_field(fail: Fail) -> dict[str, Any]:
+    """Return ``status.failure``."""
+    return FailureFact(fail.reason.value, fail.word, fail.objects).as_field()
+
+
+def _deadline(wait: Wait, moment: datetime) -> datetime | None:
+    return moment if wait.expires and wait.left < _FOREVER else None
+
+
+def _until(deadline: datetime | None) -> str:
+    return f"; fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
 
 
 def _reports_failure(request: BindRequest, pod: Object) -> bool:

@@ -31,6 +31,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.api.request_facts import reported_status
 from bowline.api.rule import Rule
 from bowline.api.schema import schema_errors
 
@@ -304,6 +305,7 @@ class BindRequest:
     errors: tuple[FieldError, ...]
     phase: Phase
     raw: Object
+    status: Object  # the stored ``.status``, with what a foreign CRD has pruned from it; empty if absent
 
     @property
     def pod_key(self) -> ObjectKey:
@@ -325,11 +327,6 @@ class BindRequest:
     def is_share(self) -> bool:
         """Whether the pod received shares of devices; False for an invalid spec."""
         return self.spec is not None and self.spec.received_resource_type is ResourceType.FRACTION
-
-    @property
-    def status(self) -> Object:
-        """The stored ``.status``; empty if absent."""
-        return status_of(self.raw)
 
     @property
     def conditions(self) -> tuple[Object, ...]:
@@ -386,6 +383,7 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
         errors=errors,
         phase=_phase(status_of(raw).get("phase")),
         raw=raw,
+        status=reported_status(raw),
     )
 
 

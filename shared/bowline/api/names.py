@@ -36,6 +36,8 @@ SHARD_LABEL: Final = "bowline.dev/reconciler"
 SHARD_SELECTOR: Final = "bowline.dev/shard-selector"
 # When a leader took over a request that the previous one may have begun to prepare.
 TAKEN_OVER: Final = "bowline.dev/taken-over"
+# On a BindRequest whose CRD prunes Bowline's fields of the status: these fields as JSON.
+CARRIED_STATUS: Final = "bowline.dev/status"
 # On a pod, carried by its Binding: UID of the BindRequest whose attempt had prepared it.
 PREPARED_FOR: Final = "bowline.dev/prepared-for"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"

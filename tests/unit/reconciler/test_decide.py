@@ -256,6 +256,7 @@ def test_an_outage_of_the_api_server_extends_a_wait() -> None:
 UNRELEASED: dict[str, Any] = {
     "phase": "Pending",
     "suggestion": "RescheduleElsewhere",
+    "failure": {"reason": "DeviceConflict"},
     "conditions": [
         {"type": "Bound", "status": "False", "reason": "DeviceConflict", "message": "taken"},
         {"type": "RolledBack", "status": "False", "reason": "RollbackFailed", "message": "stuck"},
@@ -327,7 +328,7 @@ def test_a_wait_expires_only_after_a_live_read() -> None:
 
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
-    failed = request({"phase": "Failed", "reason": "DeviceConflict: taken"}, **OURS)
+    failed = request({"phase": "Failed", "failure": {"reason": "DeviceConflict"}}, **OURS)
     assert decide(seen(failed), SETTINGS) == Rollback("the request has failed", Reason.DEVICE_CONFLICT)
 
 
