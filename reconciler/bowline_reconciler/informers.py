@@ -99,13 +99,21 @@ def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def transform_node(node: dict[str, Any]) -> Object:
-    """Transform: keep a node's identity, deletion timestamp and GPU labels, its taints and whether it is cordoned."""
+    """Transform: keep a node's identity, deletion timestamp and GPU labels, its taints and whether it is cordoned.
+
+    Of its conditions that of GPU fractioning.
+    """
     metadata, identity = node["metadata"], identity_of(node)
     if metadata.get("deletionTimestamp"):
         identity["deletionTimestamp"] = metadata["deletionTimestamp"]
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}
     spec = {field: value for field in ("taints", "unschedulable") if (value := (node.get("spec") or {}).get(field))}
-    return {"metadata": identity | ({"labels": labels} if labels else {})} | ({"spec": spec} if spec else {})
+    metadata = identity | ({"labels": labels} if labels else {})
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = [entry for entry in conditions if entry.get("type") == names.NODE_FRACTIONING_READY]
+    # Only what a decision uses: a heartbeat must not make another object.
+    status = {"conditions": [{"type": entry["type"], "status": entry.get("status")} for entry in ready]}
+    return {"metadata": metadata} | ({"spec": spec} if spec else {}) | ({"status": status} if ready else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,3 +88,28 @@ def test_what_no_plugin_prints_is_rejected(chart: Chart, entry: dict[str, Any], 
     with pytest.raises(CommandError) as caught:
         chart.render({"pluginAccess": [{"plugin": "seats", **entry}]})
     assert path.replace("/", "") in str(caught.value).replace("/", "").replace(".", "")
+
+
+@pytest.mark.parametrize(
+    ("values", "is_enabled"),
+    [
+        pytest.param({}, False, id="off"),
+        pytest.param({"gpuSharing": {"nvFractions": "Auto"}}, True, id="on nodes that report it"),
+        pytest.param({"gpuSharing": {"nvFractions": True}}, True, id="on"),
+        pytest.param({"plugins": [{"name": "nv_fractions"}]}, True, id="by its entry"),
+        pytest.param(
+            {"gpuSharing": {"nvFractions": True}, "plugins": [{"name": "nv_fractions", "enabled": False}]},
+            False,
+            id="off by its entry",
+        ),
+    ],
+)
+def test_gpu_fractioning_is_reviewed_and_bound_if_it_is_enabled(
+    chart: Chart, values: dict[str, Any], is_enabled: bool
+) -> None:
+    rendered = chart.render({"config": values})
+    condition = expressions(rendered)["validating", "pods", "created-or-changed"]
+    assert ("nvidia.com/container." in condition) is is_enabled
+    policy = rendered.get("ValidatingAdmissionPolicy", "bowline-reconciler-bindings")
+    allowed = str(policy["spec"]["validations"])
+    assert (".gpu-memory.request" in allowed) is is_enabled

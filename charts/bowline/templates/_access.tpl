@@ -10,6 +10,8 @@ What plugins need of the cluster, as data: the built-in ones' in files/plugins.y
 {{- $enabled := include "bowline.pluginEnabled" (dict "root" $ "name" .plugin "default" .enabled) -}}
 {{- if eq .plugin "gpu_sharing" -}}
 {{- $enabled = include "bowline.gpuSharing" $ -}}
+{{- else if eq .plugin "nv_fractions" -}}
+{{- $enabled = include "bowline.nvFractions" $ -}}
 {{- end -}}
 {{- if $enabled -}}
 {{- $all = append $all . -}}

@@ -288,3 +288,9 @@ readinessProbe:
 {{- end }}
 {{- if $enabled }}true{{ end }}
 {{- end }}
+
+{{/* Whether plugin nv_fractions is enabled, on some nodes or all: "true" or nothing. Takes the root. */}}
+{{- define "bowline.nvFractions" -}}
+{{- $setting := dig "gpuSharing" "nvFractions" false .Values.config | toString -}}
+{{- include "bowline.pluginEnabled" (dict "root" . "name" "nv_fractions" "default" (ne $setting "false")) -}}
+{{- end }}

@@ -112,6 +112,8 @@ NV_MEMORY_LIMIT: Final = ".gpu-memory.limit"
 NV_COMPUTE_MODE: Final = ".gpu-compute.mode"
 NV_DEVICES: Final = ".gpus.devices"
 NV_COMPUTE_PORTION: Final = ".gpu-compute.portion"
+# By the author: the part of a device's compute that the share asks for; schedulers read it.
+NV_COMPUTE_REQUEST: Final = ".gpu-compute.request"
 # Written by the binder alone: they give a container devices, and limit its compute.
 NV_OWNED: Final = (NV_DEVICES, NV_COMPUTE_PORTION)
 # KAI-Scheduler's own: a memory limit as a part of the device, between this prefix and suffix also a container.
@@ -123,6 +125,7 @@ GPU_FRACTION_LIMIT: Final = "gpu-fraction.limit"
 
 # --- Results of a binding on the pod -----------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
+KAI_SCHEDULER: Final = "kai-scheduler"
 QUEUE_LABEL: Final = "kai.scheduler/queue"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 NUMA_MEMORY_GROUPS_PREDICTED: Final = "kai.scheduler/numa-memory-groups-predicted"
@@ -161,6 +164,8 @@ RESOURCE_DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 NODE_HOSTNAME: Final = "kubernetes.io/hostname"
 NODE_GPU_COUNT: Final = "nvidia.com/gpu.count"
 NODE_GPU_MEMORY: Final = "nvidia.com/gpu.memory"
+# The condition of a node whose agents of GPU fractioning work.
+NODE_FRACTIONING_READY: Final = "gpu-fractioning.nvidia.com/Ready"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 # --- Policies of the chart that may deny a write of the reconciler; a policy's name ends with one of these -----

@@ -124,6 +124,9 @@ class GpuSharingSettings(_Model):
     """Write CDI names instead of bare device UUIDs. Auto: as NVIDIA's GPU operator is configured (ClusterPolicy)."""
     fake_gpus: Detected = Field(default="Auto", alias="fakeGPUs")
     """Devices without hardware, for test clusters only. Auto: on nodes that are labelled run.ai/fake.gpu=true."""
+    nv_fractions: Detected = False
+    """NVIDIA's GPU fractioning enforces shares (plugin nv_fractions). Auto: on nodes that report the condition
+    gpu-fractioning.nvidia.com/Ready."""
     reserved_memory: MemoryAmount = "1Gi"
     """Memory of each device that its driver keeps: a part of a device is a part of the rest. 0 reserves nothing."""
 
@@ -242,6 +245,16 @@ class Settings(_Model):
     def schedules(self, scheduler_name: str) -> bool:
         """Return whether pods of that scheduler are in scope."""
         return "*" in self.scheduler_names or scheduler_name in self.scheduler_names
+
+    @property
+    def nv_fractions(self) -> Detected:
+        """Whether plugin nv_fractions is enabled: by ``gpuSharing.nvFractions``, or by its entry, for every node.
+
+        An entry that disables it precedes the setting.
+        """
+        is_listed = {entry.name: entry.enabled for entry in self.plugins}.get("nv_fractions")
+        mode = self.gpu_sharing.nv_fractions
+        return (is_listed and mode) or bool(is_listed) if is_listed is not None else mode
 
 
 def parse_settings(text: str) -> Settings:

@@ -39,10 +39,11 @@ def installed_plugins() -> Iterable[EntryPoint]:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A plugin that ships with Bowline."""
+    """A plugin that ships with Bowline. ``setting``: besides its entry, what enables it."""
 
     plugin: PluginClass
     is_enabled: bool = True
+    setting: Callable[[Settings], object] = lambda _: False
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ class Registry:
         selection = _Selection()
         for name, builtin in self._builtins.items():
             selection.classes[name] = builtin.plugin
-            if builtin.is_enabled:
+            if builtin.is_enabled or builtin.setting(settings):
                 selection.enabled_classes[name] = builtin.plugin
         installed: dict[str, list[EntryPoint]] = {}
         for point in self._discover():

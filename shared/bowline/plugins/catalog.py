@@ -18,7 +18,7 @@ from bowline.plugins.volume_binding import VolumeBinding
 
 BUILTINS: tuple[Builtin, ...] = (
     Builtin(GpuRequest),
-    Builtin(NvFractions, is_enabled=False),
+    Builtin(NvFractions, is_enabled=False, setting=lambda settings: settings.nv_fractions),
     Builtin(GpuSharing),
     Builtin(DeviceAccess, is_enabled=False),
     Builtin(RuntimeClass),

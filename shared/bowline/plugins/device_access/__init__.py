@@ -7,6 +7,7 @@ against privileged containers or mounted device files. The rules are in ``rules`
 """
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 
 from bowline.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePod, Object, Settings
@@ -33,16 +34,17 @@ class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
 
     def __init__(self, args: DeviceAccessConfig, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._gpu_resources = frozenset(args.gpu_resources)
+        gpu_resources, are_fractioned = frozenset(args.gpu_resources), bool(settings.nv_fractions)
+        self._containers = partial(containers_of, gpu_resources=gpu_resources, are_fractioned=are_fractioned)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        _void(pod, containers_of(pod.raw, self._gpu_resources))
+        _void(pod, self._containers(pod.raw))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Validate a new pod only: the environment of a stored pod is immutable."""
         if old is not None:
             return ()
-        return chain(prefix_errors(pod), _all_errors(containers_of(pod, self._gpu_resources), info))
+        return chain(prefix_errors(pod), _all_errors(self._containers(pod), info))
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
         _void(pod, new_ephemeral_containers(pod.raw, old))

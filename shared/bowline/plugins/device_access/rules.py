@@ -15,7 +15,14 @@ from typing import Any, Final, Literal
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
-from bowline.api.gpu_share import capabilities_map, configmap_prefix, is_generated, share_target, wants_share
+from bowline.api.gpu_share import (
+    capabilities_map,
+    configmap_prefix,
+    fractioned_containers,
+    is_generated,
+    share_target,
+    wants_share,
+)
 from bowline.api.meta import Object
 from bowline.api.quantity import parse_quantity
 from bowline.api.rule import DenialCause, Rule, Severity
@@ -90,8 +97,14 @@ class ContainerRef:
         return bool(self.share_map) and key_reference == (self.share_map, names.VISIBLE_DEVICES)
 
 
-def containers_of(pod: Object, gpu_resources: Collection[str]) -> Iterator[ContainerRef]:
-    """Yield the init and regular containers of a pod that is being created."""
+def containers_of(
+    pod: Object, gpu_resources: Collection[str], *, are_fractioned: bool = False
+) -> Iterator[ContainerRef]:
+    """Yield the init and regular containers of a pod that is being created.
+
+    ``are_fractioned``: whether NVIDIA's GPU fractioning gives devices to each container that its annotations name.
+    """
+    fractioned = fractioned_containers(pod) if are_fractioned else frozenset()
     target = share_target(pod) if wants_share(pod) else None
     fields: tuple[Field, ...] = ("initContainers", "containers")
     for field in fields:
@@ -100,7 +113,8 @@ def containers_of(pod: Object, gpu_resources: Collection[str]) -> Iterator[Conta
                 capabilities = capabilities_map(configmap_prefix(pod), target)
                 yield ContainerRef(field, index, container, gpu=True, share_map=capabilities)
             else:
-                yield ContainerRef(field, index, container, _has_gpu(container, gpu_resources))
+                has_gpu = container.get("name") in fractioned or _has_gpu(container, gpu_resources)
+                yield ContainerRef(field, index, container, has_gpu)
 
 
 def new_ephemeral_containers(pod: Object, old: Object) -> Iterator[ContainerRef]:

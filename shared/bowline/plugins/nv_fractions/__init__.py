@@ -3,7 +3,8 @@
 A node agent reads annotations of the pod before it creates a container. At admission the plugin translates between
 these annotations and those of KAI-Scheduler, and denies users the two that name devices and limit compute. At binding
 the Binding carries them, so that they exist before a kubelet sees the pod. Devices are reserved by ``gpu_sharing``,
-which writes its ConfigMaps as well. The rules are in ``rules``; off by default. Decision 208.
+which writes its ConfigMaps as well. With ``gpuSharing.nvFractions: Auto`` it acts only on nodes whose agents report
+that they work. The rules are in ``rules``; off by default. Decisions 208 and 251.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,7 @@ from bowline.plugin import (
     Object,
     Preflight,
     Reason,
+    Settings,
     Status,
     Suggestion,
 )
@@ -31,9 +33,11 @@ from bowline.plugins.nv_fractions.rules import (
     added_annotations,
     binding_annotations,
     change_errors,
-    foreign_annotations,
+    foreign_devices,
     guard_errors,
+    is_ready,
     pod_errors,
+    unserved_reason,
 )
 
 
@@ -45,10 +49,14 @@ class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsC
     # A pod that requests memory in NVIDIA's form is a share for the other plugins from here on.
     before = ("gpu_sharing", "hami_core", "runtime_class", "device_access")
 
+    def __init__(self, args: NvFractionsConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._acts_everywhere = settings.nv_fractions != "Auto"
+
     # --- admission ---
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        for annotation, value in added_annotations(pod.raw).items():
+        for annotation, value in added_annotations(pod.raw, translates_all=self._acts_everywhere).items():
             pod.set_annotation(annotation, value)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
@@ -61,24 +69,35 @@ class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsC
     # --- binding ---
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        is_concerned = ctx.request.is_share or (ctx.pod is not None and foreign_annotations(ctx.pod))
+        is_concerned = ctx.request.is_share or (ctx.pod is not None and foreign_devices(ctx.pod))
         return RUN if is_concerned else SKIP_PARALLEL
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        """Fail if the annotations cannot be computed, or if the pod has one that only the Binding sets."""
+        """Fail if the annotations cannot be computed, or if the pod has a list of devices that no Binding wrote.
+
+        On a node without working agents fail for a pod that needs them.
+        """
         assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
-        foreign = foreign_annotations(ctx.pod)
+        foreign = foreign_devices(ctx.pod)
         if foreign:
             why = (
                 f"metadata.annotations[{foreign[0]}]: only the reconciler sets it, with the Binding; it was written "
                 "while neither webhook nor policy guarded it; create the pod again without it"
             )
             return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
-        _, error = self._annotations(ctx)
+        if ctx.request.is_share and not self._serves(ctx):
+            runtime_class = self.settings.gpu_sharing.runtime_class_name
+            error = unserved_reason(ctx.pod, ctx.spec.selected_node, runtime_class)
+        else:
+            _, error = self._annotations(ctx)
         return Status.fatal(error, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE) if error else Status.ok()
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
-        return self._annotations(ctx)[0] if ctx.request.is_share else {}
+        return self._annotations(ctx)[0] if ctx.request.is_share and self._serves(ctx) else {}
+
+    def _serves(self, ctx: BindContext) -> bool:
+        """Return whether the plugin acts on the node."""
+        return self._acts_everywhere or (ctx.node is not None and is_ready(ctx.node))
 
     def _annotations(self, ctx: BindContext) -> tuple[dict[str, str], str]:
         received = ctx.spec.received_gpu

@@ -33,8 +33,21 @@ CONTAINER: Final = Rule(
 )
 CONTAINERS: Final = Rule(
     "nv_fractions/containers",
-    "annotations of GPU fractioning name more than one container",
+    "an annotation of GPU fractioning names a container without a share: beside an amount one without an amount, "
+    "beside `gpu-fraction` or `gpu-memory` a second one",
     cause=DenialCause.FORBIDDEN,
+)
+SCHEDULER: Final = Rule(
+    "nv_fractions/scheduler",
+    "several containers of a pod of kai-scheduler have a share; KAI-Scheduler places pods with one",
+    severity=Severity.WARNS,
+)
+UNUSED: Final = Rule(
+    "nv_fractions/unused",
+    "`.gpu-compute.mode` or `.gpu-compute.request` in a pod without a share",
+    severity=Severity.WARNS,
+    invalid="annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing}",
+    valid='annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing, gpu-fraction: "0.5"}',
 )
 CONTAINER_NAME: Final = Rule(
     "nv_fractions/container-name",
@@ -61,7 +74,7 @@ MEMORY_RANGE: Final = Rule(
 )
 MEMORY_MISMATCH: Final = Rule(
     "nv_fractions/memory-mismatch",
-    "`.gpu-memory.request` and `gpu-memory` differ",
+    "the requests of the containers do not add up to `gpu-memory`",
     invalid='annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi, gpu-memory: "2048"}',
     valid="annotations: {nvidia.com/container.main.gpu-memory.request: 1Gi}",
 )
@@ -77,6 +90,12 @@ MODE: Final = Rule(
     "`.gpu-compute.mode` is neither `time-slicing` nor `sm-sharing`",
     invalid='annotations: {nvidia.com/container.main.gpu-compute.mode: exclusive, gpu-fraction: "0.5"}',
     valid='annotations: {nvidia.com/container.main.gpu-compute.mode: sm-sharing, gpu-fraction: "0.5"}',
+)
+COMPUTE_REQUEST: Final = Rule(
+    "nv_fractions/compute-request",
+    "`.gpu-compute.request` is not a number above 0 and at most 1",
+    invalid='annotations: {nvidia.com/container.main.gpu-compute.request: 50%, gpu-fraction: "0.5"}',
+    valid='annotations: {nvidia.com/container.main.gpu-compute.request: "0.5", gpu-fraction: "0.5"}',
 )
 PORTION_LIMIT: Final = Rule(
     "nv_fractions/portion-limit",
@@ -99,11 +118,14 @@ RULES: Final = (
     CONTAINER,
     CONTAINERS,
     CONTAINER_NAME,
+    SCHEDULER,
+    UNUSED,
     MEMORY_FORMAT,
     MEMORY_RANGE,
     MEMORY_MISMATCH,
     MEMORY_AND_FRACTION,
     MODE,
+    COMPUTE_REQUEST,
     PORTION_LIMIT,
     LIMIT_SHORTHAND,
 )

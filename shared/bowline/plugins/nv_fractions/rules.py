@@ -1,29 +1,34 @@
 """The annotations by which NVIDIA's GPU fractioning takes a share from a pod: parsed, validated, computed. Pure.
 
-A key is ``nvidia.com/container.<container><suffix>``. Memory request, memory limit and mode belong to the author of
-the pod; the list of devices and the compute portion to the binder. Only one container of a pod has a share.
+A key is ``nvidia.com/container.<container><suffix>``. Memory request and limit, compute request and mode belong to
+the author of the pod; the list of devices and the compute portion to the binder. Several containers of a pod may
+have a part of its share each: the scheduler chooses devices for the sum. Other plugins know one of them, the first.
 
 An amount that is not a whole number of MiB is rounded up where a device is chosen for it, and passed on to the node
 as it was written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 
 from bowline.api import names
 from bowline.api.bindrequest import ReceivedGPU
 from bowline.api.field_error import FieldError, annotation_path
-from bowline.api.gpu_share import share_memory, share_target, usable_memory
+from bowline.api.gpu_share import share_memory, share_target, usable_memory, wants_share
 from bowline.api.meta import Object
 from bowline.plugins.nv_fractions import rule_table
 from bowline.plugins.nv_fractions.amounts import mebibytes_of, portion_of, quantity_text, whole_mebibytes
 from bowline.plugins.nv_fractions.shorthands import SHORTHANDS, limits_of, shorthand_errors
 
-USER_SUFFIXES = (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT, names.NV_COMPUTE_MODE)
+USER_SUFFIXES = (
+    *(names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT),
+    *(names.NV_COMPUTE_MODE, names.NV_COMPUTE_REQUEST),
+)
 MODES = (names.TIME_SLICING, names.SM_SHARING)
 # The node enforces compute in percent, where 0 would mean no limit.
 SMALLEST_COMPUTE = Decimal("0.01")
+_COMPUTE_DIGITS = Decimal("0.000001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,11 @@ class Fractions:
         """The containers that the author's annotations name, in the order of the keys."""
         keys_by_container = (*self.by_suffix.values(), self.portion_limits)
         return tuple(dict.fromkeys(container for keys in keys_by_container for container in keys))
+
+    @property
+    def sized(self) -> frozenset[str]:
+        """The containers with a request or limit of memory."""
+        return frozenset((*self.by_suffix[names.NV_MEMORY_REQUEST], *self.by_suffix[names.NV_MEMORY_LIMIT]))
 
 
 def key(container: str, suffix: str) -> str:
@@ -91,52 +101,79 @@ def _between(text: str, prefix: str, suffix: str) -> str:
 # --- at admission ---
 
 
-def added_annotations(pod: Object) -> dict[str, str]:
+def added_annotations(pod: Object, *, translates_all: bool = True) -> dict[str, str]:
     """Return the annotations that make all forms of an amount of memory agree; none where the pod is invalid.
 
-    ``gpu-memory`` gives the container its request, a short form of a limit its limit. A request or limit of one
-    container gives the pod ``gpu-memory`` and the name of its container, so that every plugin sees a share.
+    Requests or limits of containers give the pod ``gpu-memory``, their sum, and the name of the first container, so
+    that every plugin sees a share. A mode or a limit of a part names the container, too. If ``translates_all``, the
+    reverse is added, too: ``gpu-memory`` gives the container its request, a short form of a limit its limit.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    sized = _sized_containers(annotations)
-    container = _share_container(pod, sized)
-    if len(sized) > 1 or container not in _container_names(pod):
+    fractions, containers = fractions_of(annotations), _container_names(pod)
+    if not set(fractions.containers) <= set(containers):
         return {}
-    added = limits_of(annotations, container)
-    if names.GPU_FRACTION not in annotations:
-        added |= _amounts({**annotations, **added}, container)
+    container = _share_container(pod, fractions)
+    added = limits_of(annotations, container) if translates_all else {}
+    if names.GPU_FRACTION in annotations:
+        is_named = (
+            len(fractions.containers) == 1 and not fractions.sized and names.GPU_FRACTION_CONTAINER not in annotations
+        )
+        return _absent({**added, **({names.GPU_FRACTION_CONTAINER: container} if is_named else {})}, annotations)
+    sized = fractions.sized or ({container} if translates_all and names.GPU_MEMORY in annotations else set())
+    requests = {name: _request_of({**annotations, **added}, name, is_only=len(sized) == 1) for name in sized}
+    if not container or not requests or not all(map(mebibytes_of, requests.values())):
+        return _absent(added, annotations)
+    added |= {key(name, names.NV_MEMORY_REQUEST): requests[name] for name in containers if name in requests}
+    added |= {names.GPU_MEMORY: str(_peak(pod, requests)), names.GPU_FRACTION_CONTAINER: container}
+    return _absent(added, annotations)
+
+
+def _absent(added: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in added.items() if name not in annotations}
 
 
-def _amounts(annotations: Mapping[str, str], container: str) -> dict[str, str]:
-    request_key, limit_key = (key(container, suffix) for suffix in (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT))
-    if request_key in annotations or names.GPU_MEMORY not in annotations:
-        request = annotations.get(request_key, annotations.get(limit_key, ""))
-        mebibytes = mebibytes_of(request)
-    else:
+def _request_of(annotations: Mapping[str, str], container: str, *, is_only: bool) -> str:
+    """Return the request of a container: its own, else the pod's amount if it is the only one, else its limit."""
+    request = annotations.get(key(container, names.NV_MEMORY_REQUEST))
+    if request is None and is_only and names.GPU_MEMORY in annotations:
         mebibytes = whole_mebibytes(annotations[names.GPU_MEMORY])
-        request = quantity_text(mebibytes)
-    if not mebibytes:
-        return {}
-    return {request_key: request, names.GPU_MEMORY: str(mebibytes), names.GPU_FRACTION_CONTAINER: container}
+        return quantity_text(mebibytes) if mebibytes else ""
+    return annotations.get(key(container, names.NV_MEMORY_LIMIT), "") if request is None else request
 
 
-def _sized_containers(annotations: Mapping[str, str]) -> Sequence[str]:
-    """Return the containers with a request or limit in NVIDIA's form."""
-    by_suffix = fractions_of(annotations).by_suffix
-    return list(dict.fromkeys((*by_suffix[names.NV_MEMORY_REQUEST], *by_suffix[names.NV_MEMORY_LIMIT])))
+def _peak(pod: Object, requests: Mapping[str, str]) -> int:
+    """Return the most MiB that the containers use together: an init container ends before the next one starts."""
+    sidecars = running = peak = 0
+    for part in ("initContainers", "containers"):
+        for container in (pod.get("spec") or {}).get(part) or ():
+            amount = mebibytes_of(requests.get(container.get("name", ""), ""))
+            if part == "containers":
+                running += amount
+            elif container.get("restartPolicy") == "Always":
+                sidecars += amount
+            else:
+                peak = max(peak, sidecars + amount)
+    return max(peak, sidecars + running)
 
 
-def _share_container(pod: Object, sized: Sequence[str]) -> str:
-    """Return the name of the container that has the share; empty if there is none."""
-    target = share_target(pod)
-    return sized[0] if sized else str(target.container.get("name") or "") if target is not None else ""
+def _share_container(pod: Object, fractions: Fractions) -> str:
+    """Return the name of the container that has the share, or the first of several; empty if there is none.
+
+    The named one, else the first that annotations of GPU fractioning name, else that of every share.
+    """
+    annotations, target = pod["metadata"].get("annotations") or {}, share_target(pod)
+    named = fractions.sized or set(fractions.containers)
+    pinned = annotations.get(names.GPU_FRACTION_CONTAINER, "")
+    if named and pinned not in named:
+        return next((name for name in _container_names(pod) if name in named), "")
+    return str(target.container.get("name") or "") if target is not None else ""
 
 
-def _container_names(pod: Object) -> set[str]:
+def _container_names(pod: Object) -> list[str]:
     spec = pod.get("spec") or {}
-    fields = ("initContainers", "containers")
-    return {str(c["name"]) for field in fields for c in spec.get(field) or () if c.get("name")}
+    return [
+        str(c["name"]) for field in ("containers", "initContainers") for c in spec.get(field) or () if c.get("name")
+    ]
 
 
 def guard_errors(annotations: Mapping[str, str], before: Mapping[str, str]) -> Iterator[FieldError]:
@@ -178,32 +215,53 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
         if annotations[annotation] not in MODES:
             message = f"must be {' or '.join(MODES)}; remove it for {names.TIME_SLICING}"
             yield FieldError(rule_table.MODE, annotation_path(annotation), annotations[annotation], message)
-    yield from _combination_errors(annotations, fractions)
-    yield from shorthand_errors(annotations, _share_container(pod, _sized_containers(annotations)))
+    for annotation in fractions.by_suffix[names.NV_COMPUTE_REQUEST].values():
+        portion = portion_of(annotations[annotation])
+        if portion is None or portion > 1:
+            message = 'must be a decimal number above 0, at most 1; for half of a device\'s compute write "0.5"'
+            path = annotation_path(annotation)
+            yield FieldError(rule_table.COMPUTE_REQUEST, path, annotations[annotation], message)
+    yield from _combination_errors(pod, annotations, fractions)
+    yield from shorthand_errors(annotations, _share_container(pod, fractions), is_only=len(fractions.sized) < 2)
     yield from _portion_limit_errors(annotations, fractions)
+    yield from _unused_warnings(pod, annotations, fractions)
 
 
 def _container_errors(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
-    existing = _container_names(pod)
+    existing, pinned = _container_names(pod), annotations.get(names.GPU_FRACTION_CONTAINER)
     keys_by_container = [*fractions.by_suffix.values(), fractions.portion_limits]
+    first = next(iter(fractions.containers), "")
     for container in fractions.containers:
         annotation = next(keys[container] for keys in keys_by_container if container in keys)
         path, value = annotation_path(annotation), annotations[annotation]
         if container not in existing:
             message = "must name a container or init container of the pod between prefix and suffix; correct the name"
             yield FieldError(rule_table.CONTAINER, path, value, message)
-        elif container != fractions.containers[0]:
-            message = f"only one container can have a share, here {fractions.containers[0]}; remove the others"
+        elif fractions.sized and container not in fractions.sized:
+            message = f"names a container without a share; add {key(container, names.NV_MEMORY_REQUEST)}"
             yield FieldError(rule_table.CONTAINERS, path, value, message)
-        elif annotations.get(names.GPU_FRACTION_CONTAINER, container) != container:
+        elif not fractions.sized and container != first:
             message = (
-                f"must be the container of {names.GPU_FRACTION_CONTAINER}, "
-                f"{annotations[names.GPU_FRACTION_CONTAINER]}; name one container"
+                f"names a second container beside {first}, and only one can have the share of "
+                f"{names.GPU_FRACTION} or {names.GPU_MEMORY}; give each an amount, {names.NV_MEMORY_REQUEST}"
+            )
+            yield FieldError(rule_table.CONTAINERS, path, value, message)
+        elif pinned is not None and pinned not in fractions.containers:
+            message = (
+                f"must be the container of {names.GPU_FRACTION_CONTAINER}, {pinned}, or name it as well; "
+                "name one container"
             )
             yield FieldError(rule_table.CONTAINER_NAME, path, value, message)
+    if len(fractions.sized) > 1 and (pod.get("spec") or {}).get("schedulerName") == names.KAI_SCHEDULER:
+        listing = ", ".join(sorted(fractions.sized))
+        message = (
+            f"KAI-Scheduler gives one container of a pod a share, not several ({listing}); the pod stays Pending"
+        )
+        path = "spec.schedulerName"
+        yield FieldError(rule_table.SCHEDULER, path, names.KAI_SCHEDULER, message)
 
 
-def _combination_errors(annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
+def _combination_errors(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
     requests, limits = fractions.by_suffix[names.NV_MEMORY_REQUEST], fractions.by_suffix[names.NV_MEMORY_LIMIT]
     for annotation in (*requests.values(), *limits.values()):
         if names.GPU_FRACTION in annotations:
@@ -217,12 +275,26 @@ def _combination_errors(annotations: Mapping[str, str], fractions: Fractions) ->
         if limit and request > limit:
             message = f"must not exceed the limit, {annotations[limits[container]]}; lower the request"
             yield FieldError(rule_table.MEMORY_RANGE, annotation_path(annotation), annotations[annotation], message)
-        amount = annotations.get(names.GPU_MEMORY, "")
-        if request and amount.isdigit() and amount != str(request):
-            message = f"must equal {names.GPU_MEMORY}, {amount} MiB; remove one of them"
-            yield FieldError(
-                rule_table.MEMORY_MISMATCH, annotation_path(annotation), annotations[annotation], message
-            )
+    is_only = len(fractions.sized) == 1
+    amounts = {name: _request_of(annotations, name, is_only=is_only) for name in fractions.sized}
+    total, amount = _peak(pod, amounts), annotations.get(names.GPU_MEMORY, "")
+    if all(map(mebibytes_of, amounts.values())) and amounts and amount.isdigit() and amount != str(total):
+        annotation = next(iter((*requests.values(), *limits.values())))
+        adds_up = "" if is_only else f": the containers' requests are {total} MiB in all"
+        message = f"must equal {names.GPU_MEMORY}, {amount} MiB{adds_up}; remove one of them"
+        yield FieldError(rule_table.MEMORY_MISMATCH, annotation_path(annotation), annotations[annotation], message)
+
+
+def _unused_warnings(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
+    """Yield a warning for each mode or request of compute in a pod without a share."""
+    if fractions.sized or wants_share(pod):
+        return
+    for suffix in (names.NV_COMPUTE_MODE, names.NV_COMPUTE_REQUEST):
+        for container, annotation in fractions.by_suffix[suffix].items():
+            request_key = key(container, names.NV_MEMORY_REQUEST)
+            message = f"has no effect without a share; add {names.GPU_FRACTION} or {request_key}"
+            path = annotation_path(annotation)
+            yield FieldError(rule_table.UNUSED, path, annotations[annotation], message)
 
 
 def _portion_limit_errors(annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
@@ -247,38 +319,50 @@ def binding_annotations(
     """Return the annotations of a bound share, or the reason why they are unknown.
 
     ``devices``: the value of NVIDIA_VISIBLE_DEVICES. ``reserved``: MiB of each device that are not shared. A memory
-    request or limit of the pod is kept.
+    request or limit of the pod is kept, a compute portion is not: it is a limit, which only the binder sets.
     """
-    annotations, container = pod["metadata"].get("annotations") or {}, _share_container(pod, ())
+    own = pod["metadata"].get("annotations") or {}
+    fractions = fractions_of(own)
+    container = _share_container(pod, fractions)
     if not container:
         return {}, f"metadata.annotations[{names.GPU_FRACTION_CONTAINER}] must name a container of the pod"
-    request, error = share_memory(pod, node, received.share, reserved)
     # Of a pod that was admitted before the plugin was enabled, short forms are not translated yet.
-    limits = limits_of(annotations, container)
-    annotations = {**limits, **annotations}
-    result = {
-        **{name: value for name, value in limits.items() if name not in pod["metadata"]["annotations"]},
-        key(container, names.NV_DEVICES): devices,
-        key(container, names.NV_COMPUTE_PORTION): compute_portion(received),
-    }
-    request_key, limit_key = (key(container, suffix) for suffix in (names.NV_MEMORY_REQUEST, names.NV_MEMORY_LIMIT))
-    if request_key not in annotations:
+    result = _absent(limits_of(own, container), own)
+    annotations = {**own, **result}
+    sized = fractions.sized or {container}
+    requests = {name: _request_of(own, name, is_only=len(sized) == 1) for name in sized}
+    if not requests[container]:
+        request, error = share_memory(pod, node, received.share, reserved)
         if error:
             return {}, error
-        result[request_key] = quantity_text(request)
+        requests[container] = quantity_text(request)
+    total = _peak(pod, requests)
+    for name, amount in requests.items():
+        result[key(name, names.NV_MEMORY_REQUEST)] = amount
+        result[key(name, names.NV_DEVICES)] = devices
+        part = Decimal(mebibytes_of(amount)) / total if total else Decimal(1)
+        usable = usable_memory(node, reserved)[0]
+        result[key(name, names.NV_COMPUTE_PORTION)] = compute_portion(received, total, usable, part)
+    limit_key = key(container, names.NV_MEMORY_LIMIT)
     portion_key = fractions_of(annotations).portion_limits.get(container)
     if portion_key is not None and limit_key not in annotations:
         limit, error = _portion_limit(annotations[portion_key], node, reserved)
         if error:
             return {}, f"metadata.annotations[{portion_key}]: {error}"
         result[limit_key] = quantity_text(limit)
-    return result, ""
+    return {name: value for name, value in result.items() if is_owned(name) or name not in own}, ""
 
 
-def compute_portion(received: ReceivedGPU) -> str:
-    """Return the share of a device's compute: the request's own, else that of its memory."""
-    portion = portion_of(received.compute_portion) or portion_of(received.portion) or SMALLEST_COMPUTE
-    return format(min(max(portion, SMALLEST_COMPUTE), Decimal(1)).normalize(), "f")
+def compute_portion(received: ReceivedGPU, memory: int = 0, usable: int = 0, part: Decimal = Decimal(1)) -> str:
+    """Return the share of a device's compute: the request's own, else that of its memory.
+
+    ``memory`` and ``usable``: the share's MiB and those of a device, for a portion that is written as 0.00. ``part``:
+    of several containers, the part of one.
+    """
+    by_memory = Decimal(memory) / usable if usable else Decimal(0)
+    portion = portion_of(received.compute_portion) or portion_of(received.portion) or by_memory
+    rounded = (min(portion, Decimal(1)) * part).quantize(_COMPUTE_DIGITS, ROUND_DOWN)
+    return format(max(rounded, SMALLEST_COMPUTE).normalize(), "f")
 
 
 def _portion_limit(text: str, node: Object, reserved: int) -> tuple[int, str]:
@@ -291,6 +375,35 @@ def _portion_limit(text: str, node: Object, reserved: int) -> tuple[int, str]:
     return limit, "" if limit else f"{portion} of {usable} MiB is nothing"
 
 
-def foreign_annotations(pod: Object) -> list[str]:
-    """Return the binder's annotations on a pod that is not bound: others have written them."""
-    return sorted(filter(is_owned, pod["metadata"].get("annotations") or {}))
+def foreign_devices(pod: Object) -> list[str]:
+    """Return the lists of devices on a pod that is not bound: others have written them."""
+    return sorted(
+        key for key in pod["metadata"].get("annotations") or {} if is_owned(key) and key.endswith(names.NV_DEVICES)
+    )
+
+
+# --- nodes ---
+
+
+def is_ready(node: Object) -> bool:
+    """Return whether the node reports that its agents of GPU fractioning work."""
+    return any(
+        condition.get("type") == names.NODE_FRACTIONING_READY and condition.get("status") == "True"
+        for condition in (node.get("status") or {}).get("conditions") or ()
+    )
+
+
+def unserved_reason(pod: Object, node: str, runtime_class: str) -> str:
+    """Return why a sharing pod cannot run on a node without working agents; empty if it can.
+
+    ``runtime_class``: the configured one. A pod without any was admitted because the runtime needs none where the
+    agents give a container its devices.
+    """
+    condition = f"node {node} does not report the condition {names.NODE_FRACTIONING_READY}"
+    annotations = pod["metadata"].get("annotations") or {}
+    enforced = sorted(key for key in annotations if is_read(key) and not is_owned(key))
+    if enforced:
+        return f"{condition}, and only the agents of GPU fractioning read metadata.annotations[{enforced[0]}]"
+    if runtime_class and not (pod.get("spec") or {}).get("runtimeClassName"):
+        return f"{condition}, and without a runtimeClassName, such as {runtime_class}, a share sees no GPU there"
+    return ""

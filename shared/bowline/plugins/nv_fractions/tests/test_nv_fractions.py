@@ -1,6 +1,7 @@
 """The plugin in the admission chain beside those that share GPUs, and its binding methods."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import SKIP_PARALLEL
-from bowline.framework.config import PluginEntry, Settings
+from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.plugin_status import Code, Suggestion
 from bowline.framework.registry import Registry
@@ -57,6 +58,36 @@ def test_a_request_in_nvidias_form_is_a_share_for_every_plugin() -> None:
     assert raw["spec"]["containers"][0]["env"] == [{"name": names.VISIBLE_DEVICES, "value": "void"}]
     assert chain().admit_pod(raw, AdmissionInfo(request_uid="t")).patch == ()
     assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
+
+
+def test_every_container_with_a_part_of_the_share_may_see_devices() -> None:
+    raw = pod({REQUEST: "8Gi", "nvidia.com/container.main.gpu-memory.request": "4Gi"})
+    raw["spec"]["containers"].append({"name": "third", "image": "i"})
+    assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
+    assert raw["metadata"]["annotations"][names.GPU_MEMORY] == "12288"
+    main, other, third = ({entry["name"] for entry in c.get("env", ())} for c in raw["spec"]["containers"])
+    assert names.VISIBLE_DEVICES in main
+    assert other == set()
+    assert third == {names.VISIBLE_DEVICES}
+    assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
+    raw["spec"]["containers"][1]["env"] = [{"name": names.VISIBLE_DEVICES, "value": "all"}]
+    errors = chain().validate_pod(raw, None, AdmissionInfo()).errors
+    assert [error.rule.id for error in errors] == ["device_access/value"]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        pytest.param({"limits": {"nvidia.com/gpu": "1"}}, id="a whole GPU"),
+        pytest.param({"limits": {"nvidia.com/mig-1g.5gb": "1"}}, id="a MIG device"),
+    ],
+)
+def test_a_share_in_nvidias_form_excludes_other_devices(resources: Json) -> None:
+    raw = pod({REQUEST: "8Gi"})
+    raw["spec"]["containers"][0]["resources"] = resources
+    errors = chain().admit_pod(raw, AdmissionInfo(request_uid="s")).errors
+    assert {error.rule.id for error in errors} <= {"gpu_request/share-and-whole", "gpu_request/share-and-mig"}
+    assert errors
 
 
 def test_the_plugin_is_off_by_default() -> None:
@@ -135,3 +166,73 @@ def test_a_pod_without_a_share_costs_nothing() -> None:
     ctx = context({}, LABELS, receivedResourceType="Regular")
     assert plugin.preflight(ctx) == SKIP_PARALLEL
     assert plugin.binding_annotations(ctx) == {}
+
+
+READY = {"type": names.NODE_FRACTIONING_READY, "status": "True"}
+AUTO = Settings(gpu_sharing=GpuSharingSettings(nv_fractions="Auto"))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "conditions", "runtime_class", "expected", "why"),
+    [
+        pytest.param({"gpu-fraction": "0.5"}, [READY], "", True, "", id="a ready node"),
+        pytest.param({"gpu-fraction": "0.5"}, [], "nvidia", False, "", id="another node, by ConfigMaps"),
+        pytest.param({"gpu-fraction": "0.5"}, [READY | {"status": "Unknown"}], "nvidia", False, "", id="not ready"),
+        pytest.param(
+            {"gpu-fraction": "0.5"}, [], "", False, "without a runtimeClassName", id="a pod without a class elsewhere"
+        ),
+        pytest.param(
+            {"gpu-memory": "8192", REQUEST: "8Gi"}, [], "nvidia", False, REQUEST, id="what only agents enforce"
+        ),
+        pytest.param(
+            {"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"},
+            [],
+            "nvidia",
+            False,
+            "gpu-fraction.limit",
+            id="a limit",
+        ),
+    ],
+)
+async def test_auto_acts_on_nodes_that_report_ready_agents(
+    annotations: Json, conditions: list[Json], runtime_class: str, expected: bool, why: str
+) -> None:
+    plugin, ctx = NvFractions(NvFractionsConfig(), AUTO), context(annotations, LABELS)
+    raw = pod(annotations)
+    raw["spec"]["runtimeClassName"] = runtime_class
+    node = {"metadata": {"name": "n", "labels": LABELS}, "status": {"conditions": conditions}}
+    ctx = replace(ctx, pod=raw, node=node)
+    status = await plugin.pre_bind(ctx)
+    assert status.code is (Code.FATAL if why else Code.OK)
+    assert why in status.message
+    assert status.suggestion is (Suggestion.RESCHEDULE_ELSEWHERE if why else None)
+    if not why:
+        assert bool(plugin.binding_annotations(ctx)) is expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "entry", "mode"),
+    [
+        pytest.param(False, None, False, id="off"),
+        pytest.param("Auto", None, "Auto", id="the setting"),
+        pytest.param(True, None, True, id="the setting, on every node"),
+        pytest.param(False, True, True, id="the entry"),
+        pytest.param("Auto", True, "Auto", id="both"),
+        pytest.param("Auto", False, False, id="an entry that disables it"),
+    ],
+)
+def test_the_setting_or_the_entry_enables_the_plugin(setting: Any, entry: bool | None, mode: Any) -> None:
+    entries = () if entry is None else (PluginEntry(name="nv_fractions", enabled=entry),)
+    settings = Settings(plugins=entries, gpu_sharing=GpuSharingSettings(nv_fractions=setting))
+    assert settings.nv_fractions == mode
+    plugins = [plugin.name for plugin in Registry(BUILTINS, discover=dict).build(settings)]
+    assert ("nv_fractions" in plugins) is bool(mode)
+
+
+def test_auto_adds_what_other_plugins_read_and_nothing_that_only_agents_read() -> None:
+    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(AUTO), AUTO)
+    by_memory, by_request = pod({"gpu-memory": "8192"}), pod({REQUEST: "8Gi"})
+    for raw in (by_memory, by_request):
+        assert chain.admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
+        assert raw["metadata"]["annotations"][names.GPU_MEMORY] == "8192"
+    assert not [key for key in by_memory["metadata"]["annotations"] if key.startswith(names.NV_CONTAINER)]

@@ -12,6 +12,8 @@ Json = dict[str, Any]
 MAIN = f"{names.NV_CONTAINER}main"
 REQUEST, LIMIT, MODE = f"{MAIN}.gpu-memory.request", f"{MAIN}.gpu-memory.limit", f"{MAIN}.gpu-compute.mode"
 DEVICES, PORTION = f"{MAIN}.gpus.devices", f"{MAIN}.gpu-compute.portion"
+OTHER_REQUEST, OTHER_LIMIT = (f"{names.NV_CONTAINER}other.gpu-memory.{word}" for word in ("request", "limit"))
+COMPUTE = f"{MAIN}.gpu-compute.request"
 PIN = "gpu-fraction-container-name"
 SHORT = "nv_fractions/limit-shorthand"
 PORTION_LIMIT = "kai.scheduler/container.main.gpu-memory.portion.limit"
@@ -82,7 +84,29 @@ ADDED = [
     ),
     pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.4"}, {}, id="a limit below the fraction"),
     pytest.param({"gpu-memory.limit": "4Gi"}, {}, id="a short form without a share"),
-    pytest.param({REQUEST: "1Gi", "nvidia.com/container.other.gpu-memory.request": "1Gi"}, {}, id="two containers"),
+    pytest.param(
+        {REQUEST: "1Gi", OTHER_LIMIT: "2Gi"},
+        {OTHER_REQUEST: "2Gi", "gpu-memory": "3072", PIN: "main"},
+        id="two containers",
+    ),
+    pytest.param(
+        {OTHER_REQUEST: "1Gi", "nvidia.com/container.init.gpu-memory.request": "4Gi"},
+        {"gpu-memory": "4096", PIN: "other"},
+        id="an init container, which has ended when the others run",
+    ),
+    pytest.param(
+        {REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "2048", PIN: "other"}, {}, id="two that have it all"
+    ),
+    pytest.param(
+        {"gpu-fraction": "0.5", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
+        {PIN: "other"},
+        id="a mode names the container",
+    ),
+    pytest.param(
+        {"gpu-memory": "1024", "nvidia.com/container.other.gpu-compute.request": "0.5"},
+        {OTHER_REQUEST: "1Gi", PIN: "other"},
+        id="a request of compute names the container",
+    ),
 ]
 
 
@@ -100,6 +124,9 @@ VALID = [
     pytest.param({"gpu-fraction": "0.5", "gpu-fraction.limit": "0.8"}, id="the short form of a part"),
     pytest.param({MODE: "time-slicing", "gpu-fraction": "0.5"}, id="a mode beside a fraction"),
     pytest.param({"nvidia.com/container.init.gpu-memory.request": "1Gi"}, id="an init container"),
+    pytest.param({REQUEST: "1Gi", OTHER_REQUEST: "1Gi", PIN: "other"}, id="two containers"),
+    pytest.param({REQUEST: "1Gi", COMPUTE: "1"}, id="all of the compute"),
+    pytest.param({"gpu-fraction": "0.5", COMPUTE: "0.25"}, id="compute of a fraction"),
     pytest.param({"nvidia.com/gpu.something": "x", "kai.scheduler/container.main.other": "x"}, id="other keys"),
 ]
 
@@ -116,10 +143,28 @@ INVALID = [
     ),
     pytest.param({"nvidia.com/container..gpu-memory.limit": "1Gi"}, {"nv_fractions/container"}, id="no name"),
     pytest.param(
-        {REQUEST: "1Gi", "nvidia.com/container.other.gpu-memory.request": "1Gi"},
+        {REQUEST: "1Gi", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
         {"nv_fractions/containers"},
-        id="two containers",
+        id="a mode of a container without a share",
     ),
+    pytest.param(
+        {"gpu-fraction": "0.5", MODE: "sm-sharing", "nvidia.com/container.other.gpu-compute.mode": "sm-sharing"},
+        {"nv_fractions/containers"},
+        id="two containers of a fraction",
+    ),
+    pytest.param(
+        {REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory": "1024"},
+        {"nv_fractions/memory-mismatch"},
+        id="two containers that have more than the pod",
+    ),
+    pytest.param(
+        {REQUEST: "1Gi", OTHER_REQUEST: "1Gi", "gpu-memory.limit": "4Gi"}, {SHORT}, id="a short form for two"
+    ),
+    pytest.param({REQUEST: "1Gi", COMPUTE: "0"}, {"nv_fractions/compute-request"}, id="no compute"),
+    pytest.param({REQUEST: "1Gi", COMPUTE: "1.01"}, {"nv_fractions/compute-request"}, id="more than all compute"),
+    pytest.param({REQUEST: "1Gi", COMPUTE: "50%"}, {"nv_fractions/compute-request"}, id="compute in percent"),
+    pytest.param({COMPUTE: "0.5"}, {"nv_fractions/unused"}, id="compute without a share"),
+    pytest.param({MODE: "sm-sharing"}, {"nv_fractions/unused"}, id="a mode without a share"),
     pytest.param(
         {REQUEST: "1Gi", PIN: "other"},
         {"nv_fractions/container-name"},
@@ -147,7 +192,7 @@ INVALID = [
         {SHORT},
         id="two parts",
     ),
-    pytest.param({MODE: "exclusive"}, {"nv_fractions/mode"}, id="an unknown mode"),
+    pytest.param({MODE: "exclusive", "gpu-fraction": "0.5"}, {"nv_fractions/mode"}, id="an unknown mode"),
     pytest.param({PORTION_LIMIT: "0.5"}, {"nv_fractions/portion-limit"}, id="a part of no fraction"),
     pytest.param(
         {PORTION_LIMIT: "0.5", "gpu-fraction": "0.5"}, {"nv_fractions/portion-limit"}, id="a limit not above"
@@ -162,7 +207,7 @@ def test_an_invalid_pod_is_denied_by_its_rule(annotations: Json, expected: set[s
     errors = list(rules.pod_errors(of(annotations)))
     assert {error.rule.id for error in errors} == expected
     assert all(("; " in error.message) for error in errors), "a remedy"
-    assert {error.is_warning for error in errors} == {expected == {"nv_fractions/suffix"}}
+    assert {error.is_warning for error in errors} == {expected <= {"nv_fractions/suffix", "nv_fractions/unused"}}
 
 
 GUARDED = [
@@ -183,7 +228,29 @@ def test_annotations_of_the_binder_are_guarded(annotations: Json, before: Json, 
     for error, named in zip(errors, expected, strict=True):
         assert error.rule.id == "nv_fractions/owned"
         assert named in error.path
-    assert rules.foreign_annotations(of(annotations)) == sorted(a for a in annotations if rules.is_owned(a))
+    expected_devices = sorted(a for a in annotations if rules.is_owned(a) and a != PORTION)
+    assert rules.foreign_devices(of(annotations)) == expected_devices
+
+
+SEVERAL = {REQUEST: "1Gi", OTHER_REQUEST: "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "annotations", "expected"),
+    [
+        pytest.param("kai-scheduler", SEVERAL, ["nv_fractions/scheduler"], id="KAI-Scheduler places no such pod"),
+        pytest.param("other", SEVERAL, [], id="another scheduler"),
+        pytest.param("kai-scheduler", {REQUEST: "1Gi"}, [], id="one container"),
+    ],
+)
+def test_several_containers_with_a_share_need_another_scheduler(
+    scheduler: str, annotations: Json, expected: list[str]
+) -> None:
+    raw = of(annotations)
+    raw["spec"]["schedulerName"] = scheduler
+    warnings = list(rules.pod_errors(raw))
+    assert [error.rule.id for error in warnings] == expected
+    assert all(error.is_warning for error in warnings)
 
 
 def test_the_size_of_a_share_cannot_change() -> None:
@@ -241,6 +308,25 @@ BOUND = [
         ReceivedGPU(count=1, portion="0.00"),
         {REQUEST: "10Mi", PORTION: "0.01"},
         id="the smallest portion that limits",
+    ),
+    pytest.param(
+        {"gpu-memory": "500"},
+        ReceivedGPU(count=1, portion="0.00"),
+        {REQUEST: "500Mi", PORTION: "0.249875"},
+        id="the portion of the memory where the request has none",
+    ),
+    pytest.param(
+        {"gpu-fraction": "0.5", PORTION: "1"}, HALF, {REQUEST: "1000Mi", PORTION: "0.5"}, id="one of the pod's own"
+    ),
+    pytest.param(
+        {"gpu-memory": "4096", REQUEST: "1Gi", OTHER_REQUEST: "3Gi", PIN: "main"},
+        HALF,
+        {
+            PORTION: "0.125",
+            "nvidia.com/container.other.gpu-compute.portion": "0.375",
+            "nvidia.com/container.other.gpus.devices": "GPU-1,GPU-2",
+        },
+        id="two containers have parts of the compute",
     ),
     pytest.param(
         {"gpu-fraction": "0.5"},
