@@ -12,6 +12,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
+from bowline.api.failed_decision import binder_entries
 from bowline.api.label_selector import parse_label_selector
 from bowline.api.meta import (
     Object,
@@ -69,9 +70,11 @@ class EventHandlers:
 
 
 def transform_pod(pod: dict[str, Any]) -> Object:
-    """Transform: remove what no plugin reads; everything else of an unbound pod is kept."""
-    metadata = pod["metadata"]
+    """Transform: remove what nothing reads; everything else of an unbound pod is kept."""
+    metadata, binder_writes = pod["metadata"], binder_entries(pod)
     metadata.pop("managedFields", None)
+    if binder_writes:
+        metadata["managedFields"] = binder_writes
     annotations = metadata.get("annotations")
     if annotations:
         annotations.pop(LAST_APPLIED, None)
@@ -85,7 +88,7 @@ def transform_request(request: dict[str, Any]) -> Object | None:
 
 def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
     """Remove what no plugin reads, and the longest labels and annotations beyond ``_MAX_METADATA`` bytes."""
-    transform_pod(request)
+    transform_pod(request)["metadata"].pop("managedFields", None)
     for field in ("labels", "annotations"):
         values = request["metadata"].get(field) or {}
         room = _MAX_METADATA

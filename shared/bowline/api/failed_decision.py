@@ -17,7 +17,7 @@ the digest, because schedulers name a new group in each decision.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -38,6 +38,7 @@ ABSENT: Final = "absent"
 _DECIDED = ("receivedResourceType", "receivedGPU", "resourceClaimAllocations", "extendedResourceClaimAllocation")
 _GPU_LABELS = "nvidia.com/gpu."
 _OWN_PREFIX = "bowline.dev/"
+_METADATA = ("labels", "annotations")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -152,10 +153,20 @@ def claims_of(objects: Iterable[ObjectRef]) -> tuple[ObjectRef, ...]:
 
 
 def pod_print(pod: Object) -> str:
-    """Return the print of what users change of an unbound pod: labels, annotations, tolerations, gates, resources."""
-    metadata, spec = pod["metadata"], pod.get("spec") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not _is_group(key)}
-    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if not _is_own(key)}
+    """Return the print of what users and schedulers write of an unbound pod: labels, annotations and the spec.
+
+    Without what the reconciler or a plugin has written to it, by name or by the object's record of its writers: that
+    is there during an attempt and gone after its rollback. ``pod``: from a live read or from the reconciler's cache.
+    """
+    metadata, spec, written = pod["metadata"], pod.get("spec") or {}, _keys_of_binder(pod)
+    labels, annotations = (
+        {
+            key: value
+            for key, value in (metadata.get(field) or {}).items()
+            if not _is_own(key) and f"f:{key}" not in written[field]
+        }
+        for field in _METADATA
+    )
     return _print([labels, annotations, spec])
 
 
@@ -168,12 +179,23 @@ def node_print(node: Object | None) -> str:
     return _print([uid_of(node), gpu_labels, hard_taints(node.get("spec") or {})])
 
 
-def _is_group(label: str) -> bool:
-    return label.startswith(names.LABEL_GPU_GROUP)
+def binder_entries(pod: Object) -> list[Any]:
+    """Return the entries of the pod's managedFields that record writes of the reconciler and its plugins."""
+    entries = pod["metadata"].get("managedFields") or ()
+    return [
+        entry
+        for entry in entries
+        if entry.get("manager") == names.FIELD_MANAGER_RECONCILER and not entry.get("subresource")
+    ]
 
 
-def _is_own(annotation: str) -> bool:
-    return annotation == _LAST_APPLIED or annotation.startswith(_OWN_PREFIX)
+def _keys_of_binder(pod: Object) -> Mapping[str, Collection[str]]:
+    recorded = [(entry.get("fieldsV1") or {}).get("f:metadata") or {} for entry in binder_entries(pod)]
+    return {field: {key for fields in recorded for key in fields.get(f"f:{field}") or ()} for field in _METADATA}
+
+
+def _is_own(key: str) -> bool:
+    return key == _LAST_APPLIED or key.startswith((_OWN_PREFIX, names.LABEL_GPU_GROUP))
 
 
 def _print(content: Any) -> str:

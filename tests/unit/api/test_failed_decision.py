@@ -124,6 +124,7 @@ def test_the_backoff_doubles_the_time_of_failures(seconds: int, denied_s: int) -
     ("change", "is_same"),
     [
         pytest.param({"labels": {f"{names.LABEL_GPU_GROUP}/a": "a"}}, True, id="the binder's own label"),
+        pytest.param({"labels": {names.LABEL_GPU_SHARING: "a"}}, True, id="the binder's label of shares"),
         pytest.param({"annotations": {"bowline.dev/gpu-groups": "a"}}, True, id="the binder's own annotation"),
         pytest.param({"resourceVersion": "99"}, True, id="a new version"),
         pytest.param({"annotations": {"example.com/mode": "b"}}, False, id="a user's annotation"),
@@ -135,6 +136,33 @@ def test_the_print_of_a_pod(change: dict[str, Any], is_same: bool) -> None:
     changed = {**plain, "metadata": {**plain["metadata"], **change}}
     assert (pod_print(changed) == pod_print(plain)) is is_same
     assert pod_print(stored(pod(tolerations=[]))) != pod_print(plain)
+
+
+def recorded(manager: str, subresource: str = "") -> dict[str, Any]:
+    """A pod with a label and an annotation, and the record of who has written them."""
+    labelled = stored(pod())
+    keys: dict[str, Any] = {"f:labels": {"f:example.com/seat": {}}, "f:annotations": {".": {}, "f:example.com/note": {}}}
+    entry = {"manager": manager, "operation": "Update", "fieldsV1": {"f:metadata": keys}}
+    labelled["metadata"] |= {
+        "labels": {"example.com/seat": "7"},
+        "annotations": {"example.com/note": "x"},
+        "managedFields": [{**entry, "subresource": subresource} if subresource else entry],
+    }
+    return labelled
+
+
+@pytest.mark.parametrize(
+    ("written", "is_same"),
+    [
+        pytest.param(recorded(names.FIELD_MANAGER_RECONCILER), True, id="by a plugin of the reconciler"),
+        pytest.param(recorded("kubectl-edit"), False, id="by a user"),
+        pytest.param(
+            recorded(names.FIELD_MANAGER_RECONCILER, "status"), False, id="the record of another subresource"
+        ),
+    ],
+)
+def test_the_print_of_a_pod_leaves_out_what_the_binder_has_written(written: dict[str, Any], is_same: bool) -> None:
+    assert (pod_print(written) == pod_print(stored(pod()))) is is_same
 
 
 def node(**spec: Any) -> dict[str, Any]:
