@@ -85,6 +85,8 @@ class Reconciler:
             "podConditions": len(self.writer.conditions),
             "transientFailures": sum(state.failures.streak is not None for state in states.values()),
             "stale": len(self.store.stale_keys),
+            "failing": len(self.observation.failing_keys),
+            "waiting": len(self.observation.waiting),
         }
 
     async def reconcile(self, key: ObjectKey) -> Result:

@@ -142,7 +142,7 @@ class TTLController:
                     await asyncio.sleep(1 / DELETES_PER_S)
             self._continue = page["metadata"].get("continue") or ""
             if not self._continue:
-                self._superseded = Superseded()
+                self._restart_list()
                 self._selected = (self._selected + 1) % len(self._selectors)
                 if not self._selected:
                     return removed
@@ -167,12 +167,17 @@ class TTLController:
                 continue_=self._continue,
             )
         except Expired:
-            # Continue tokens expire after some minutes: start again with the first page.
-            self._continue = ""
+            # Continue tokens expire after some minutes.
+            self._restart_list()
         except BadRequest as error:
             if self._selectors == _ALL or not rejects_fields(error):
-                # Possibly another API server's token: the next round starts with the first page.
-                self._continue = ""
+                # Possibly another API server's token.
+                self._restart_list()
                 raise
-            self._selectors, self._selected, self._continue = _ALL, 0, ""
+            self._selectors, self._selected = _ALL, 0
+            self._restart_list()
         return await self._page()
+
+    def _restart_list(self) -> None:
+        """Start the present list with its first page: what was counted of it is counted again."""
+        self._continue, self._superseded = "", Superseded()

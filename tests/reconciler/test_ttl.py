@@ -1,5 +1,6 @@
 """The TTL controller of completed requests: which it deletes, which it keeps, and where it continues."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,9 +11,13 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import InfrastructureError
+from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import BadRequest, InfrastructureError
 from bowline.kube.resources import BINDREQUESTS
 from bowline.testing.builders import bind_request, stored
+from bowline.testing.fault_proxy.faults import FaultAnswer
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler.ttl import KEPT_FAILED, Superseded, TTLController, completed_at, is_due
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
@@ -204,21 +209,47 @@ def test_a_recently_failed_request_is_kept_for_its_scheduler() -> None:
     assert found == [None] * 5, "all of them ended less than a minute ago"
 
 
-async def test_superseded_failed_requests_of_a_living_pod_are_removed(stage: Stage) -> None:
+async def fail_decisions(stage: Stage, count: int) -> None:
+    """Let so many decisions for one pod fail."""
+
     async def cannot(_: BindContext) -> Status:
         return Status.fatal("no luck")
 
     uid = await stage.create_pod()
     owner = [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": uid}]
     async with stage.working(Scripted(pre_bind=cannot)):
-        for number in range(KEPT_FAILED + 2):
+        for number in range(count):
             await stage.request_bind(
                 f"decision-{number}", podName="pod", podUID=uid, metadata={"ownerReferences": owner}
             )
             await stage.phase(f"decision-{number}", "Failed")
+
+
+async def test_superseded_failed_requests_of_a_living_pod_are_removed(stage: Stage) -> None:
+    await fail_decisions(stage, KEPT_FAILED + 2)
     sweep = TTLController(stage.client, HOUR, stage.clock)
     assert await sweep.round() == 0
     stage.clock.passed += timedelta(minutes=2)
     await sweep.round()
     left = await stage.client.list_all(BINDREQUESTS, stage.namespace)
     assert len(left) == KEPT_FAILED
+
+
+@pytest.mark.parametrize("answer", [FaultAnswer(410), FaultAnswer(400)], ids=["expired", "of another API server"])
+async def test_a_list_that_starts_again_counts_no_request_twice(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], answer: FaultAnswer
+) -> None:
+    """The continue token of the second page is rejected: the first page is read again."""
+    proxy, access = proxied
+    await fail_decisions(stage, KEPT_FAILED)
+    stage.clock.passed += timedelta(minutes=2)
+    async with KubeClient(access) as client:
+        sweep = TTLController(client, HOUR, stage.clock, page=2)
+        proxy.inspect(CallMatch(("list",), "bindrequests"), lambda call: lists.append(call.name))
+        lists: list[str] = []
+        proxy.add(FaultRule(answer, CallMatch(("list",), "bindrequests"), nth=3))
+        for _ in range(2):
+            with suppress(BadRequest):
+                await sweep.round()
+        assert len(lists) > 3
+    assert len(await stage.client.list_all(BINDREQUESTS, stage.namespace)) == KEPT_FAILED

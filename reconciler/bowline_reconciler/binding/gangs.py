@@ -118,6 +118,7 @@ class BoundPods:
     async def of(self, gang: ObjectRef, max_age_s: float) -> Collection[ObjectUID]:
         """Return the UIDs of the gang's bound pods, listed no longer ago than that. Raises the client's errors."""
         namespace = gang.key.namespace
+        self._expire()
         async with self._locks.setdefault(namespace, asyncio.Lock()):
             now = self._client.clock.monotonic()
             listed = self._lists.get(namespace)

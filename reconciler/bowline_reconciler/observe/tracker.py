@@ -44,7 +44,7 @@ class Observation:
         self._next_log: dict[tuple[str, str], float] = {}
         self._next_failure_log = float("-inf")
         self._failures_to_log = 0
-        self._failing_keys: set[ObjectKey] = set()
+        self.failing_keys: set[ObjectKey] = set()  # whose last reconcile has failed
         self._tracer = tracer
         metrics.in_flight(lambda: Counter(current.at for current in self.reconciles.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
@@ -97,13 +97,12 @@ class Observation:
         fields = {"bindRequest": str(key), "why": why}
         log.debug("a reconcile has failed", extra=fields)
         self._failures_to_log += 1
-        self._failing_keys.add(key)
+        self.failing_keys.add(key)
         if not is_quiet and now >= self._next_failure_log:
-            counts = {"failures": self._failures_to_log, "requests": len(self._failing_keys)}
+            counts = {"failures": self._failures_to_log, "requests": len(self.failing_keys)}
             log.warning("reconciles fail, the latest is an example", extra={**counts, **fields})
             self._next_failure_log = now + LOG_FAILURES_EVERY_S
             self._failures_to_log = 0
-            self._failing_keys.clear()
 
     # --- plugins: bowline.framework.binding.runner.Observer ---
 
@@ -139,6 +138,7 @@ class Observation:
     def forgotten(self, key: ObjectKey) -> None:
         """A request no longer exists or needs nothing more."""
         self.waiting.pop(key, None)
+        self.failing_keys.discard(key)
         current = self.reconciles.get(key)
         if current is not None:
             current.drop_request()
@@ -146,6 +146,8 @@ class Observation:
     # --- the end of a reconcile ---
 
     def _finish(self, current: ReconcileInProgress) -> None:
+        if current.outcome != Code.TRANSIENT.value:
+            self.failing_keys.discard(current.key)
         if current.forgotten:
             pass  # the wait has ended with the request
         elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:

@@ -141,7 +141,10 @@ def test_the_print_of_a_pod(change: dict[str, Any], is_same: bool) -> None:
 def recorded(manager: str, subresource: str = "") -> dict[str, Any]:
     """A pod with a label and an annotation, and the record of who has written them."""
     labelled = stored(pod())
-    keys: dict[str, Any] = {"f:labels": {"f:example.com/seat": {}}, "f:annotations": {".": {}, "f:example.com/note": {}}}
+    keys: dict[str, Any] = {
+        "f:labels": {"f:example.com/seat": {}},
+        "f:annotations": {".": {}, "f:example.com/note": {}},
+    }
     entry = {"manager": manager, "operation": "Update", "fieldsV1": {"f:metadata": keys}}
     labelled["metadata"] |= {
         "labels": {"example.com/seat": "7"},

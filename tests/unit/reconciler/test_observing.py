@@ -187,3 +187,24 @@ def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: py
     first, second = caplog.records
     assert (first.__dict__["requests"], second.__dict__["requests"]) == (1_000, 1_000)
     assert second.__dict__["failures"] == 5_000
+
+
+def test_nothing_is_kept_of_requests_whose_calls_have_failed() -> None:
+    watched = Watched()
+    for number in range(100):
+        key = ObjectKey(f"namespace-{number}", "train")
+        with watched.observation.track(key):
+            watched.observation.on_transient_failure(key, "lost", is_quiet=True)
+        assert watched.observation.failing_keys == {key}
+        if number % 2:
+            with watched.observation.track(key):
+                pass  # the next reconcile succeeds
+        else:
+            watched.observation.forgotten(key)
+        assert not watched.observation.failing_keys
+    assert not any(
+        "namespace-" in value
+        for metric in watched.registry.collect()
+        for sample in metric.samples
+        for value in sample.labels.values()
+    )
