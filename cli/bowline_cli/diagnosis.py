@@ -5,7 +5,7 @@ kubelet. Nothing is guessed: where an object could not be read, the explanation 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -14,7 +14,8 @@ from typing import Final
 from bowline.api import names
 from bowline.api.label_selector import parse_label_selector
 from bowline.api.meta import Object, ObjectKey, is_deleting, parse_time, status_of
-from bowline.framework.plugin_status import Reason, Suggestion
+from bowline.api.request_facts import failure_of, reported_status
+from bowline.framework.reason import Reason, Suggestion
 
 _WAITING_FOR = re.compile(r" \(waiting for ([^()]*)\)")
 _DEADLINE = re.compile(r"; (fails with WaitTimeout at \S+)$")
@@ -23,20 +24,6 @@ _WEBHOOK_FAILURE = 'failed calling webhook "'
 # A Lease whose holder has not renewed it for so many times its duration: clocks differ.
 _EXPIRED_AFTER: Final = 2
 _KAI: Final = "kai-scheduler"
-
-# What helps after a failure, for reasons whose sentence does not say it.
-_REMEDIES: Final[Mapping[str, str]] = {
-    Reason.NODE_GONE.value: "kubectl get nodes",
-    Reason.NODE_UNSCHEDULABLE.value: "kubectl get nodes -o custom-columns=NAME:.metadata.name,TAINTS:.spec.taints",
-    Reason.NOT_OURS.value: "kubectl -n {system} get configmaps -l app.kubernetes.io/name=bowline -o yaml",
-    Reason.INVALID.value: "kubectl -n {namespace} get resourceclaims; kubectl get resourceslices",
-    Reason.RBAC_MISSING.value: "kubectl -n {system} get rolebindings; kubectl get clusterrolebindings",
-}
-_NEXT_STEPS: Final[Mapping[str, str]] = {
-    Suggestion.RESCHEDULE_ELSEWHERE.value: "its scheduler decides for another node",
-    Suggestion.RETRY_SAME_NODE.value: "its scheduler decides again",
-    Suggestion.DELETE_POD.value: "the pod is deleted; its controller creates another one",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +184,13 @@ def _waiting(facts: Facts, request: Object, message: str) -> Explanation:
 
 
 def _failed(facts: Facts, request: Object) -> Explanation:
-    status, reason = status_of(request), _reason(request)
+    status, reason = reported_status(request), _reason(request)
     suggestion = str(status.get("suggestion") or "")
-    until = _NEXT_STEPS.get(suggestion, "the cause is corrected and the BindRequest deleted, for a new decision")
-    remedy = _REMEDIES.get(reason.partition(":")[0])
-    commands = [remedy.format(namespace=facts.key.namespace, system=facts.system)] if remedy else []
+    next_step = next((each.next_step for each in Suggestion if each.value == suggestion), "")
+    until = next_step or "the cause is corrected and the BindRequest deleted, for a new decision"
+    failure, node = failure_of(status), str((request.get("spec") or {}).get("selectedNode") or "")
+    remedy = next((each.remedy for each in Reason if failure is not None and each.value == failure.reason), "")
+    commands = [remedy.format(namespace=facts.key.namespace, system=facts.system, node=node)] if remedy else []
     if suggestion == Suggestion.DELETE_POD.value:
         commands.append(f"kubectl -n {facts.key.namespace} delete pod {facts.key.name}")
     elif not suggestion:

@@ -25,7 +25,8 @@ from bowline.framework.config import Settings
 from bowline.framework.gates import FeatureGates, Gate, Stage
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, PluginConfig
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE, BindTimeoutConfig
 from bowline.kube.client import KubeClient
 from bowline.kube.events import EventNote

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.config import ClusterAccess
 from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster

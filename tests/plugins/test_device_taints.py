@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.config import load_access
 from bowline.kube.errors import NotFound
 from bowline.kube.reflector import Reflector

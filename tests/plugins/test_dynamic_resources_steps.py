@@ -16,7 +16,8 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.meta import ObjectUID
-from bowline.framework.plugin_status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import UnrecognizedReply

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
 from bowline.kube.config import load_access
 from bowline.kube.resources import PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for

@@ -11,7 +11,8 @@ from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access

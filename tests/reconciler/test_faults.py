@@ -12,7 +12,8 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import RUN_PARALLEL, Preflight
 from bowline.framework.config import BackoffSettings, Binding
-from bowline.framework.plugin_status import Reason, Status, Suggestion
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.config import load_access
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster

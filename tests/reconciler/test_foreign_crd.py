@@ -12,7 +12,8 @@ from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import FailureFact, failure_of, reported_status, wait_of
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import BackoffSettings, Binding
-from bowline.framework.plugin_status import Reason, Status, Suggestion
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import ClientOptions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import BINDREQUESTS

@@ -13,7 +13,8 @@ import pytest
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.gates import GANG_BINDING
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for

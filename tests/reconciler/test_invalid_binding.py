@@ -6,7 +6,7 @@ node's name, but answers 500 then; no Node has such a name, so no Binding is sen
 
 from typing import Any
 
-from bowline.framework.plugin_status import Reason, Suggestion
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.errors import ApiError
 from bowline.kube.resources import PODS, Resource
 from tests.reconciler.stage import Scripted, Stage

@@ -8,7 +8,8 @@ import pytest
 from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.testing.builders import configmap
 from bowline_reconciler.binding.pod_conditions import PodConditions

@@ -12,7 +12,8 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.binding import post_binding
 from bowline.kube.errors import AlreadyExists, NoResponse, NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS

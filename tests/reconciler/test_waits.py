@@ -13,7 +13,8 @@ from bowline.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Status, Suggestion
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Suggestion
 from bowline.kube.client import PatchType
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS

@@ -10,7 +10,8 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
 from bowline.framework.config import BackoffSettings, Binding
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.localcluster.cluster import Cluster

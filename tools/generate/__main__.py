@@ -16,6 +16,7 @@ from tools.generate import (
     plugins,
     policy,
     readme,
+    reasons,
     reference,
     rules,
     workloads,
@@ -23,6 +24,7 @@ from tools.generate import (
 
 # By name below the chart's ``files/``.
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "alerts.yaml": reasons.alerts,
     "bindrequests.yaml": crd.as_yaml,
     "plugins.yaml": plugins.as_yaml,
     "dashboard.json": dashboard.as_json,
@@ -37,6 +39,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "configuration.md": configuration.as_markdown,
     "reference.md": reference.as_markdown,
     "rules.md": rules.as_markdown,
+    "suggestions.md": reasons.suggestions,
 }
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "bowline"
 DOCS: Final = CHART.parents[1] / "docs"

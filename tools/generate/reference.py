@@ -1,6 +1,7 @@
-"""docs/reference.md: every event, condition, reason and suggestion. The names are the code's, the meanings are here.
+"""docs/reference.md: every event, condition, reason and suggestion.
 
-A reason or an event name of the code without a meaning here raises KeyError.
+The names are the code's. Reasons and suggestions have their meanings themselves; those of events and conditions are
+here: an event name of the code without one raises KeyError.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +9,7 @@ from typing import Final
 
 from bowline.api import names
 from bowline.api.bindrequest import Phase
-from bowline.framework.plugin_status import Reason, Suggestion
+from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.snapshot import BOUND, PREPARED, ROLLED_BACK
 
 _EVENT_NAMES: Final = sorted(
@@ -71,23 +72,6 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     ),
 }
 
-REASONS: Final[Mapping[Reason, str]] = {
-    Reason.POD_GONE: "the pod is deleted, ended, or replaced by another one of its name",
-    Reason.NODE_GONE: "the node does not exist or is being deleted",
-    Reason.NODE_UNSCHEDULABLE: "the node is cordoned or tainted, and the pod does not tolerate it",
-    Reason.BOUND_ELSEWHERE: "the pod runs on another node",
-    Reason.NOT_OURS: "the pod's schedulerName is not in `schedulerNames`",
-    Reason.NO_PLUGIN: "no enabled plugin serves what the request demands",
-    Reason.INVALID: "the request contradicts itself or the pod",
-    Reason.REJECTED: "the API server, a policy or a plugin rejects the bind; a plugin may use its own, `plugin/Word`",
-    Reason.RBAC_MISSING: "the reconciler lacks a right",
-    Reason.BACKOFF_LIMIT_EXCEEDED: "every attempt failed",
-    Reason.WAIT_TIMEOUT: "a wait expired",
-    Reason.DEVICE_CONFLICT: "a ResourceClaim or its device cannot be used",
-    Reason.VOLUME_CONFLICT: "a volume cannot be used on the node",
-    Reason.SUPERSEDED: "only passed to plugins that roll back a withdrawn request; no request ends with it",
-}
-
 # The first words of `status.reason` of an unfinished request.
 PROGRESS: Final[Mapping[str, str]] = {
     "Created": "no reconciler has reported yet; if that lasts: no leader, or no shard selects the request",
@@ -95,12 +79,6 @@ PROGRESS: Final[Mapping[str, str]] = {
     "Retrying": "an attempt failed; `status.nextAttemptTime`",
     "Released": "see condition Prepared",
     "RollbackFailed": "see condition RolledBack",
-}
-
-SUGGESTIONS: Final[Mapping[Suggestion, str]] = {
-    Suggestion.RESCHEDULE_ELSEWHERE: "decide again without this node",
-    Suggestion.RETRY_SAME_NODE: "the same decision may be repeated",
-    Suggestion.DELETE_POD: "delete the pod, so that its controller creates another one",
 }
 
 _HEAD = """\
@@ -139,12 +117,12 @@ def as_markdown() -> str:
         _table(
             "Reasons of a failure",
             ("first word of `status.reason`", "meaning"),
-            [(f"`{reason.value}`", REASONS[reason]) for reason in Reason],
+            [(f"`{reason.value}`", reason.meaning) for reason in Reason],
         ),
         _table(
             "Suggestions",
             ("`status.suggestion`", "meaning"),
-            [(f"`{suggestion.value}`", SUGGESTIONS[suggestion]) for suggestion in Suggestion],
+            [(f"`{suggestion.value}`", suggestion.meaning) for suggestion in Suggestion],
         ),
     ]
     return "\n".join(parts)

@@ -17,7 +17,8 @@ from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, ReconcileError, Result
 from bowline_reconciler.binding.state import RequestState

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from bowline.api.failed_decision import Decision, Dependency
 from bowline.api.meta import ObjectRef, ObjectUID
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.snapshot import GATES, PRECEDING
 
 

@@ -15,7 +15,7 @@ from bowline.api.meta import ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, describe, untolerated
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Reason, Suggestion
+from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
     Attempt,

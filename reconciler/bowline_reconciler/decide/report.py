@@ -19,7 +19,8 @@ from bowline.api.bindrequest import AllocationKind, BindRequest, Phase
 from bowline.api.failed_decision import NODE, POD, Dependency, claims_of, decision_of, node_print, pod_print
 from bowline.api.meta import Object, format_time, parse_time
 from bowline.api.request_facts import FailureFact, WaitFact
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import (
     BOUND,

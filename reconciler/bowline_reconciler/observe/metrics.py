@@ -8,7 +8,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from bowline.framework.plugin_status import Code, Reason
+from bowline.framework.plugin_status import Code
+from bowline.framework.reason import Reason
 from bowline.runtime.metrics import BIND_BUCKETS, init_series
 from bowline_reconciler.observe.reconciles import BETWEEN, OWN
 

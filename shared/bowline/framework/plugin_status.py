@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from bowline.api.meta import ObjectRef
+from bowline.framework.reason import Reason, Suggestion
 
 # A plugin's own reason.
 _WORD = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
@@ -37,33 +38,6 @@ class Code(StrEnum):
     FATAL = "FATAL"
     TRANSIENT = "TRANSIENT"
     CANCELLED = "CANCELLED"
-
-
-class Reason(StrEnum):
-    """Reasons of terminal failures, a closed list: the first word of ``status.reason`` of a Failed request."""
-
-    POD_GONE = "PodGone"
-    NODE_GONE = "NodeGone"
-    NODE_UNSCHEDULABLE = "NodeUnschedulable"
-    BOUND_ELSEWHERE = "BoundElsewhere"
-    NOT_OURS = "NotOurs"
-    NO_PLUGIN = "NoPlugin"
-    INVALID = "Invalid"
-    REJECTED = "Rejected"
-    RBAC_MISSING = "RBACMissing"
-    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-    WAIT_TIMEOUT = "WaitTimeout"
-    DEVICE_CONFLICT = "DeviceConflict"
-    VOLUME_CONFLICT = "VolumeConflict"
-    SUPERSEDED = "Superseded"
-
-
-class Suggestion(StrEnum):
-    """What the scheduler may do about a terminal failure; machine-readable, in ``status.suggestion``."""
-
-    RESCHEDULE_ELSEWHERE = "RescheduleElsewhere"
-    RETRY_SAME_NODE = "RetrySameNode"
-    DELETE_POD = "DeletePod"
 
 
 @dataclass(frozen=True, slots=True)

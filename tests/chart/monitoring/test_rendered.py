@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bowline.framework.plugin_status import Reason
+from bowline.framework.reason import Reason
 from tests.chart.monitoring.binaries import find_binary
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered
 from tests.unit.reconciler.test_metrics import documented

@@ -19,7 +19,8 @@ from bowline.framework.binding.handle import EventSource
 from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.errors import AlreadyExists, NotFound
 from bowline.kube.resources import CONFIGMAPS, SECRETS
 from bowline.runtime.clock import SystemClock

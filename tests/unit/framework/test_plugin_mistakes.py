@@ -8,7 +8,8 @@ import pytest
 
 from bowline.api.bindrequest import AllocationKind
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin_status import Code, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Suggestion
 from bowline.testing.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 

@@ -14,7 +14,8 @@ from bowline.framework.binding.post import bind_by_post, denied_status
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
 from bowline.kube.accounting import api_time
 from bowline.kube.client import KubeClient
 from bowline.plugins.default_binder import DefaultBinder

@@ -25,7 +25,8 @@ from bowline.framework.binding.plugin import (
 from bowline.framework.binding.runner import Runner, order_by_point
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
 from bowline.testing.builders import bind_request, pod, stored

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.plugin_status import Code, Status, Suggestion, merge_waits
+from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.reason import Suggestion
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
 POD = ObjectRef("v1", "Pod", ObjectKey("team", "agent"))

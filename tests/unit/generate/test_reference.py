@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bowline.api import names
-from bowline.framework.plugin_status import Reason, Suggestion
+from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.snapshot import BOUND, PREPARED, ROLLED_BACK
 from tools.generate.crd import UNREPORTED
 from tools.generate.reference import CONDITIONS, EVENTS, PROGRESS, as_markdown

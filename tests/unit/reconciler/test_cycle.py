@@ -6,7 +6,8 @@ import pytest
 
 from bowline.api.bindrequest import BindRequest
 from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Reason, Status
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason
 from bowline.kube.errors import ServerError
 from bowline.runtime.workers import DONE, ReconcileError
 from bowline_reconciler.binding.complete import ROLLBACK_PAUSE

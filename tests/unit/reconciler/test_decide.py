@@ -10,7 +10,7 @@ from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from bowline.framework.config import Binding, Settings
-from bowline.framework.plugin_status import Reason, Suggestion
+from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
     Action,
     Attempt,

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.lifecycle import PluginLifecycle
 from bowline.framework.config import Settings
-from bowline.framework.plugin_status import Reason
+from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
 from bowline.kube.metrics import KubeMetrics
 from bowline.plugins.catalog import BUILTINS

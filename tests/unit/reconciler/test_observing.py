@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.plugin_status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import Action, Attempt, Complete, Fail, RequeueAfter, Wait
 from bowline_reconciler.decide.snapshot import GATES
 from bowline_reconciler.observe.tracker import LOG_FAILURES_EVERY_S

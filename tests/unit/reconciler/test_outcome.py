@@ -10,7 +10,8 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.failed_decision import decision_of
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import UNLIMITED
 from bowline.testing.builders import pod
 from bowline_reconciler.binding.writer import status_patch

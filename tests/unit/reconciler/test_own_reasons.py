@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.framework.config import Binding
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.decide import pending_failure
 from bowline_reconciler.decide.outcome import classify_outcome

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bowline.framework.plugin_status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
 from bowline_reconciler.decide.transient import Streak, classify, extend
 
 NEVER = float("-inf")

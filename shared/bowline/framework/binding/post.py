@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bowline.framework.binding.context import BindContext
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
 from bowline.kube.errors import InfrastructureError, own_policy

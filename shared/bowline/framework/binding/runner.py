@@ -35,7 +35,8 @@ from bowline.framework.binding.results import (
     as_status,
 )
 from bowline.framework.plugin import Plugin, overriding
-from bowline.framework.plugin_status import Code, Reason, Status, merge_failures, merge_waits
+from bowline.framework.plugin_status import Code, Status, merge_failures, merge_waits
+from bowline.framework.reason import Reason
 from bowline.kube.accounting import Budget
 from bowline.kube.errors import Forbidden, InfrastructureError, own_policy
 from bowline.runtime.tasks import all_done, raise_foreign_cancellation

@@ -16,7 +16,8 @@ from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deletin
 from bowline.api.selectors import Node, reads_labels
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.node_labels import NodeLabels
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply

@@ -20,7 +20,8 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.api.selectors import Node, node_selector_admits
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.dynamic_resources.claim import (
     Consumer,

@@ -10,7 +10,8 @@ from typing import Any
 
 from bowline.api.meta import Object
 from bowline.framework.binding.handle import EventSource
-from bowline.framework.plugin_status import Reason, Status, Suggestion
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
 from bowline.kube.reflector import Reflector

@@ -14,7 +14,8 @@ from typing import Any
 from bowline.api import names
 from bowline.api.field_error import annotation_path
 from bowline.api.meta import Object, ObjectUID, is_deleting, key_of, uid_of, version_of
-from bowline.framework.plugin_status import Reason, Status, Suggestion
+from bowline.framework.plugin_status import Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound
 from bowline.kube.resources import CONFIGMAPS, PODS

@@ -15,7 +15,8 @@ from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.api.selectors import Node
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.post import denied_status
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion, merge_waits
+from bowline.framework.plugin_status import Code, Status, merge_waits
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource

@@ -21,7 +21,8 @@ from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, ObjectRef, uid_of
 from bowline.api.quantity import parse_quantity
 from bowline.api.selectors import Node, selector_admits, topologies_admit
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.volume_binding.matching import find_volume
 from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, PodVolume, StorageClass, Volume

@@ -15,7 +15,8 @@ from bowline.api.meta import ObjectKey
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import Settings
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.plugin_status import Code, Reason
+from bowline.framework.plugin_status import Code
+from bowline.framework.reason import Reason
 from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.plugins.dynamic_resources.extended import (

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Code, Reason, Status
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason
 from bowline.plugins.dynamic_resources.pod_group import claim_consumer, pod_group_name
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,

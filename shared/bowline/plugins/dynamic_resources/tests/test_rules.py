@@ -8,7 +8,8 @@ import pytest
 from bowline.api import names
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.selectors import Node
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.dynamic_resources.rules import (
     ClaimStatus,

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.handle import Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.plugin_status import Code, Suggestion
+from bowline.framework.plugin_status import Code
+from bowline.framework.reason import Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Forbidden, NoResponse
 from bowline.plugins.gpu_sharing.group_controller import GroupController

@@ -14,7 +14,8 @@ from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import ConfigurationError, GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo, PluginConfig
-from bowline.framework.plugin_status import Code, Suggestion
+from bowline.framework.plugin_status import Code
+from bowline.framework.reason import Suggestion
 from bowline.framework.registry import Builtin, Registry
 from bowline.plugins.gpu_sharing.plugin import GpuSharing
 from bowline.plugins.hami_core import HamiCore

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.plugins.node_fit import verdict
 from bowline.plugins.node_fit.rules import (
     KINDS,

@@ -15,7 +15,8 @@ from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import SKIP_PARALLEL
 from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.plugin_status import Code, Suggestion
+from bowline.framework.plugin_status import Code
+from bowline.framework.reason import Suggestion
 from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.nv_fractions import NvFractions

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.plugin_status import Code, Reason, Status, Suggestion
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.volume_binding.rules import (
     BindVolume,

@@ -1,0 +1,188 @@
+"""Reasons of terminal failures and suggestions for schedulers: each is one value with all that is said of it. Data.
+
+The pages docs/reference.md and docs/suggestions.md, the alerts of the chart and `bowline explain` derive from these
+rows. Which failure has which reason and suggestion is decided where it is found: by a plugin, or by the reconciler.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum
+from types import MappingProxyType
+
+
+class Suggestion(StrEnum):
+    """What the scheduler may do about a terminal failure; machine-readable, in ``status.suggestion``.
+
+    ``meaning`` is for a scheduler, ``next_step`` what follows for the pod's owner.
+    """
+
+    _value_: str
+    meaning: str
+    next_step: str
+
+    def __new__(cls, value: str, meaning: str, next_step: str) -> "Suggestion":
+        member = str.__new__(cls, value)
+        member._value_, member.meaning, member.next_step = value, meaning, next_step
+        return member
+
+    RESCHEDULE_ELSEWHERE = (
+        "RescheduleElsewhere",
+        "this node is unsuitable, another one may be suitable: decide again without it",
+        "its scheduler decides for another node",
+    )
+    RETRY_SAME_NODE = (
+        "RetrySameNode",
+        "the decision was correct, but what it needed was not ready in time: the same decision may be repeated later",
+        "its scheduler decides again",
+    )
+    DELETE_POD = (
+        "DeletePod",
+        "this pod cannot be bound to any node: delete it, so that its controller creates another one",
+        "the pod is deleted; its controller creates another one",
+    )
+
+
+class Alert(Enum):
+    """Which alert of the chart counts the failures of a reason."""
+
+    NONE = "none"  # pods and nodes come and go
+    FAILING = "BowlineRequestsFailing"  # many of them are a defect of something
+    INSTALLATION = "BowlineInstallationIncomplete"  # one is enough: the release is wrong
+
+
+# Suggestion to the situations in which it is given.
+Cases = Mapping[Suggestion | None, str]
+_NEVER: Cases = {}
+_ELSEWHERE, _SAME, _DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME_NODE, Suggestion.DELETE_POD
+
+
+class Reason(StrEnum):
+    """Reasons of terminal failures, a closed list: ``status.failure.reason`` of a Failed request.
+
+    - ``meaning``: in one sentence.
+    - ``cases``: the suggestions that failures for this reason have, and when; empty: no request ends with it.
+    - ``remedy``: a command that shows what is to be corrected, with ``{namespace}``, ``{system}`` (that of the
+      release) and ``{node}``; empty where the sentence of the failure says it.
+    - ``alert``: which alert counts it.
+    """
+
+    _value_: str
+    meaning: str
+    cases: Cases
+    remedy: str
+    alert: Alert
+
+    def __new__(
+        cls, value: str, meaning: str, cases: Cases, remedy: str = "", alert: Alert = Alert.FAILING
+    ) -> "Reason":
+        member = str.__new__(cls, value)
+        member._value_, member.meaning, member.remedy, member.alert = value, meaning, remedy, alert
+        member.cases = MappingProxyType(dict(cases))
+        return member
+
+    POD_GONE = (
+        "PodGone",
+        "the pod is deleted, ended, or replaced by another one of its name",
+        {None: "the pod is deleted, ended, being deleted, or replaced"},
+        "",
+        Alert.NONE,
+    )
+    NODE_GONE = (
+        "NodeGone",
+        "the node does not exist or is being deleted",
+        {_ELSEWHERE: "the node does not exist or is being deleted"},
+        "kubectl get nodes",
+        Alert.NONE,
+    )
+    NODE_UNSCHEDULABLE = (
+        "NodeUnschedulable",
+        "the node is cordoned or tainted, and the pod does not tolerate it",
+        {
+            _ELSEWHERE: "the node was cordoned, or tainted NoSchedule or NoExecute, and the pod has no toleration "
+            "for it"
+        },
+        "kubectl get node {node} -o jsonpath='{{.spec.taints}}'",
+        Alert.NONE,
+    )
+    BOUND_ELSEWHERE = (
+        "BoundElsewhere",
+        "the pod runs on another node",
+        {None: "the pod runs on another node"},
+    )
+    NOT_OURS = (
+        "NotOurs",
+        "the pod's schedulerName is not in `schedulerNames`",
+        {None: "the pod's schedulerName is not in the configuration"},
+    )
+    NO_PLUGIN = (
+        "NoPlugin",
+        "no enabled plugin serves what the request demands",
+        {None: "no enabled plugin supports what the request requires, or none binds"},
+        "",
+        Alert.INSTALLATION,
+    )
+    INVALID = (
+        "Invalid",
+        "the request contradicts itself or the pod",
+        {None: "the request contradicts itself or the pod, or leaves devices undecided"},
+    )
+    REJECTED = (
+        "Rejected",
+        "the API server, a policy or a plugin rejects the bind; a plugin may use its own, `plugin/Word`",
+        {
+            _ELSEWHERE: "a policy denies the Binding, the node has too few resources (node_fit), or no label with "
+            "the size of its GPUs (hami_core, nv_fractions)",
+            _DELETE: "the pod was created without references to its share's ConfigMaps, or another object owns them "
+            "(gpu_sharing)",
+            None: "the Binding's annotations would make the pod invalid, another write was rejected, or a plugin has "
+            "a defect",
+        },
+    )
+    RBAC_MISSING = (
+        "RBACMissing",
+        "the reconciler lacks a right",
+        {None: "the reconciler has lacked a right for at least a minute"},
+        "",
+        Alert.INSTALLATION,
+    )
+    BACKOFF_LIMIT_EXCEEDED = (
+        "BackoffLimitExceeded",
+        "every attempt failed",
+        {_ELSEWHERE: "every attempt failed; a plugin may suggest otherwise"},
+    )
+    WAIT_TIMEOUT = (
+        "WaitTimeout",
+        "a wait expired",
+        {
+            _SAME: "the wait expired: for the end of scheduling gates, a claim or class that does not exist, a claim "
+            "that is bound without a pod",
+            _ELSEWHERE: "a volume was not bound or provisioned in time, or a device did not become ready "
+            "(`bindTimeoutSeconds`)",
+        },
+    )
+    DEVICE_CONFLICT = (
+        "DeviceConflict",
+        "a ResourceClaim or its device cannot be used",
+        {
+            _ELSEWHERE: "the claim is allocated to other devices, the node cannot use the device, the device has a "
+            "taint that its request does not tolerate, or it failed to become ready",
+            None: "a claim is being deleted, belongs to another pod, is allocated to no device, or has the maximum "
+            "number of consumers",
+        },
+    )
+    VOLUME_CONFLICT = (
+        "VolumeConflict",
+        "a volume cannot be used on the node",
+        {
+            _ELSEWHERE: "no volume for the claim can be used on that node",
+            _DELETE: "the claim under the name of the pod's ephemeral volume belongs to another object",
+            None: "the claim is being deleted, has lost its volume, or requests a volume of a class without a "
+            "provisioner",
+        },
+    )
+    SUPERSEDED = (
+        "Superseded",
+        "only passed to plugins that roll back a withdrawn request; no request ends with it",
+        _NEVER,
+        "",
+        Alert.NONE,
+    )

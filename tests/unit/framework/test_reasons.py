@@ -1,0 +1,115 @@
+"""Which suggestion a failure has where several meet, and that each reason is one complete value."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bowline.api.bindrequest import AllocationKind, decode_bind_request
+from bowline.framework.binding.post import binding_status
+from bowline.framework.config import Binding, Settings
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Alert, Reason, Suggestion
+from bowline.kube.binding import BindingResult, BindOutcome
+from bowline.testing.builders import bind_request, pod, stored
+from bowline_reconciler.decide.actions import Fail
+from bowline_reconciler.decide.decide import decide
+from bowline_reconciler.decide.outcome import classify_outcome
+from bowline_reconciler.decide.report import failure_report
+from bowline_reconciler.decide.snapshot import NodeView, Observed, Outcome, Target, Times, pod_view
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LIMITS = Binding(backoff_limit=0, wait_timeout=timedelta(seconds=1))
+WAITED = Times(wait_time=timedelta(seconds=1))
+ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME_NODE, Suggestion.DELETE_POD
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "suggestion"),
+    [
+        pytest.param(
+            Status.retry("x"), Reason.BACKOFF_LIMIT_EXCEEDED, ELSEWHERE, id="a failure that was repeated too often"
+        ),
+        pytest.param(
+            Status(Code.RETRY, ("x",), suggestion=DELETE),
+            Reason.BACKOFF_LIMIT_EXCEEDED,
+            DELETE,
+            id="a given suggestion has priority",
+        ),
+        pytest.param(Status.wait("x"), Reason.WAIT_TIMEOUT, SAME, id="an expired wait"),
+        pytest.param(
+            Status(Code.WAIT, ("x",), suggestion=ELSEWHERE),
+            Reason.WAIT_TIMEOUT,
+            ELSEWHERE,
+            id="also after a wait",
+        ),
+        pytest.param(
+            Status.fatal("x", Reason.VOLUME_CONFLICT, DELETE), Reason.VOLUME_CONFLICT, DELETE, id="as given"
+        ),
+        pytest.param(Status.fatal("x"), Reason.REJECTED, None, id="no default for a rejection"),
+    ],
+)
+def test_the_suggestion_of_an_attempts_end(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
+    req = decode_bind_request(stored(bind_request(uid="u")))
+    end = classify_outcome(req, Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW)
+    assert isinstance(end, Fail)
+    assert (end.reason, end.suggestion) == (reason, suggestion)
+    event = failure_report(req, end, False, None, NOW).event
+    assert event is not None
+    assert suggestion is None or event.note.endswith(f"(suggestion: {suggestion.value})")
+
+
+@pytest.mark.parametrize(
+    ("result", "reason", "suggestion"),
+    [
+        pytest.param(
+            BindingResult(BindOutcome.REFUSED, message="denied by policy"), Reason.REJECTED, ELSEWHERE, id="a policy"
+        ),
+        pytest.param(
+            BindingResult(
+                BindOutcome.REFUSED,
+                message='User "x" cannot create resource "pods/binding" in API group "" in the namespace "a"',
+            ),
+            Reason.RBAC_MISSING,
+            None,
+            id="a missing right",
+        ),
+        pytest.param(
+            BindingResult(BindOutcome.NOT_FOUND, message="not found"), Reason.POD_GONE, None, id="the pod is deleted"
+        ),
+    ],
+)
+def test_the_suggestion_of_a_bindings_outcome(
+    result: BindingResult, reason: Reason, suggestion: Suggestion | None
+) -> None:
+    status = binding_status(result)
+    assert (status.code, status.reason, status.suggestion) == (Code.FATAL, reason, suggestion)
+
+
+def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
+    gated_pod = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
+    request = decode_bind_request(stored(bind_request(uid="u")))
+    observation = Observed(
+        request,
+        gated_pod,
+        NodeView(deleting=False),
+        provided=frozenset({AllocationKind.REGULAR}),
+        times=Times(wait_time=timedelta(hours=1)),
+        live=frozenset(Target),
+    )
+    end = decide(observation, Settings(scheduler_names=("bowline",), binding=LIMITS))
+    assert isinstance(end, Fail)
+    assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)
+
+
+def test_a_reason_is_its_word_and_has_a_meaning_and_the_cases_of_its_failures() -> None:
+    assert f"{Reason.NODE_GONE}" == Reason.NODE_GONE.value == "NodeGone"
+    assert {reason for reason in Reason if not reason.cases} == {Reason.SUPERSEDED}
+    assert {suggestion for reason in Reason for suggestion in reason.cases} == {*Suggestion, None}
+    assert all(reason.meaning and all(reason.cases.values()) for reason in Reason)
+    assert {reason.alert for reason in Reason} == set(Alert)
+
+
+def test_remedies_are_commands_with_known_fields() -> None:
+    for reason in Reason:
+        remedy = reason.remedy.format(namespace="team", system="bowline-system", node="gpu-1")
+        assert not remedy or remedy.startswith("kubectl ")
