@@ -266,7 +266,6 @@ class Reconciler:
                 deferred = self.requeue.defer(request.key, DeferredBind(ctx, outcome.started_at))
                 return deferred or await self.completer.complete(ctx, state, outcome.started_at)
             case Fail():
-                state.attempt.keep(outcome, request.failed_attempts)
                 return await self.completer.fail(snapshot, state, action)
             case RetryAt():
                 state.attempt.keep(outcome, request.failed_attempts)

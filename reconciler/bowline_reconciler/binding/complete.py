@@ -4,8 +4,9 @@ The order of the writes is guaranteed. Success: post_bind, finalizer, Succeeded,
 Succeeded has no work left. Failure: rollback, finalizer, then Failed and RolledBack in one patch. **Failed means
 released**: no finalizer of Bowline remains on a Failed request, so its scheduler can delete it and create another one
 of the same name in the same cycle. While the rollback is incomplete, the request stays Pending with that reason. A
-crash between removing the finalizer and writing Failed costs one more attempt, because the failure is not stored yet.
-The pod's PodBound condition follows the status and never delays it (``pod_conditions``). Decision 115.
+crash between removing the finalizer and writing Failed costs one more attempt, because the failure is not stored yet;
+within the process the failure is kept and finished, whatever call fails and whatever changes meanwhile. The pod's
+PodBound condition follows the status and never delays it (``pod_conditions``). Decisions 115 and 212.
 """
 
 import logging
@@ -64,7 +65,7 @@ class Completer:
         if request is None:
             return await self._close(ctx.request, state)
         now = self.clock.now()
-        preparation_status = preparation(request, state.rollback.is_prepared, not state.rollback.is_complete, ctx.pod)
+        preparation_status = preparation(request, state.rollback.is_prepared, not state.rollback.has_begun, ctx.pod)
         bound_events = self.store.settings.binding.bound_events
         report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=bound_events)
         await self.writer.write_report(request, report, ctx.pod)
@@ -77,6 +78,7 @@ class Completer:
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
         """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""
         state.gang.leave()  # before any await: another pod of the gang must not rely on this one
+        state.rollback.end_with(fail)
         request = snapshot.request
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
         may_have_effects = has_effects or is_rollback_incomplete(request)
@@ -161,6 +163,7 @@ class Completer:
         scheduler waits for the result.
         """
         ctx = self.store.context(snapshot)
+        state.rollback.begin()
         result = await self.runner.run_rollback(ctx, why)
         if result.code is Code.OK:
             state.rollback.complete()

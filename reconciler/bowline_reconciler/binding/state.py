@@ -17,6 +17,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
+from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.snapshot import GATES, Outcome
 from bowline_reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
 
@@ -110,7 +111,10 @@ class RollbackState:
     """The side effects of the attempts so far, and their rollback."""
 
     side_effects: BindRequest | None = None  # as of the last attempt that may have left some; None: none has
-    is_prepared: bool = False  # an attempt of this process has prepared everything, and nothing was rolled back since
+    # The terminal failure that has begun to be executed: it is finished whatever call fails and whatever changes.
+    ending: Fail | None = None
+    has_begun: bool = False  # since the last attempt, a plugin has been asked to undo something
+    is_prepared: bool = False  # an attempt of this process has prepared everything, and no rollback has begun since
     is_complete: bool = False  # all side effects of the attempts so far are rolled back
     is_reported: bool = False
     transient_failures: int = 0
@@ -118,7 +122,15 @@ class RollbackState:
 
     def expect(self, request: BindRequest) -> None:
         """Record that an attempt for the request, as stored, may leave side effects from here on."""
-        self.side_effects, self.is_complete = request, False
+        self.side_effects, self.has_begun, self.is_complete = request, False, False
+
+    def end_with(self, fail: Fail) -> None:
+        """Record that the request ends with that failure, until it is stored."""
+        self.ending = fail
+
+    def begin(self) -> None:
+        """Record that plugins undo the side effects from here on."""
+        self.has_begun, self.is_prepared = True, False
 
     def prepare(self) -> None:
         """Record that an attempt has prepared everything."""
@@ -126,7 +138,7 @@ class RollbackState:
 
     def complete(self) -> None:
         """Record that all side effects are rolled back."""
-        self.side_effects, self.is_complete, self.is_prepared = None, True, False
+        self.side_effects, self.is_complete = None, True
 
     def count_transient_failure(self) -> bool:
         """Count a transient failure; returns whether there are so many that they are reported."""

@@ -164,7 +164,10 @@ class RequestStore:
 
     def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
         request, preceding, plugin_answers, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
+        ending = None
         if isinstance(request, BindRequest):
+            state = self.states.get(request.key, request.uid)
+            ending = state.rollback.ending if state is not None else None
             preceding = self.informers.preceding(request)
             if request.spec is not None:
                 pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
@@ -182,7 +185,7 @@ class RequestStore:
             plugin_answers.errors,
             self._uninstalling,
         )
-        return decide(observed, self.settings)
+        return decide(observed, self.settings, ending)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:

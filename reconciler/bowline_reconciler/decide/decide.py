@@ -64,9 +64,12 @@ _READ_BEFORE_FAILURE = {
 }
 
 
-def decide(observed: Observed, settings: Settings) -> Action | ReadLive:
-    """Return the first row that applies, or the live read that this row requires first."""
-    decision = _first_row(observed, settings)
+def decide(observed: Observed, settings: Settings, ending: Fail | None = None) -> Action | ReadLive:
+    """Return the first row that applies, or the live read that this row requires first.
+
+    ``ending``: the terminal failure whose execution has begun.
+    """
+    decision = _first_row(observed, settings, ending)
     missing = _required_live_reads(decision, observed.request) - observed.live
     return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
 
@@ -94,7 +97,7 @@ def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Abs
     return reads
 
 
-def _first_row(observed: Observed, settings: Settings) -> Action | ReadLive:
+def _first_row(observed: Observed, settings: Settings, ending: Fail | None) -> Action | ReadLive:
     request = observed.request
     if request is Absent.NOT_IN_CACHE:
         return ReadLive(Target.REQUEST)
@@ -116,6 +119,10 @@ def _first_row(observed: Observed, settings: Settings) -> Action | ReadLive:
     if on_pod is not None:
         return on_pod
     assert isinstance(observed.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
+    failure = ending or pending_failure(request)
+    if failure is not None:
+        # Whatever has changed since: what the pod needs may be rolled back already.
+        return failure
     return _of_attempt(request, observed.pod, observed, settings)
 
 
@@ -173,9 +180,6 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
 
 def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings: Settings) -> Action | ReadLive:
     """Rows between a pod that may be bound and an attempt."""
-    failure = pending_failure(request)
-    if failure is not None:
-        return failure
     if request.spec is None:
         return _invalid(request)
     missing_kinds = sorted(request.spec.demands - observed.provided)

@@ -353,6 +353,38 @@ async def test_on_failure_may_reclassify_in_order() -> None:
     assert observer.errors == [("b", "on_failure")]
 
 
+async def test_a_rollback_ends_the_plugins_state() -> None:
+    states: list[tuple[str, dict[str, Any]]] = []
+
+    class Remembering(BindingPlugin):
+        name = "remembering"
+
+        async def pre_bind(self, ctx: BindContext) -> Status:
+            states.append(("pre_bind", dict(ctx.state)))
+            ctx.state["prepared"] = True
+            return Status.wait("later")
+
+        async def rollback(self, ctx: BindContext, why: Status) -> Status:
+            states.append(("rollback", dict(ctx.state)))
+            ctx.state["undone"] = True
+            return Status.retry("busy") if len(states) == 3 else Status.ok()
+
+    run, _ = runner(Remembering(PluginConfig(), Settings()))
+    for step in (run.run_pre_bind, run.run_pre_bind):
+        await step(context())
+    for _ in range(2):
+        await run.run_rollback(context(), Status.fatal("taken"))
+    assert run.remembered == 0
+    await run.run_pre_bind(context())
+    assert states == [
+        ("pre_bind", {}),
+        ("pre_bind", {"prepared": True}),
+        ("rollback", {}),
+        ("rollback", {}),
+        ("pre_bind", {}),
+    ]
+
+
 async def test_state_is_private_and_survives_until_forget() -> None:
     states: list[dict[str, Any]] = []
 

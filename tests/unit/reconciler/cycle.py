@@ -96,6 +96,7 @@ class RecordingWriter(Writer):
     def __init__(self, log: list[str], states: RequestStates) -> None:
         self.log = log
         self.conditions = RecordingConditions(log)
+        self.statuses: list[dict[str, Any]] = []
         self._states = states
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
@@ -112,6 +113,8 @@ class RecordingWriter(Writer):
 
     def _stored(self, what: str, request: BindRequest, metadata: Any = None, status: Any = None) -> BindRequest:
         self.log.append(what)
+        if status is not None:
+            self.statuses.append(dict(status))
         version = str(int(request.resource_version) + 1)
         changed = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
         after = decode_bind_request(
@@ -187,6 +190,13 @@ class Cycle:
         )
         self.reconciler = Reconciler.assemble(self.store, requeue, writer, observation)
         self.completer = self.reconciler.completer
+
+    @property
+    def statuses(self) -> list[dict[str, Any]]:
+        """The statuses that were written."""
+        writer = self.completer.writer
+        assert isinstance(writer, RecordingWriter)
+        return writer.statuses
 
     async def attempt(self) -> Result:
         """Reconcile the request, whose attempt may leave side effects."""

@@ -57,6 +57,44 @@ async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> No
     ]
 
 
+@pytest.mark.parametrize("failing_write", ["drop_finalizer", "patch_status"])
+async def test_a_terminal_failure_that_has_begun_is_finished_whatever_call_fails(failing_write: str) -> None:
+    cycle = Cycle()
+    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    writer = cycle.completer.writer
+    working_write = getattr(writer, failing_write)
+
+    async def fail_once(*arguments: object) -> None:
+        setattr(writer, failing_write, working_write)
+        raise ServerError("no connection to etcd")
+
+    setattr(writer, failing_write, fail_once)
+    with pytest.raises(ServerError):
+        await cycle.completer.fail(snapshot, cycle.state, REJECTED)
+    # The next reconcile finds a pod and a node with which an attempt would be made.
+    assert await cycle.attempt() == DONE
+    assert "pre_bind" not in cycle.log
+    assert cycle.log[-3:] == ["status Failed", "event BindingFailed", "condition Rejected"]
+
+
+async def test_a_pod_bound_during_a_rollback_is_not_reported_as_prepared() -> None:
+    """A rollback that is not complete has undone a part of what an attempt had prepared."""
+
+    async def refuse(_: BindContext) -> Status:
+        cycle.bind_pod()
+        return Status.retry("busy")
+
+    cycle = Cycle(rollback=refuse)
+    cycle.state.rollback.prepare()
+    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    with pytest.raises(ReconcileError, match="busy"):
+        await cycle.completer.fail(snapshot, cycle.state, REJECTED)
+    assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
+    status = cycle.statuses[-1]
+    assert status["phase"] == "Succeeded"
+    assert {c["type"]: c["status"] for c in status["conditions"]}["Prepared"] == "Unknown"
+
+
 async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
     async def refuse(_: BindContext) -> Status:
         return Status.retry("busy")

@@ -135,7 +135,7 @@ class BindingPlugin(Plugin[Args_co]):
         """Undo pre_bind of an abandoned request; ``why`` is the failure that ends it.
 
         OK and SKIP release the request; after anything else, or an exception, it is called again with a backoff, also
-        by the next leader. ``ctx.state`` is empty after a restart: derive what to undo from the API objects.
+        by the next leader. ``ctx.state`` is empty: derive what to undo from the API objects.
         """
         return Status.ok()
 

@@ -204,14 +204,17 @@ class Runner:
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
 
-        TRANSIENT if every failure is the API server's or the network's.
+        TRANSIENT if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
+        describes what is prepared, and an attempt that followed would rely on it.
         """
+        self._states.pop(ctx.request.uid, None)
         failures = []
         for plugin in reversed(self._plugins[BindingPlugin.rollback]):
             budget_s = plugin.budgets.rollback_s
             status = await self._run(plugin, "rollback", as_status, budget_s, ctx, plugin.rollback, why)
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
+        self._states.pop(ctx.request.uid, None)
         return merge_failures(failures) if failures else Status.ok()
 
     async def drop_request(self, key: ObjectKey, uid: ObjectUID) -> None:

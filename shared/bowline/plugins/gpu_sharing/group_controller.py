@@ -124,6 +124,7 @@ class GroupController:
     async def claim(self, claims: Sequence[DeviceRequest]) -> list[ReservationState]:
         """Return the answer to each claim, in order. Raises the client's errors."""
         for claim in claims:
+            self._withdrawn.pop(claim.request, None)
             self._claims.setdefault(claim.group, {})[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
         answers = await asyncio.gather(*(self._query(claim.group, claim) for claim in claims))
