@@ -29,6 +29,7 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.sche
 CONFIG = "/apis/kai.scheduler/v1/namespaces/kai-scheduler/configs/kai-config"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+RECONCILERS = f"{DEPLOYMENTS.format('bowline-system')}/bowline-reconciler"
 REQUESTS = f"/apis/{names.API_VERSION}/namespaces/default/{names.PLURAL}"
 TOPOLOGIES = "/apis/kai.scheduler/v1alpha1/topologies"
 RESERVATIONS = "/api/v1/namespaces/kai-resource-reservation"
@@ -74,10 +75,84 @@ class Page:
         text = yaml.safe_dump_all(objects)
         self.cluster.kubectl("apply", "--server-side=true", "--force-conflicts", "-f", "-", input=text)
 
+    def share_as_kai(self) -> None:
+        """Reserve a device as KAI-Scheduler's binder does: a reservation pod, and the label of a pod of a user."""
+        assert self.denial_of_a_share() == ""
+
+    def denial_of_a_share(self) -> str:
+        """Return why the API server denies KAI-Scheduler's binder a share; empty if it does not."""
+        create = ("create", f"--as={BINDER}", "-f", "-")
+        created = self.cluster.kubectl(*create, input=yaml.safe_dump(reservation_pod()), check=False)
+        if created.returncode == 0:
+            label = ("label", "pod", "a-user", "--overwrite", "runai-gpu-group=a-group", f"--as={BINDER}")
+            created = self.cluster.kubectl(*label, check=False)
+        return created.stderr
+
+    def assert_namespace_is_kais(self) -> None:
+        """Labels and annotations of KAI-Scheduler's chart are on the namespace."""
+        metadata, expected = self.cluster.api.get(RESERVATIONS)["metadata"], NAMESPACE_OF_KAI["metadata"]
+        assert metadata["labels"].items() >= expected["labels"].items()
+        assert metadata["annotations"].items() >= expected["annotations"].items()
+
     def has_conditions(self) -> bool:
         """Return whether the stored CRD is Bowline's."""
         (version,) = self.cluster.api.get(CRD)["spec"]["versions"]
         return "conditions" in version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+
+
+# As its chart creates it, with `namespaceLabels`, as Helm marks it.
+NAMESPACE_OF_KAI: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {
+        "name": "kai-resource-reservation",
+        "labels": {"app.kubernetes.io/managed-by": "Helm", "team": "gpu"},
+        "annotations": {
+            "meta.helm.sh/release-name": "kai-scheduler",
+            "meta.helm.sh/release-namespace": "kai-scheduler",
+            "argocd.argoproj.io/sync-options": "Prune=false",
+        },
+    },
+}
+BINDER = "system:serviceaccount:kai-scheduler:binder"
+# RBAC of KAI-Scheduler's binder is not what is tested.
+ADMINISTRATOR = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "kai-binder"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"kind": "ServiceAccount", "name": "binder", "namespace": "kai-scheduler"}],
+}
+
+
+def reservation_pod() -> dict[str, Any]:
+    """A reservation pod as KAI-Scheduler's binder creates it: it has no security context."""
+    env = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
+    ]
+    container = {
+        "name": "resource-reservation",
+        "image": "registry.example/kai-scheduler/resource-reservation:v0.18.1",
+        "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
+        "env": env,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "gpu-reservation-",
+            "namespace": "kai-resource-reservation",
+            "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "a-group"},
+            "annotations": {"karpenter.sh/do-not-disrupt": "true"},
+        },
+        "spec": {
+            "nodeName": "a-node",
+            "serviceAccountName": "kai-resource-reservation",
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        },
+    }
 
 
 def deployment(name: str) -> dict[str, Any]:
@@ -99,9 +174,11 @@ def page(helm_command: HelmCli, tmp_path: Path) -> Iterator[Page]:
         page.apply_as_kai(*CRDS)
         for crd in CRDS:
             cluster.wait_established(crd["metadata"]["name"])
-        for namespace in ("kai-scheduler", "kai-resource-reservation"):
-            cluster.make_namespace(namespace)
+        cluster.make_namespace("kai-scheduler")
+        page.apply_as_kai(NAMESPACE_OF_KAI, ADMINISTRATOR)
         cluster.api.post(f"{RESERVATIONS}/serviceaccounts", {"metadata": {"name": "kai-resource-reservation"}})
+        user_pod = {"metadata": {"name": "a-user"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+        cluster.api.post("/api/v1/namespaces/default/pods", user_pod)
         enabled = {name: {"service": {"enabled": True}} for name in ("binder", "admission")}
         cluster.api.post(CONFIG.rpartition("/")[0], config(enabled))
         for name in enabled:
@@ -123,21 +200,46 @@ def topology(*levels: dict[str, str]) -> dict[str, Any]:
 
 
 def test_the_commands_install_upgrade_and_lead_back(page: Page) -> None:
-    api = page.cluster.api
-    install, kai_upgrade, patch, wait, start, upgrade, wait_back, uninstall, label = COMMANDS
+    install, kai_upgrade, patch, wait, start, restrict, upgrade, wait_back, uninstall, label = COMMANDS
     assert "kai-scheduler --version" in kai_upgrade
     assert "--set binder.enabled=false --set admission.enabled=false" in kai_upgrade
+    page.share_as_kai()
+    install_beside_the_binder(page, install)
+    replace_the_binder(page, patch, wait, start)
+    page.run(restrict)
+    assert "violates PodSecurity" in page.denial_of_a_share()
+    page.assert_namespace_is_kais()
 
-    # Install; the second time as after a failure.
-    page.run(install)
-    page.run(install)
+    # KAI-Scheduler is upgraded.
+    page.apply_as_kai(THEIRS)
+    page.apply_as_kai(NAMESPACE_OF_KAI)
+    assert not page.has_conditions()
+    page.run(upgrade)
     assert page.has_conditions()
+    assert "violates PodSecurity" in page.denial_of_a_share(), "an upgrade of either keeps the label"
+
+    lead_back(page, wait_back, uninstall, label)
+    page.apply_as_kai(THEIRS)
+
+
+def install_beside_the_binder(page: Page, install: str) -> None:
+    """Install, the second time as after a failure. KAI-Scheduler's binder shares GPUs meanwhile."""
+    api = page.cluster.api
+    for _ in range(2):
+        page.run(install)
+        page.share_as_kai()
+    assert page.has_conditions()
+    page.assert_namespace_is_kais()
     api.post(REQUESTS, bind_request("kept", spec()))
-    devices = f"{POLICIES}/bowline-devices"
-    assert "system:serviceaccount:kai-scheduler:binder" in str(api.get(devices)["spec"]["matchConditions"])
-    reconcilers = f"{DEPLOYMENTS.format('bowline-system')}/bowline-reconciler"
-    assert api.get(reconcilers)["spec"]["replicas"] == 0
+    assert BINDER in str(api.get(f"{POLICIES}/bowline-devices")["spec"]["matchConditions"])
+    assert api.get(RECONCILERS)["spec"]["replicas"] == 0
+
+
+def replace_the_binder(page: Page, patch: str, wait: str, start: str) -> None:
+    """Disable KAI-Scheduler's binder, which shares GPUs until its operator ends it, and start the reconciler."""
+    api = page.cluster.api
     page.run(patch)
+    page.share_as_kai()
     assert not any(component["service"]["enabled"] for component in api.get(CONFIG)["spec"].values())
     # What the operator does then.
     for name in ("binder", "admission"):
@@ -145,26 +247,22 @@ def test_the_commands_install_upgrade_and_lead_back(page: Page) -> None:
     api.delete(f"{RESERVATIONS}/serviceaccounts/kai-resource-reservation")
     page.run(wait)
     page.run(start)
-    assert api.get(reconcilers)["spec"]["replicas"] == 2
-    assert "kai-scheduler:binder" not in str(api.get(devices)["spec"]["matchConditions"])
+    assert api.get(RECONCILERS)["spec"]["replicas"] == 2
+    assert BINDER not in str(api.get(f"{POLICIES}/bowline-devices")["spec"]["matchConditions"])
     assert api.get(f"{RESERVATIONS}/serviceaccounts/bowline-gpu-agent")
 
-    # KAI-Scheduler is upgraded.
-    page.apply_as_kai(THEIRS)
-    assert not page.has_conditions()
-    page.run(upgrade)
-    assert page.has_conditions()
 
-    # The way back.
+def lead_back(page: Page, wait: str, uninstall: str, label: str) -> None:
+    """Go back; before KAI-Scheduler's binder is started, it may share GPUs."""
+    api = page.cluster.api
     api.post(DEPLOYMENTS.format("kai-scheduler"), deployment("admission"))
-    page.run(wait_back)
+    page.run(wait)
     page.run(uninstall)
     page.run(label)
-    labels = api.get(RESERVATIONS)["metadata"]["labels"]
-    assert "pod-security.kubernetes.io/enforce" not in labels
+    page.share_as_kai()
+    page.assert_namespace_is_kais()
     assert api.get(f"{REQUESTS}/kept")
     assert not [item for item in api.get(POLICIES)["items"] if item["metadata"]["name"].startswith("bowline")]
-    page.apply_as_kai(THEIRS)
 
 
 def test_topologies_are_validated_without_kais_admission(page: Page) -> None:

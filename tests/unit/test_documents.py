@@ -14,6 +14,7 @@ EXECUTORS = {
     "docs/lint.md": "tests/unit/cli/test_lint_page.py",
     "docs/metrics.md": "tests/pair/test_pages_live.py",
     "docs/operations.md": "tests/chart/test_operations_live.py",
+    "docs/recovery.md": "tests/chart/test_recovery_live.py",
     "docs/stuck-pods.md": "tests/pair/test_pages_live.py",
     "docs/tutorial.md": "tests/examples/test_tutorial_live.py",
     "docs/with-kai-scheduler.md": "tests/chart/test_with_kai.py",
