@@ -62,7 +62,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     _set_not_ready(checks, "not connected to the API server yet")
     debug = DebugServer(options.debug_listen)
     debug.add(*configuration_pages(settings, options, plugins))
-    probes = ProbeServer(options.common.metrics_listen, registry, checks)
+    probes = ProbeServer(options.common.metrics_listen, registry, checks, "reconciler")
     await probes.start()
     await debug.start()
     try:

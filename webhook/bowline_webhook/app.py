@@ -82,7 +82,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         allowed_names=options.client_names,
     )
     certificate_manager = _certificate_manager(options, files, server, certificates, kube_metrics)
-    probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, certificate_manager))
+    probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, certificate_manager), "webhook")
     try:
         await probes.start()
         await server.start()

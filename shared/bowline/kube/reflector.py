@@ -344,7 +344,9 @@ class Reflector:
             self.connected_since = None
             problem = describe_error(self.selection, error)
             if problem != self.last_error:
-                log.warning("watch interrupted", extra={"selection": str(self.selection), "problem": problem})
+                # An optional resource that is not served is the usual case, with nothing to do about it.
+                level = logging.INFO if self.selection.is_optional else logging.WARNING
+                log.log(level, "watch interrupted", extra={"selection": str(self.selection), "problem": problem})
             self.last_error = problem
         retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
         await asyncio.sleep(self._backoff.next_delay(retry_after).total_seconds())
@@ -357,6 +359,8 @@ class Reflector:
 def describe_error(selection: Selection, error: InfrastructureError | ApiError) -> str:
     """Return a message about a failing selection, with the remedy where there is one."""
     resource = selection.resource
+    if error.code == 404 and selection.is_optional:
+        return f"the API server does not serve {resource} {resource.version}; it is optional"
     if error.code == 404:
         return f"the API server does not serve {resource} {resource.version}; install its CustomResourceDefinition"
     if isinstance(error, Forbidden):

@@ -7,7 +7,14 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Gauge,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 
 from bowline.runtime.version import bowline_version
 
@@ -21,7 +28,12 @@ ADMISSION_BUCKETS: tuple[float, ...] = (
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry with Bowline's version and the standard process metrics: memory, CPU, open files."""
+    """Return a registry with Bowline's version and the standard process metrics: memory, CPU, open files.
+
+    Counters and histograms have no series ``_created``: a quarter of all series, which nothing queries.
+    """
+    # The library's only switch is for the process.
+    disable_created_metrics()
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -26,13 +26,17 @@ _RequestKey = tuple[Callable[[Any], bytes], tuple[str, ...]]
 
 
 class ProbeServer:
-    """Serves these paths. ``checks`` may change while it runs."""
+    """Serves these paths. ``checks`` may change while it runs; ``component`` names the process in its metric."""
 
-    def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
+    def __init__(
+        self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check], component: str
+    ) -> None:
         self._exposition = _Exposition(registry)
         self._checks = checks
-        ready = Gauge("bowline_ready", "1 while /readyz reports that the process is ready.", registry=registry)
-        ready.set_function(lambda: not self._missing())
+        ready = Gauge(
+            "bowline_ready", "1 while /readyz reports that the process is ready.", ["component"], registry=registry
+        )
+        ready.labels(component).set_function(lambda: not self._missing())
         self._server = PlainServer(self.respond)
         self.address = listen
 

@@ -3,6 +3,7 @@
 Only times are shortened, so that a fault of seconds makes an alert fire; the expressions are the chart's.
 """
 
+import base64
 import json
 import re
 import urllib.request
@@ -82,10 +83,16 @@ def start_prometheus(
     static = [
         {"targets": [address], "labels": {"namespace": NAMESPACE, "pod": pod}} for pod, address in targets.items()
     ]
+    apiserver = {
+        "job_name": "apiserver",
+        "scheme": "https",
+        "tls_config": {**client_files(cluster, folder), "insecure_skip_verify": True},
+        "static_configs": [{"targets": [cluster.server.removeprefix("https://")]}],
+    }
     configuration = {
         "global": {"scrape_interval": f"{SCRAPE_S}s", "scrape_timeout": f"{SCRAPE_S}s", "evaluation_interval": "1s"},
         "rule_files": ["alerts.yaml"],
-        "scrape_configs": [{"job_name": JOB, "static_configs": static}],
+        "scrape_configs": [{"job_name": JOB, "static_configs": static}, apiserver],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     address = f"127.0.0.1:{free_port()}"
@@ -96,12 +103,23 @@ def start_prometheus(
 
     def scrapes() -> bool:
         try:
-            return prometheus.value("sum(up)") == len(targets)
+            return prometheus.value("sum(up)") == len(targets) + 1
         except OSError:
             return False
 
     wait_until(scrapes, "every process is scraped")
     return prometheus
+
+
+def client_files(cluster: Cluster, folder: Path) -> dict[str, str]:
+    """Write the administrator's certificate, which may read the API server's metrics; returns the two paths."""
+    (user,) = yaml.safe_load(cluster.kubeconfig.read_text())["users"]
+    paths = {}
+    for key, field in (("cert_file", "client-certificate-data"), ("key_file", "client-key-data")):
+        path = folder / key
+        path.write_bytes(base64.b64decode(user["user"][field]))
+        paths[key] = str(path)
+    return paths
 
 
 def shortened(rules: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,8 +48,11 @@ Monitored = tuple[Cluster, Pair, Prometheus]
 # What each alert's labels must name. Every alert of the chart is here.
 LABELS: dict[str, dict[str, str]] = {
     "BowlineNoLeader": {},
+    "BowlineNoWebhook": {},
+    "BowlineWebhookUnreachable": {"name": "pods.bowline.dev"},
     "BowlineNotReady": {"pod": "bowline-webhook-local"},
     "BowlineCertificateExpiring": {"certificate": "leaf", "pod": "bowline-webhook-local"},
+    "BowlineCAUnwritable": {"pod": "bowline-webhook-local"},
     "BowlineRequestsFailing": {},
     "BowlineInstallationIncomplete": {"reason": "RBACMissing"},
     "BowlineRequestTooOld": {},
@@ -177,6 +180,35 @@ def hold_large_bodies(address: str) -> None:
             connection.sendall(head.encode() + b" " * (size - 1))
             held.append(connection)
         assert b" 429 " in held[0].recv(100)
+
+
+def test_a_webhook_whose_secret_was_deleted(monitored: Monitored) -> None:
+    cluster, pair, prometheus = monitored
+    start = prometheus.now()
+    cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca")
+    await_alerts(prometheus, start, "BowlineCAUnwritable")
+    # What the runbook says.
+    pair.upgrade({})
+    wait_until(lambda: prometheus.value("bowline_ca_unwritable") == 0, "the webhook writes its CA again")
+
+
+def test_no_webhook_for_the_api_server(monitored: Monitored, live: Live) -> None:
+    _, pair, prometheus = monitored
+    start = prometheus.now()
+    assert pair.webhook is not None
+    metrics = pair.webhook.metrics
+    pair.webhook.stop()
+    unreachable = 'ALERTS{alertname="BowlineWebhookUnreachable",alertstate="firing"}'
+
+    def fires() -> bool:
+        with pytest.raises(CommandError, match=r"pods\.bowline\.dev"):
+            live.create_pod("denied")
+        return prometheus.value(unreachable) > 0
+
+    wait_until(fires, "an alert about calls that fail")
+    await_alerts(prometheus, start, "BowlineWebhookUnreachable", "BowlineNoWebhook")
+    options = WorkloadOptions(listen=pair.webhook.listen, metrics_listen=metrics, env={"PYTHONPATH": PLUGINS})
+    pair.launch_webhook(options).wait_ready()
 
 
 def test_a_serving_certificate_from_a_secret_that_is_not_renewed(monitored: Monitored) -> None:

@@ -47,6 +47,12 @@ def test_whether_to_list_again(error: KubeError, expected: bool) -> None:
             id="a resource that is not installed",
         ),
         pytest.param(
+            Selection(BINDREQUESTS, is_optional=True),
+            ApiStatus(404, message="404 page not found"),
+            "the API server does not serve bindrequests.scheduling.run.ai v1alpha2; it is optional",
+            id="an optional resource that is not installed",
+        ),
+        pytest.param(
             Selection(NODES),
             ApiStatus(403, "Forbidden", "no"),
             "the verbs list and watch on nodes in all namespaces are not granted; add them to the role: no",

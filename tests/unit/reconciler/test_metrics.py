@@ -36,6 +36,7 @@ LABELS = {
     *("verb", "resource", "cause", "callback", "hook", "allowed", "certificate", "version"),
     # Of plugins.
     *("worker", "task", "state", "how"),
+    "component",
 }
 
 
@@ -50,7 +51,7 @@ class Nothing:
 async def exported() -> dict[str, Metric]:
     """The metrics of both processes, by the name as documented."""
     reconciler, webhook = new_registry(), CollectorRegistry()
-    ProbeServer(parse_listen("127.0.0.1:0"), reconciler, {})
+    ProbeServer(parse_listen("127.0.0.1:0"), reconciler, {}, "reconciler")
     metrics = ReconcilerMetrics(reconciler, ACTING)
     metrics.remembered(lambda: {"requests": 0})
     Observation(metrics, SystemClock())
@@ -83,6 +84,12 @@ def labels(metric: Metric) -> set[str]:
 def test_every_series_is_documented_with_its_type_and_labels_and_nothing_else_is(exported: dict[str, Metric]) -> None:
     table = {row["name"]: (row["type"], set(re.findall(r"\w+", row["labels"]))) for row in documented()}
     assert table == {name: (metric.type, labels(metric)) for name, metric in exported.items()}
+
+
+def test_no_series_has_only_the_time_of_its_creation(exported: dict[str, Metric]) -> None:
+    assert [
+        sample.name for metric in exported.values() for sample in metric.samples if "_created" in sample.name
+    ] == []
 
 
 def test_no_label_is_one_that_could_hold_the_name_of_an_object(exported: dict[str, Metric]) -> None:

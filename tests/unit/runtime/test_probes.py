@@ -61,7 +61,7 @@ async def client(
     """A client of a process's metrics address."""
     registry = CollectorRegistry()
     init_series(Counter("bowline_seen", "Things seen.", ("kind",), registry=registry), kind=("pod", "node"))
-    server = ProbeServer(parse_listen("127.0.0.1:0"), registry, checks)
+    server = ProbeServer(parse_listen("127.0.0.1:0"), registry, checks, "webhook")
     return await aiohttp_client(await aiohttp_raw_server(server.respond))
 
 
@@ -74,11 +74,11 @@ async def test_ready_needs_all_checks_and_alive_does_not(
     client: TestClient[web.BaseRequest, None], checks: dict[str, Check]
 ) -> None:
     assert await answer(client, "/readyz") == (200, "ok\n")
-    assert "\nbowline_ready 1.0\n" in (await answer(client, "/metrics"))[1]
+    assert '\nbowline_ready{component="webhook"} 1.0\n' in (await answer(client, "/metrics"))[1]
     checks |= {"caches": lambda: "pods not listed yet", "leader": lambda: None, "certificate": lambda: "expired"}
     assert await answer(client, "/readyz") == (503, "caches: pods not listed yet\ncertificate: expired\n")
     assert await answer(client, "/healthz") == (200, "ok\n")
-    assert "\nbowline_ready 0.0\n" in (await answer(client, "/metrics"))[1]
+    assert '\nbowline_ready{component="webhook"} 0.0\n' in (await answer(client, "/metrics"))[1]
 
 
 async def test_metrics_are_there_before_anything_is_counted(client: TestClient[web.BaseRequest, None]) -> None:
@@ -95,11 +95,11 @@ async def test_one_metric_can_be_requested(client: TestClient[web.BaseRequest, N
 
 
 async def test_a_running_server_responds_and_its_address_cannot_be_used_again() -> None:
-    server = ProbeServer(parse_listen("127.0.0.1:0"), CollectorRegistry(), {})
+    server = ProbeServer(parse_listen("127.0.0.1:0"), CollectorRegistry(), {}, "webhook")
     await server.start()
     async with aiohttp.ClientSession() as session, session.get(f"http://{server.address}/healthz") as response:
         assert response.status == 200
-    second = ProbeServer(server.address, CollectorRegistry(), {})
+    second = ProbeServer(server.address, CollectorRegistry(), {}, "webhook")
     with pytest.raises(OSError, match=r"(?i)address already in use"):
         await second.start()
     await second.stop()

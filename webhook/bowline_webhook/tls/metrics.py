@@ -36,6 +36,11 @@ class CertificateMetrics:
             "Webhook entries with another caBundle than required; corrected if this webhook publishes it.",
             registry=registry,
         )
+        self.ca_unwritable = Gauge(
+            "bowline_ca_unwritable",
+            "1 while the CA's Secret or a webhook configuration cannot be read or written; the log has the reason.",
+            registry=registry,
+        )
         init_series(self._not_after, certificate=("leaf", "ca"))
         init_series(self.ca_steps, step=Action)
 

@@ -61,7 +61,9 @@ class PeriodicTask:
             if str(error) != self.problem:
                 log.warning("the CA cannot be written, retrying", extra={"error": str(error)})
             self.problem = str(error)
+            self._metrics.ca_unwritable.set(1)
             return wait
         self._backoff.reset()
+        self._metrics.ca_unwritable.set(0)
         self.problem = None
         return self._every

@@ -103,7 +103,7 @@ class Agent:
 
     async def run(self, stop: ShutdownSignal) -> None:
         """Run until ``stop``. Raises DeviceError if the device cannot be read."""
-        probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing})
+        probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing}, "agent")
         await probes.start()
         try:
             async with KubeClient(await load_access(self._options.kubeconfig), ClientOptions(name=PROGRAM)) as client:
