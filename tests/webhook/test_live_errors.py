@@ -50,7 +50,7 @@ async def answered(leaf: Leaf, mode: AdmissionMode, document: Any) -> dict[str, 
     try:
         async with (
             aiohttp.ClientSession(f"https://{server.address}", connector=connector) as client,
-            client.post(Hook.VALIDATE_BIND_REQUESTS, json=document) as reply,
+            client.post(Hook.MUTATE_BIND_REQUESTS, json=document) as reply,
         ):
             body: dict[str, Any] = await reply.json()
     finally:
@@ -88,4 +88,4 @@ async def test_without_access_to_a_cluster_or_with_zero_nothing_is_checked(longe
     if not longest:
         await guard.run(ShutdownSignal())
     incoming = Review("admission.k8s.io/v1", "uid-1", operation="CREATE", object=bind_request())
-    assert await guard.errors(Hook.VALIDATE_BIND_REQUESTS, incoming) == ()
+    assert await guard.errors(Hook.MUTATE_BIND_REQUESTS, incoming) == ()

@@ -78,11 +78,13 @@ class Hook(StrEnum):
 
     MUTATE_PODS = "/mutate/pods", _POD, _mutate_pod
     VALIDATE_PODS = "/validate/pods", _POD, lambda c, r, info: c.validate_pod(r.object, r.old, info), "", True
+    # The only hook on BindRequests: a scheduler waits for it in its cycle (decision 242).
     MUTATE_BIND_REQUESTS = (
         "/mutate/bindrequests",
         _BIND_REQUEST,
-        lambda c, r, info: c.admit_bind_request(r.object, info),
+        lambda c, r, info: c.admit_bind_request(r.object, info, r.old),
     )
+    # Of the configuration of an earlier version, while an upgrade replaces it.
     VALIDATE_BIND_REQUESTS = (
         "/validate/bindrequests",
         _BIND_REQUEST,

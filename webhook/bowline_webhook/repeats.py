@@ -89,7 +89,8 @@ class RepeatGuard:
 
     async def errors(self, hook: Hook, review: Review) -> tuple[FieldError, ...]:
         """Return the error of a repeated decision; none for any other review. Raises nothing but CancelledError."""
-        if self._checker is None or hook is not Hook.VALIDATE_BIND_REQUESTS or review.operation != "CREATE":
+        is_creation = hook.object_kind == (names.GROUP, names.KIND) and review.operation == "CREATE"
+        if self._checker is None or not is_creation:
             return ()
         return () if review.errors else await self._checker.errors(review)
 

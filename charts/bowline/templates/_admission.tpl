@@ -331,7 +331,7 @@ namespaceSelector: {{- include "bowline.namespaceSelector" .root | trim | ninden
 !has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)
 {{- end }}
 
-{{/* Which BindRequests both hooks see: new ones, and those whose spec changes (only backoffLimit can). The reconciler's
+{{/* Which BindRequests the hook sees: new ones, and those whose spec changes (only backoffLimit can). The reconciler's
 own writes (status, finalizer, owner reference) make no call. */}}
 {{- define "bowline.bindRequestRules" -}}
 rules:

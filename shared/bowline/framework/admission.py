@@ -259,9 +259,9 @@ class AdmissionChain:
 
     # --- BindRequests ---
 
-    def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
+    def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo, old: Object | None = None) -> Verdict:
         """Fill fields from the owner reference, add the finalizer, let the plugins mutate, then validate a new
-        BindRequest.
+        BindRequest, or one whose spec has changed.
 
         Modifies ``raw`` in place. On UPDATE only the plugins' mutations apply.
         """
@@ -276,8 +276,7 @@ class AdmissionChain:
         for plugin in self._mutate_request:
             mutate = partial(plugin.mutate_bind_request, request, info)
             self._guarded_mutation(plugin, "mutate_bind_request", request, mutate)
-        verdict = self._review_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
-        return verdict.with_patch(request.operations)
+        return self.validate_bind_request(raw, old, info).with_patch(request.operations)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE only

@@ -134,12 +134,14 @@ def test_alerts_on_requests(monitored: Monitored, live: Live) -> None:
     request["metadata"]["labels"] = {"pool": "elsewhere"}
     live.create(request)
     bind(live, "old", WAIT)
-    bind(live, "slow", SLOW)
+    for number in range(5):
+        bind(live, f"slow-{number}", SLOW)
     for number in range(12):
         bind(live, f"raises-{number}", RAISE, backoffLimit=0)
     for number in range(12):
         live.phase(f"raises-{number}", "Failed")
-    live.phase("slow", "Succeeded")
+    for number in range(5):
+        live.phase(f"slow-{number}", "Succeeded")
     roles = cluster.api.get(ROLE)["rules"]
     rules = [rule for rule in roles if "pods/binding" not in rule["resources"]]
     assert len(rules) == len(roles) - 1

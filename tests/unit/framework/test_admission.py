@@ -383,6 +383,11 @@ class TestBindRequests:
         assert len(plain.patch) == 2
         assert deleting.patch == plain.patch
 
+    def test_a_changed_request_is_validated_and_an_unchanged_one_is_not(self) -> None:
+        old, new = with_owner(request()), with_owner(request(backoffLimit=-1))
+        assert not chain(Effects).admit_bind_request(new, UPDATE, old).allowed
+        assert chain(Effects).admit_bind_request(new, UPDATE, new).allowed
+
     def test_on_update_no_field_is_set(self) -> None:
         assert chain(Effects).admit_bind_request(with_owner(request()), UPDATE) == ALLOWED
 
