@@ -5,6 +5,8 @@ reader of the repository follows. A link to a file that is no page becomes a dow
 (`make check`): a page in no table of contents, a link or an anchor that leads nowhere, a malformed table.
 """
 
+import os
+from fnmatch import fnmatch
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -13,8 +15,8 @@ project = "Bowline"
 author = "The Bowline authors"
 copyright = author  # noqa: A001 - the name that Sphinx reads
 
-extensions = ["myst_parser"]
-root_doc = "docs/README"
+extensions = ["myst_parser", "sphinx_copybutton"]
+root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "docs/**.md",
@@ -27,25 +29,43 @@ exclude_patterns = [".*", "build", "dist", "docs/site"]
 # Headings have GitHub's anchors, so that one link works in both places.
 myst_heading_anchors = 3
 
+SITE = Path(__file__).parent / "site"
 html_theme = "furo"
 html_title = "Bowline"
 html_show_sphinx = False
 html_copy_source = False
-html_additional_pages = {"index": "redirect.html"}
+html_additional_pages = {"index": "redirect.html", "404": "missing.html"}
+html_static_path = ["site/static"]
+html_css_files = ["site.css"]
+html_favicon = "site/static/favicon.svg"
 templates_path = ["site"]
+# A command is copied without its prompt and without its output.
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True
+# Set where the site is published: pages get a link to their source, and the page of a wrong address one to the start.
+html_baseurl = os.environ.get("DOCS_URL", "")
+html_context = {"docs_url": html_baseurl or "/"}
+if repository := os.environ.get("DOCS_REPOSITORY"):
+    html_theme_options = {"source_repository": repository, "source_branch": "main", "source_directory": ""}
 
 # The tables of contents of the two index pages, which are plain Markdown and list the same pages as links.
 CONTENTS = {
-    root_doc: (Path(__file__).parent / "site" / "contents.txt").read_text(encoding="utf-8"),
+    root_doc: (SITE / "contents.txt").read_text(encoding="utf-8"),
     "docs/decisions/README": "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n",
 }
+# The search leaves out what only those who change Bowline read: a user's word would find it first.
+NOT_SEARCHED = ("docs/decisions/*", "CHANGELOG", "AGENTS", "CONTRIBUTING", "docs/glossary", "docs/figures")
+DESCRIPTION = "Checks GPU requests of pods at kubectl apply, and binds pods for KAI-Scheduler and other schedulers."
 
 
 def setup(app: Sphinx) -> None:
-    """Register the only change to a page's text."""
-    app.connect("source-read", add_contents)
+    """Register the only changes to a page's text."""
+    app.connect("source-read", prepare_page)
 
 
-def add_contents(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Append the table of contents to an index page."""
-    source[0] += CONTENTS.get(page, "")
+def prepare_page(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Append the table of contents to an index page; give a page what search engines and the search read."""
+    head = f"---\nmyst:\n  html_meta:\n    description: {DESCRIPTION}\n"
+    if any(fnmatch(page, pattern) for pattern in NOT_SEARCHED):
+        head += "nosearch: true\n"
+    source[0] = f"{head}---\n\n{source[0]}{CONTENTS.get(page, '')}"

@@ -2,11 +2,20 @@
 
 from pathlib import Path
 
-from tests.documents import ROOT, Command, blocks, run
+from tests.documents import ROOT, run
+from tests.examples.recording import COMMAND, PICTURE, comparable, lines_of, svg, wrapped
 
 
 def test_the_demo_prints_the_recording() -> None:
-    [recording] = [block.text for block in blocks(ROOT / "README.md") if block.info == "text"]
-    demo = Command("make demo", recording)
-    output = run(demo.text, kubeconfig=Path("unused"))
-    assert demo.matches(output), output
+    """After a change of the demo or of what it prints: ``python -m tests.examples.recording``."""
+    output = run(COMMAND, kubeconfig=Path("unused"))
+    assert comparable(lines_of(PICTURE.read_text(encoding="utf-8"))) == comparable(wrapped(output)), output
+
+
+def test_the_readme_shows_the_recording() -> None:
+    assert f"]({PICTURE.relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_picture_has_the_lines_that_it_was_drawn_from() -> None:
+    lines = ["$ kubectl get pods", 'a < b & "c"', "", "== the end"]
+    assert lines_of(svg(lines)) == lines

@@ -3,6 +3,7 @@
 It needs no input and ends by itself. Every scene also verifies its result, so that a wrong demo fails.
 """
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -81,7 +82,7 @@ def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
         pair = Pair.install(cluster, helm, options)
         pair.start()
         stage = DemoStage(cluster, pair)
-        for scene in (_refused_pod, _refused_template, _bound, _missing_node, _fails_twice, _many):
+        for scene in (_refused_pod, _refused_template, _bound, _missing_node, _fails_twice, _many, _explained):
             scene(stage)
     except BaseException:
         cluster.stop()
@@ -146,6 +147,21 @@ def _many(stage: DemoStage) -> None:
     bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
     print(f"{MANY} pods bound in {seconds:.1f} s: {MANY / seconds:.0f} a second, making their requests included.")
     print(f"kubectl get pods: {len(bound.splitlines())} are on a node.\n")
+
+
+def _explained(stage: DemoStage) -> None:
+    _title("A pod that waits, explained", "What it waits for, since when, until when, and what helps.")
+    stage.apply("6-missing-claim.yaml")
+    stage.wait("a report", "get", "bindrequest", "trainer", "-o", "jsonpath={.status.reason}", until=_names_dataset)
+    print(f"{_DIM}${_RESET} bowline explain trainer")
+    command = [sys.executable, "-m", "bowline_cli", "explain", "trainer", f"--kubeconfig={stage.cluster.kubeconfig}"]
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    print(output)
+    _expect(output, "dataset")
+
+
+def _names_dataset(reason: str) -> bool:
+    return "dataset" in reason
 
 
 def _until_phase(stage: DemoStage, name: str, phase: str) -> None:
