@@ -1,5 +1,6 @@
 """docs/rules.md: every rule of admission, from the rules themselves."""
 
+from itertools import groupby
 from typing import Final
 
 from bowline.api.rule import Rule, Severity
@@ -10,25 +11,27 @@ _HEAD: Final = """\
 
 # Rules of admission
 
-A denial and a warning name their rule in parentheses. `bowline lint --explain RULE` prints one. D denies, W warns.
-The examples are parts of a manifest: annotations and labels of a pod, limits and requests of its container, fields of
-its spec; with `podName`, the spec of a BindRequest. A rule without an example depends on more than one manifest.
-
-| rule | | applies when | invalid | valid |
-|---|---|---|---|---|
+A denial and a warning name their rule in parentheses; `bowline lint --explain RULE` prints one. Examples are parts of
+a manifest: annotations and labels of a pod, limits and requests of its container, fields of its spec; with
+`podName`, the spec of a BindRequest. A rule without an example depends on more than one manifest.
 """
-_LETTERS: Final = {Severity.DENIES: "D", Severity.WARNS: "W"}
 
 
 def as_markdown() -> str:
-    """Return the page."""
-    return _HEAD + "\n".join(map(_row, admission_rules())) + "\n"
+    """Return the page: a section for each plugin, with a heading for each rule, to which denials and reports link."""
+    sections = []
+    for plugin, rules in groupby(admission_rules(), lambda rule: rule.id.partition("/")[0]):
+        sections.append(f"\n## {plugin}\n")
+        sections += [_section(rule) for rule in rules]
+    return _HEAD + "\n".join(sections)
 
 
-def _row(rule: Rule) -> str:
-    cells = (f"`{rule.id}`", _LETTERS[rule.severity], rule.meaning, _code(rule.invalid), _code(rule.valid))
-    return f"| {' | '.join(cells)} |"
+def _section(rule: Rule) -> str:
+    verb = "Denied" if rule.severity is Severity.DENIES else "Warned"
+    return f"### {rule.id}\n\n{verb} if {rule.meaning}.\n{_examples(rule)}"
 
 
-def _code(example: str) -> str:
-    return f"`{'; '.join(example.splitlines())}`" if example else ""
+def _examples(rule: Rule) -> str:
+    parts = [(name, example) for name, example in (("invalid", rule.invalid), ("valid", rule.valid)) if example]
+    text = "\n".join(f"# {name}\n{example.strip()}" for name, example in parts)
+    return f"\n```yaml\n{text}\n```\n" if text else ""
