@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts test-presets check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -82,6 +82,15 @@ test-alerts: setup ## Each alert in a real Prometheus: in its fault, and none in
 test-presets: setup ## Every preset: install, helm test, upgrade, rollback, uninstall; make test does it with one
 	$(BIN)/python -m bowline.localcluster assets
 	$(BIN)/python -m pytest tests/chart/test_presets_live.py -m presets --verbose
+
+simulate: setup ## Simulated reconcilers: SECONDS=60 of new seeds; SEED= FOCUS=, or SCENE=, replays one; SHRINK=VIOLATION
+	$(BIN)/python -m tests.simulation $(if $(SCENE),replay --scene "$(SCENE)",$(if $(SEED),replay --seed $(SEED) --focus $(or $(FOCUS),general) $(if $(SHRINK),--shrink "$(SHRINK)"),seeds --seconds $(or $(SECONDS),60) $(if $(FOCUS),--focus $(FOCUS))))
+
+simulate-stories: setup ## Every fault at every request of every simulated story (half an hour)
+	$(BIN)/python -m tests.simulation stories $(if $(KINDS),--kinds $(KINDS))
+
+simulate-mutants: setup ## Put defects into the simulated product: each must be found
+	$(BIN)/python -m tests.simulation mutants
 
 check: setup $(DOCS_STAMP) ## Lint, types, import contracts, documents and their links
 	$(BIN)/ruff check .

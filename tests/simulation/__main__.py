@@ -1,0 +1,200 @@
+"""Runs the simulation: ``python -m tests.simulation seeds --seconds 60``; ``replay --seed 7`` repeats one run.
+
+A run is repeated exactly only with the same simulation, product and version of Python.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from tests.simulation.children import Result, has_fixed_hashes, run_in_child, warm_up
+from tests.simulation.dice import minimize
+from tests.simulation.mutants import MUTANTS, is_found
+from tests.simulation.plans import FOCUSES, focused
+from tests.simulation.simulation import Simulation
+from tests.simulation.stories import KINDS, STORIES, Scene, Story, scenes
+
+# Lines of a trace that say nothing about most failures.
+_NOISE = ("clusterpol", "devicetaint", "WATCH")
+# Of a kind of violation, the runs that are printed.
+_SHOWN = 3
+
+
+class Summary:
+    """What a series of runs has shown. ``violations``: by kind, the commands that repeat them, with text and time."""
+
+    def __init__(self) -> None:
+        self.totals: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.violations: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the series began."""
+        return time.monotonic() - self._began
+
+    def add(self, command: str, result: Result) -> None:
+        """Add a run, which ``command`` repeats."""
+        self.totals.update(runs=1, steps=result.steps, requests=result.requests, virtual_seconds=int(result.seconds))
+        self.counts.update(result.counts or {})
+        for kind, text, at in result.violations:
+            self.violations[kind].append((command, text, at))
+
+    def text(self) -> str:
+        """Return the summary for people."""
+        lines = [
+            f"{', '.join(f'{total} {name}' for name, total in self.totals.items())} in {self.seconds:.0f} s",
+            ", ".join(f"{name}: {count}" for name, count in self.counts.most_common()),
+        ]
+        for kind, examples in sorted(self.violations.items(), key=lambda item: -len(item[1])):
+            lines.append(f"VIOLATED in {len(examples)} runs: {kind}")
+            for command, text, at in examples[:_SHOWN]:
+                lines += [f"  at {at:.3f}: {text[:400]}", f"  replay: {command}"]
+        lines.append(f"{len(self.violations)} kinds of violation")
+        return "\n".join(lines)
+
+    def as_json(self) -> str:
+        """Return the summary for programs."""
+        return json.dumps({"totals": self.totals, "counts": self.counts, "violations": self.violations})
+
+
+def run_seed(seed: int, focus: str, only: frozenset[str] | None = None, *, trace: bool = False) -> Result:
+    """Run one seed."""
+    return run_in_child(lambda: Simulation(seed, focused(seed, focus), only, trace=trace))
+
+
+def run_scene(scene: Scene, *, trace: bool = False) -> Result:
+    """Run one scene."""
+    return run_in_child(lambda: Story(scene, trace=trace))
+
+
+def run_seeds(seeds: Iterable[int], focuses: Sequence[str], seconds: float, *, each: bool) -> Summary:
+    """Run seeds, each in every focus or the focuses in turn, until the time is over."""
+    summary = Summary()
+    for seed in seeds:
+        for focus in focuses if each else [focuses[seed % len(focuses)]]:
+            if summary.seconds > seconds:
+                return summary
+            summary.add(f"make simulate SEED={seed} FOCUS={focus}", run_seed(seed, focus))
+    return summary
+
+
+def run_stories(kinds: Sequence[str], stories: Sequence[str], seconds: float, part: int) -> Summary:
+    """Run every scene of the stories, or one of ``part``, until the time is over."""
+    summary, number = Summary(), 0
+    for kind in kinds:
+        for story in stories:
+            undisturbed = Scene(kind, story)
+            result = run_scene(undisturbed)
+            summary.add(f"make simulate SCENE='{undisturbed}'", result)
+            for scene in scenes(kind, story, len(result.happened)):
+                number += 1
+                if number % part:
+                    continue
+                if summary.seconds > seconds:
+                    return summary
+                summary.add(f"make simulate SCENE='{scene}'", run_scene(scene))
+    return summary
+
+
+def shrink(run: Callable[[frozenset[str] | None], Result], kind: str, budget: int) -> Sequence[str]:
+    """Return few of the run's events with which it still shows that kind of violation."""
+    first = run(None)
+    if kind not in first.kinds:
+        raise SystemExit(f"the run does not show {kind!r} but {sorted(first.kinds)}")
+    return minimize(first.happened, lambda events: kind in run(frozenset(events)).kinds, budget)
+
+
+def show(result: Result) -> int:
+    """Print a run; returns how many violations it has."""
+    print("\n".join(line for line in result.trace if not any(word in line for word in _NOISE)))
+    print("\n".join(f"[{at:9.3f}] {kind}: {text}" for kind, text, at in result.violations) or "no violation")
+    return len(result.violations)
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    """Repeat one run with its trace, reduced first if asked for."""
+    if arguments.scene:
+        return show(run_scene(Scene.parse(arguments.scene), trace=True))
+    only = None
+    if arguments.shrink:
+        run = partial(run_seed, arguments.seed, arguments.focus)
+        only = frozenset(shrink(run, arguments.shrink, arguments.budget))
+        print(f"{len(only)} events: {sorted(only)}")
+    return show(run_seed(arguments.seed, arguments.focus, only, trace=True))
+
+
+def run_mutants(part: str, runs: int) -> int:
+    """Put each defect into the product; returns how many are not found."""
+    missed = 0
+    for mutant in MUTANTS:
+        if part not in mutant.name:
+            continue
+        began = time.monotonic()
+        shown, number = is_found(mutant, runs)
+        missed += not shown
+        how = f"found as {'; '.join(sorted(shown))}" if shown else "NOT FOUND"
+        print(f"{mutant.name}: {how}; {number} runs, {time.monotonic() - began:.0f} s", flush=True)
+    return missed
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    seeds = commands.add_parser("seeds", help="run random seeds")
+    seeds.add_argument("--first", type=int, help="the first seed; by default one that follows from the time")
+    seeds.add_argument("--count", type=int, default=1_000_000)
+    seeds.add_argument("--focus", default="", help=f"{', '.join(FOCUSES)}; by default all in turn")
+    seeds.add_argument("--each", action="store_true", help="each seed in every focus")
+    stories = commands.add_parser("stories", help="run every fault at every request of every story")
+    stories.add_argument("--kinds", default=",".join(KINDS))
+    stories.add_argument("--stories", default=",".join(STORIES))
+    stories.add_argument("--part", type=int, default=1, help="run one of so many scenes")
+    for command in (seeds, stories):
+        command.add_argument("--seconds", type=float, default=1e9)
+        command.add_argument("--json", action="store_true")
+    repeat = commands.add_parser("replay", help="repeat one run, with its trace")
+    repeat.add_argument("--seed", type=int, default=0)
+    repeat.add_argument("--focus", default=FOCUSES[0])
+    repeat.add_argument("--scene", default="", help="KIND/STORY/FAULT/NUMBER")
+    repeat.add_argument("--shrink", default="", metavar="VIOLATION", help="reduce the run to few events first")
+    repeat.add_argument("--budget", type=int, default=150, help="runs for that")
+    mutants = commands.add_parser("mutants", help="put defects into the product, and see whether they are found")
+    mutants.add_argument("--only", default="", help="a part of a defect's name")
+    mutants.add_argument("--runs", type=int, default=60)
+    return parser
+
+
+def main() -> int:
+    """Run the command; returns the number of violations, or of defects that are not found."""
+    arguments = _parser().parse_args()
+    logging.getLogger().setLevel(logging.ERROR)
+    warm_up()
+    if arguments.command == "replay":
+        return replay(arguments)
+    if arguments.command == "mutants":
+        return run_mutants(arguments.only, arguments.runs)
+    if arguments.command == "stories":
+        kinds, stories = arguments.kinds.split(","), arguments.stories.split(",")
+        summary = run_stories(kinds, stories, arguments.seconds, arguments.part)
+    else:
+        first = arguments.first if arguments.first is not None else int(time.time())
+        focuses = arguments.focus.split(",") if arguments.focus else FOCUSES
+        seeds = range(first, first + arguments.count)
+        summary = run_seeds(seeds, focuses, arguments.seconds, each=arguments.each)
+    print(summary.as_json() if arguments.json else summary.text())
+    return len(summary.violations)
+
+
+if __name__ == "__main__":
+    if not has_fixed_hashes():
+        environ = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], environ)  # noqa: S606 - itself
+    sys.exit(min(main(), 1))

@@ -1,0 +1,504 @@
+"""What must hold: at every write of a reconciler, and when everything has come to rest.
+
+A violation is a sentence; the first of each kind is kept with its time. Kinds are named, so that a failing run can be
+reduced without turning into another failure.
+"""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from bowline.api import names
+from bowline.kube.messages import Request
+from tests.simulation.loop import Process
+from tests.simulation.objects import Object
+from tests.simulation.reconciler import ReconcilerProcess
+from tests.simulation.server import Answer, Change, Server
+from tests.simulation.world import NAMESPACE, RESERVATIONS, World, node_of_volume
+
+# Log lines of level ERROR that are no defect.
+_EXPECTED_ERRORS = ("leadership lost", "shards overlap or are not known")
+_ENDED = ("Succeeded", "Failed")
+# Entries that end with their request's object, or with the term.
+_MAY_REMAIN = ("requests", "stale", "gpu_sharing withdrawn")
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    kind: str
+    text: str
+    at: float
+
+    def __str__(self) -> str:
+        return f"[{self.at:9.3f}] {self.kind}: {self.text}"
+
+
+class Checks(logging.Handler):
+    """Observes the model's commits, the reconcilers' requests, and the log."""
+
+    def __init__(self, server: Server, world: World, now: Callable[[], float]) -> None:
+        super().__init__(logging.ERROR)
+        self.violations: dict[str, Violation] = {}
+        self.counts: Counter[str] = Counter()
+        self.writes_by_request: Counter[str] = Counter()
+        self._server = server
+        self._world = world
+        self._now = now
+        self._node_of: dict[str, str] = {}  # of every pod that was ever bound, by UID
+        self._ended: dict[str, tuple[str, float]] = {}  # requests that reported their end, by UID
+        self._undone: dict[str, float] = {}  # requests that reported RolledBack=True
+        self._prepared_for: dict[str, str] = {}  # by pod UID
+        self._attempts: dict[str, int] = {}
+        self._requests: dict[str, Object] = {}  # every request ever, by UID, as last stored
+        self._bound_by_post: Counter[str] = Counter()
+        self._calls: Counter[tuple[str, str, int]] = Counter()
+        self._granted: dict[str, tuple[str, ...]] = {}  # GPU groups of each bound pod, by UID
+        server.observers.append(self._on_change)
+
+    def fail(self, kind: str, text: str) -> None:
+        self.violations.setdefault(kind, Violation(kind, text, self._now()))
+
+    # --- the log ---
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text in _EXPECTED_ERRORS:
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        fields = {
+            k: v
+            for k, v in vars(record).items()
+            if k in ("bindRequest", "plugin", "point", "worker", "task", "why", "error", "object")
+        }
+        self.fail(f"log {text}", f"{text} {fields} {type(error).__name__ if error else ''} {error or ''}")
+
+    # --- each request of a reconciler ---
+
+    def on_request(self, process: Process, request: Request, answer: Answer | None, fault: str) -> None:
+        self._check_rate(process, request)
+        if request.method == "GET" or answer is None:
+            return
+        path = request.path.partition("?")[0]
+        if "/leases" in path or "/events" in path or "selfsubjectreviews" in path:
+            return
+        self.counts["writes"] += 1
+        lease = self._server.find("leases", "bowline-reconciler", "bowline")
+        holder = (lease or {"spec": {}})["spec"].get("holderIdentity") or ""
+        if not holder.startswith(f"{getattr(process, 'identity', '')}_") and 200 <= answer.code < 300:
+            # Sent before, or by a process that was stopped: what it does must have been guarded.
+            self.counts["writes without the Lease"] += 1
+            self.counts[f"without the Lease: {request.method} {_resource_of(path)}"] += 1
+        body = orjson.loads(request.body) if request.body else {}
+        if request.method in ("PATCH", "PUT"):
+            metadata = body.get("metadata") or {} if isinstance(body, dict) else {}
+            if not metadata.get("resourceVersion") and not metadata.get("uid"):
+                self.fail("no precondition", f"{process} {request.method} {path} {body}")
+        elif request.method == "DELETE" and not (body.get("preconditions") or {}):
+            self.fail("no precondition", f"{process} DELETE {path}")
+        elif path.endswith("/binding"):
+            uid = body["metadata"].get("uid")
+            if not uid:
+                self.fail("no precondition", f"{process} Binding without UID {path}")
+            self._bound_by_post[uid] += 1
+            if answer.code == 409 and "already assigned" in str(answer.body.get("message")):
+                self.counts["Bindings of bound pods"] += 1
+
+    def _check_rate(self, process: Process, request: Request) -> None:
+        """No hot loop: a request causes few calls, whatever fails."""
+        _, found, name = request.path.partition("?")[0].partition("/bindrequests/")
+        if not found:
+            return
+        window = (process.name, name.partition("/")[0], int(self._now() / 10))
+        self._calls[window] += 1
+        if self._calls[window] > 60:
+            self.fail("hot loop", f"{process}: more than 6 calls a second about request {window[1]}")
+
+    # --- each commit ---
+
+    def _on_change(self, change: Change) -> None:
+        plural = change.kind.plural
+        if plural == "pods" and change.subresource == "binding" and change.new is not None:
+            self._on_bound(change)
+        elif plural == "bindrequests":
+            self._on_bind_request(change)
+        elif plural == "pods" and change.key[0] == RESERVATIONS and change.user.startswith("reconciler"):
+            if change.new is None or change.new["metadata"].get("deletionTimestamp"):
+                self._on_release(change)
+        elif (
+            plural in ("resourceclaims", "configmaps")
+            and change.user.startswith("reconciler")
+            and change.old is not None
+        ):
+            self._on_taken(change)
+        elif plural == "events" and change.old is None and change.new is not None:
+            self._on_event(change.new)
+
+    def _on_bound(self, change: Change) -> None:
+        pod, old = change.new, change.old
+        assert pod is not None
+        assert old is not None
+        uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+        self._node_of[uid] = node
+        self.counts["bound"] += 1
+        request_uid = (pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR, "")
+        self._prepared_for[uid] = request_uid
+        request = self._requests.get(request_uid)
+        who = f"pod {pod['metadata']['name']} ({uid[:8]}) to {node} for request {request_uid[:8]}"
+        if request_uid in self._ended:
+            phase, at = self._ended[request_uid]
+            self.fail("bound after the end", f"{who}, which reported {phase} at {at:.3f}")
+        if request_uid in self._undone:
+            self.fail("bound after the rollback", f"{who}, rolled back at {self._undone[request_uid]:.3f}")
+        if request is None:
+            self.fail("bound for nothing", f"{who}: no such request")
+            return
+        spec = request["spec"]
+        if spec["selectedNode"] != node or spec.get("podUID", uid) not in ("", uid):
+            self.fail("bound wrongly", f"{who}: asked {spec}")
+        self._check_prepared(pod, spec, who)
+        self._check_gang(pod, who)
+
+    def _check_prepared(self, pod: Object, spec: Object, who: str) -> None:
+        """At the moment of the Binding everything that the pod needs is in place."""
+        if spec.get("receivedResourceType") == "Fraction":
+            self._check_share(pod, spec, who)
+        uid = pod["metadata"]["uid"]
+        for claim in self._claims_of(pod):
+            self._check_claim(claim, uid, who)
+            if claim["metadata"].get("deletionTimestamp"):
+                self.counts["bound with deleting claim"] += 1
+        if spec.get("extendedResourceClaimAllocation"):
+            name = (pod["status"].get("extendedResourceClaimStatus") or {}).get("resourceClaimName", "")
+            extended = self._server.find("resourceclaims", name, NAMESPACE) if name else None
+            self._check_claim(extended or {"metadata": {"name": name}}, uid, who)
+        for volume in pod["spec"].get("volumes") or ():
+            self._check_volume(pod, (volume.get("persistentVolumeClaim") or {}).get("claimName"), who)
+
+    def _check_claim(self, claim: Object, pod_uid: str, who: str) -> None:
+        status = claim.get("status") or {}
+        consumers = {entry["uid"] for entry in status.get("reservedFor") or ()}
+        if not status.get("allocation") or pod_uid not in consumers:
+            self.fail("bound without claim", f"{who}: claim {claim['metadata']['name']!r} {status}")
+
+    def _check_volume(self, pod: Object, claim_name: str | None, who: str) -> None:
+        if not claim_name:
+            return
+        claim = self._server.find("persistentvolumeclaims", claim_name, NAMESPACE)
+        if claim is None or names.BIND_COMPLETED not in (claim["metadata"].get("annotations") or {}):
+            self.fail("bound without volume", f"{who}: PVC {claim_name}")
+            return
+        volume = self._server.find("persistentvolumes", claim["spec"]["volumeName"])
+        if volume is not None and node_of_volume(volume) != pod["spec"]["nodeName"]:
+            self.fail("bound to another node than its volume", f"{who}: {claim['spec']['volumeName']}")
+
+    def _check_share(self, pod: Object, spec: Object, who: str) -> None:
+        self._granted[pod["metadata"]["uid"]] = tuple(spec["selectedGPUGroups"])
+        node, prefix = pod["spec"]["nodeName"], pod["metadata"]["annotations"].get(names.SHARED_GPU_CONFIGMAP)
+        configmap = self._server.find("configmaps", f"{prefix}-0", NAMESPACE)
+        labels = pod["metadata"].get("labels") or {}
+        for group in spec["selectedGPUGroups"]:
+            if labels.get(names.LABEL_GPU_GROUP) != group and f"{names.LABEL_GPU_GROUP}/{group}" not in labels:
+                self.fail("bound without label", f"{who}: group {group}, labels {labels}")
+        if configmap is None:
+            self.fail("bound without ConfigMap", f"{who}: {prefix}-0 does not exist")
+            return
+        owners = {owner["uid"] for owner in configmap["metadata"].get("ownerReferences") or ()}
+        if pod["metadata"]["uid"] not in owners:
+            self.fail("bound with a foreign ConfigMap", f"{who}: {prefix}-0 is of {owners}")
+        shown = (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "").split(",")
+        held = [self._device_held(node, group) for group in spec["selectedGPUGroups"]]
+        if shown != held:
+            self.fail("bound with a wrong device", f"{who}: ConfigMap shows {shown}, reserved are {held}")
+
+    def _device_held(self, node: str, group: str) -> str | None:
+        for pod in self._server.objects("pods"):
+            key = pod["metadata"]
+            if (
+                key["namespace"] == RESERVATIONS
+                and (key.get("labels") or {}).get(names.LABEL_GPU_GROUP) == group
+                and pod["spec"].get("nodeName") == node
+                and pod["status"].get("phase") not in _ENDED
+            ):
+                return self._world.device_of(key["uid"])
+        return None
+
+    def _check_gang(self, pod: Object, who: str) -> None:
+        gang = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME)
+        group = self._server.find("podgroups", gang, NAMESPACE) if gang else None
+        if group is None:
+            return
+        minimum, members = group["spec"]["minMember"], []
+        for other in self._server.objects("pods"):
+            if (other["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) != gang:
+                continue
+            uid = other["metadata"]["uid"]
+            asked = any(
+                r["spec"].get("podUID") == uid and (r.get("status") or {}).get("phase") != "Failed"
+                for r in self._server.objects("bindrequests")
+            )
+            if asked or other["spec"].get("nodeName"):
+                members.append(uid)
+        if len(members) < minimum:
+            self.fail("gang bound below its minimum", f"{who}: {len(members)} of {minimum} are asked for or bound")
+
+    def _claims_of(self, pod: Object) -> list[Object]:
+        claims = []
+        statuses = {e["name"]: e for e in pod["status"].get("resourceClaimStatuses") or ()}
+        for entry in pod["spec"].get("resourceClaims") or ():
+            name = entry.get("resourceClaimName") or statuses.get(entry["name"], {}).get("resourceClaimName", "")
+            claim = self._server.find("resourceclaims", name, NAMESPACE)
+            claims.append(claim or {"metadata": {"name": name}})
+        return claims
+
+    def _on_bind_request(self, change: Change) -> None:
+        old, new = change.old, change.new
+        stored = new or old
+        assert stored is not None
+        uid, name = stored["metadata"]["uid"], stored["metadata"]["name"]
+        if new is not None:
+            self._requests[uid] = new
+        ours = change.user.startswith("reconciler")
+        if ours:
+            self.writes_by_request[uid] += 1
+        status, before = (stored.get("status") or {}), ((old or {}).get("status") or {})
+        who = f"request {name} ({uid[:8]}) by {change.user}"
+        phase = status.get("phase")
+        if not ours or new is None:
+            if ours and new is None and phase not in _ENDED:
+                self._check_abandoned(stored, who, "finalizer dropped")
+            return
+        if before.get("phase") in _ENDED and phase != before["phase"]:
+            self.fail("phase changed after the end", f"{who}: {before['phase']} to {phase}")
+        attempts, attempts_before = status.get("failedAttempts") or 0, before.get("failedAttempts") or 0
+        if attempts < attempts_before:
+            self.fail("attempts decreased", f"{who}: {attempts_before} to {attempts}")
+        if attempts > attempts_before + 1 and phase != "Failed":
+            self.fail("attempts jumped", f"{who}: {attempts_before} to {attempts}")
+        if phase in _ENDED and before.get("phase") != phase:
+            self._on_end(new, phase, who)
+        if _condition(status, "RolledBack") == "True" and _condition(before, "RolledBack") != "True":
+            self._undone[uid] = self._now()
+            self._check_abandoned(new, who, "RolledBack=True")
+
+    def _on_end(self, request: Object, phase: str, who: str) -> None:
+        """A request reports its end: it must be true."""
+        uid, pod_uid, node = request["metadata"]["uid"], self._pod_uid(request), request["spec"]["selectedNode"]
+        self._ended[uid] = (phase, self._now())
+        self.counts[phase] += 1
+        if phase == "Failed":
+            self.counts[str(request["status"].get("reason") or phase).partition(":")[0]] += 1
+        on = self._node_of.get(pod_uid)
+        if phase == "Succeeded" and on != node:
+            self.fail("untrue Succeeded", f"{who}: pod {pod_uid[:8]} is on {on}, not {node}")
+        if phase == "Failed" and on == node and self._prepared_for.get(pod_uid) == uid:
+            # A pod that was deleted after its Binding is not found any more.
+            exists = any(pod["metadata"]["uid"] == pod_uid for pod in self._server.objects("pods"))
+            if exists:
+                self.fail("Failed although bound", f"{who}: {request['status'].get('reason')}")
+        if names.FINALIZER in (request["metadata"].get("finalizers") or ()):
+            self.fail("ended with finalizer", f"{who}: {phase}")
+        if phase == "Failed":
+            self._check_abandoned(request, who, "Failed")
+
+    def _check_abandoned(self, request: Object, who: str, claim: str) -> None:
+        """A request that is abandoned leaves nothing on its unbound pod, unless another one is at work on it."""
+        pod_uid = self._pod_uid(request)
+        if pod_uid in self._node_of:
+            return
+        rivals = [
+            r
+            for r in self._server.objects("bindrequests")
+            if r["metadata"]["uid"] != request["metadata"]["uid"]
+            and self._pod_uid(r) == pod_uid
+            and (r.get("status") or {}).get("phase") not in _ENDED
+        ]
+        if rivals:
+            return
+        left = self.left_of(pod_uid)
+        if left:
+            self.fail("left behind", f"{who}: {claim}, but left are {left}")
+
+    def left_of(self, pod_uid: str) -> list[str]:
+        """What exists of attempts for an unbound pod."""
+        left = []
+        for pod in self._server.objects("pods"):
+            if pod["metadata"]["uid"] != pod_uid or pod["spec"].get("nodeName"):
+                continue
+            labels = pod["metadata"].get("labels") or {}
+            left += [f"label {key}" for key in labels if key.startswith(names.LABEL_GPU_GROUP)]
+            for thing in self._server.objects("configmaps"):
+                is_deleting = bool(thing["metadata"].get("deletionTimestamp"))
+                if pod_uid in _owners(thing) and not is_deleting:
+                    left.append(f"ConfigMap {thing['metadata']['name']}")
+            for claim in self._server.objects("resourceclaims"):
+                status = claim.get("status") or {}
+                name = claim["metadata"]["name"]
+                if pod_uid in {entry["uid"] for entry in status.get("reservedFor") or ()}:
+                    left.append(f"reservedFor of claim {name}")
+                annotations = claim["metadata"].get("annotations") or {}
+                if annotations.get(names.EXTENDED_RESOURCE_CLAIM) == "true" and pod_uid in _owners(claim):
+                    left.append(f"extended resource claim {name}")
+        return left
+
+    def _on_release(self, change: Change) -> None:
+        """A reconciler deletes a reservation: no running pod may use its device."""
+        pod = change.old
+        assert pod is not None
+        group, node = (pod["metadata"].get("labels") or {}).get(names.LABEL_GPU_GROUP), pod["spec"].get("nodeName")
+        self.counts["reservations released"] += 1
+        if pod["status"].get("phase") in _ENDED:
+            return
+        for user in self._server.objects("pods"):
+            # Whatever its labels say: the device that its ConfigMap shows is the one that it uses.
+            if user["spec"].get("nodeName") != node or group not in self._granted.get(user["metadata"]["uid"], ()):
+                continue
+            if user["status"].get("phase") not in _ENDED:
+                others = self._device_held(node, str(group))
+                if others is None:
+                    self.fail(
+                        "device released in use",
+                        f"{change.user}: {group} on {node}, used by {user['metadata']['name']}",
+                    )
+
+    def _on_taken(self, change: Change) -> None:
+        """A reconciler changes a claim or deletes a ConfigMap: no running pod may lose it."""
+        old, new = change.old, change.new
+        assert old is not None
+        is_gone = new is None or bool(new["metadata"].get("deletionTimestamp"))
+        before = {e["uid"] for e in (old.get("status") or {}).get("reservedFor") or ()}
+        after = (
+            {e["uid"] for e in ((new or {}).get("status") or {}).get("reservedFor") or ()} if not is_gone else set()
+        )
+        losers = before - after
+        if is_gone and change.kind.plural == "configmaps":
+            losers |= {owner["uid"] for owner in old["metadata"].get("ownerReferences") or ()}
+        for pod in self._server.objects("pods"):
+            if (
+                pod["metadata"]["uid"] in losers
+                and pod["spec"].get("nodeName")
+                and pod["status"].get("phase") not in _ENDED
+            ):
+                what = f"{change.kind.kind} {change.key[1]}"
+                self.fail("taken from a bound pod", f"{change.user}: {what} of pod {pod['metadata']['name']}")
+
+    def _on_event(self, event: Object) -> None:
+        about = event.get("regarding") or {}
+        if event.get("reason") != "Bound" or about.get("kind") != "Pod":
+            return
+        node = str(event.get("note", "")).removeprefix("bound to node ")
+        if self._node_of.get(about.get("uid", "")) != node:
+            self.fail("untrue event Bound", f"{about} {event.get('note')}")
+
+    def _pod_uid(self, request: Object) -> str:
+        owners = [o["uid"] for o in request["metadata"].get("ownerReferences") or () if o["kind"] == "Pod"]
+        return str(request["spec"].get("podUID") or (owners[0] if owners else ""))
+
+    # --- at rest ---
+
+    def at_rest(self, processes: Sequence[ReconcilerProcess]) -> None:
+        """Everything has come to rest: nothing may be unfinished or left, in the cluster or in memory."""
+        # All are checked, whichever waits.
+        waiting = [r for r in self._server.objects("bindrequests") if self._is_waiting_at_rest(r)]
+        for pod in self._server.objects("pods"):
+            uid, key = pod["metadata"]["uid"], pod["metadata"]
+            if key["namespace"] != NAMESPACE or pod["spec"].get("nodeName"):
+                continue
+            unfinished_requests = [
+                request
+                for request in self._server.objects("bindrequests")
+                if self._pod_uid(request) == uid and (request.get("status") or {}).get("phase") not in _ENDED
+            ]
+            left = self.left_of(uid)
+            if left and not unfinished_requests:
+                self.fail("left at rest", f"pod {key['name']} ({uid[:8]}): {left}")
+        self._reservations_at_rest()
+        for process in processes:
+            if process.failure is not None:
+                self.fail("process failed", f"{process}: {process.failure!r}")
+            if process.is_alive and not waiting:
+                self._check_memory(process)
+
+    def _is_waiting_at_rest(self, request: Object) -> bool:
+        """Check an end; returns whether the request waits for what is really absent."""
+        key, status = request["metadata"], request.get("status") or {}
+        phase, reason = status.get("phase"), str(status.get("reason") or "")
+        if key.get("deletionTimestamp"):
+            self.fail("deleted request remains", f"{key['name']} {key.get('finalizers')} {reason}")
+        elif phase in _ENDED:
+            if key.get("finalizers"):
+                self.fail("finalizer remains", f"{key['name']} {phase} {key['finalizers']}")
+        elif self._may_wait(request):
+            return True
+        else:
+            why = f"{key['name']} ({key['uid'][:8]}) {phase} {reason!r} {status.get('conditions')}"
+            self.fail("never ends", why)
+        return False
+
+    def _check_memory(self, process: ReconcilerProcess) -> None:
+        """Of requests that have ended nothing may be remembered, except that they have."""
+        sizes = process.sizes()
+        left = {name: size for name, size in sizes.items() if size and name not in _MAY_REMAIN}
+        if left:
+            self.fail(f"memory left: {', '.join(left)}", f"{process}: {left}")
+        if sizes.get("requests", 0) > len(self._server.objects("bindrequests")):
+            self.fail("memory left: requests", f"{process}: {sizes}")
+
+    def _may_wait(self, request: Object) -> bool:
+        """Whether the request waits for what is really absent: nothing of it is provided any more at rest."""
+        pod = next((p for p in self._server.objects("pods") if p["metadata"]["uid"] == self._pod_uid(request)), None)
+        return pod is not None and bool(pod["spec"].get("schedulingGates"))
+
+    def _reservations_at_rest(self) -> None:
+        """A reservation without users is released; a user's device is reserved."""
+        users = defaultdict(list)
+        for pod in self._server.objects("pods"):
+            if pod["metadata"]["namespace"] == RESERVATIONS or pod["status"].get("phase") in _ENDED:
+                continue
+            for key, value in (pod["metadata"].get("labels") or {}).items():
+                if key == names.LABEL_GPU_GROUP or key.startswith(f"{names.LABEL_GPU_GROUP}/"):
+                    users[value].append(pod)
+        for pod in self._server.objects("pods"):
+            if pod["metadata"]["namespace"] != RESERVATIONS:
+                continue
+            group = pod["metadata"]["labels"][names.LABEL_GPU_GROUP]
+            on_node = [u for u in users[group] if u["spec"].get("nodeName") in (None, pod["spec"].get("nodeName"))]
+            if not on_node:
+                self.fail("reservation without users", f"{pod['metadata']['name']} of {group} {pod['status']}")
+        for pod in self._server.objects("pods"):
+            node, key = pod["spec"].get("nodeName"), pod["metadata"]
+            if pod["status"].get("phase") in _ENDED or key.get("deletionTimestamp"):
+                continue
+            for group in self._granted.get(key["uid"], ()):
+                if self._device_held(node, group) is None:
+                    self.fail(
+                        "device in use is not reserved",
+                        f"pod {key['name']} group {group} on {node}, labels {key.get('labels')}",
+                    )
+
+    def check_quiet(self, before: Mapping[str, int], minutes: float) -> None:
+        """No livelock: at rest nothing is written."""
+        writes = self.counts["writes"] - before.get("writes", 0)
+        if writes > 2 * minutes:
+            self.fail("writes at rest", f"{writes} in {minutes:g} minutes")
+
+    def check_total(self, limit: int) -> None:
+        """No storm of writes on one request."""
+        for uid, writes in self.writes_by_request.items():
+            if writes > limit:
+                self.fail("too many writes", f"request {uid[:8]}: {writes} writes")
+
+
+def _owners(stored: Object) -> set[str]:
+    return {owner["uid"] for owner in stored["metadata"].get("ownerReferences") or ()}
+
+
+def _resource_of(path: str) -> str:
+    parts = path.strip("/").split("/")
+    return "/".join(part for part in parts[-3:] if part in ("binding", "status") or part.endswith("s"))[:40]
+
+
+def _condition(status: Object, kind: str) -> str:
+    return next((c["status"] for c in status.get("conditions") or () if c.get("type") == kind), "")

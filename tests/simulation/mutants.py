@@ -1,0 +1,140 @@
+"""Defects put into the product: each must be found by the runs that are named for it.
+
+A mutation that survives is a missing check. Violations that the unchanged product shows in the same run do not count.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from bowline.api.bindrequest import BindRequest
+from bowline.framework.binding import post
+from bowline.framework.plugin_status import Status
+from bowline.kube.client import KubeClient
+from bowline.plugins.gpu_sharing import reservation_client
+from bowline.plugins.volume_binding import assume_cache
+from bowline_reconciler.binding import attempt, complete, gangs, in_flight, state, writer
+from bowline_reconciler.informers import Informers
+from tests.simulation.children import run_in_child
+from tests.simulation.plans import focused
+from tests.simulation.simulation import Simulation
+from tests.simulation.stories import Scene, Story, scenes
+
+# The first seed of the runs for a mutant.
+_FIRST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A defect. ``runs``: a focus of random seeds, or ``KIND/STORY`` of which every scene is played."""
+
+    name: str
+    runs: str
+    mutate: Callable[[], None]
+
+
+def is_found(mutant: Mutant, limit: int) -> tuple[set[str], int]:
+    """Return the kinds of violation by which the defect is found, and after how many runs."""
+    number = 0
+    for new_simulation in islice(_simulations(mutant), limit):
+        number += 1
+        mutated = run_in_child(partial(_mutated, mutant, new_simulation)).kinds
+        # Only a run that shows something is worth a second one without the defect.
+        kinds = mutated - run_in_child(new_simulation).kinds if mutated else set()
+        if kinds:
+            return kinds, number
+    return set(), number
+
+
+def _simulations(mutant: Mutant) -> Iterator[Callable[[], Simulation]]:
+    if "/" in mutant.runs:
+        kind, story = mutant.runs.split("/")
+        undisturbed = Scene(kind, story)
+        yield partial(Story, undisturbed)
+        requests = len(run_in_child(partial(Story, undisturbed)).happened)
+        yield from (partial(Story, scene) for scene in scenes(kind, story, requests))
+    else:
+        seed = _FIRST
+        while True:
+            yield partial(Simulation, seed, focused(seed, mutant.runs))
+            seed += 1
+
+
+def _mutated(mutant: Mutant, new_simulation: Callable[[], Simulation]) -> Simulation:
+    """Put the defect into this process, which is a child's, and return the simulation."""
+    mutant.mutate()
+    return new_simulation()
+
+
+def _set(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    if not hasattr(owner, name):
+        raise AttributeError(f"{owner!r} has no {name}: the mutant is out of date")
+    return lambda: setattr(owner, name, value)
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+async def _no_users(*_: Any, **__: Any) -> list[Any]:
+    return []
+
+
+async def _no_nodes(*_: Any, **__: Any) -> set[str]:
+    return set()
+
+
+async def _request_as_it_is(_: Any, request: BindRequest) -> BindRequest:
+    return request
+
+
+def _bound(_: Any) -> Status:
+    return Status.ok()
+
+
+_patch: Any = KubeClient.patch
+
+
+async def _patch_unconditionally(client: KubeClient, *path: Any, **options: Any) -> dict[str, Any]:
+    *target, body = path
+    if isinstance(body, dict):
+        guards = ("uid", "resourceVersion")
+        metadata = {name: value for name, value in body.get("metadata", {}).items() if name not in guards}
+        body = {**body, "metadata": metadata}
+    patched: dict[str, Any] = await _patch(client, *target, body, **options)
+    return patched
+
+
+MUTANTS = (
+    Mutant(
+        "writes that may be in flight are not awaited",
+        "late",
+        _set(in_flight.InFlightWrites, "time_left", lambda *_: timedelta()),
+    ),
+    Mutant("no request precedes another", "rivals", _set(Informers, "preceding", lambda *_: None)),
+    Mutant("the cache is believed", "lag", _set(state.CacheOverlay, "latest", lambda _, cached: cached)),
+    Mutant("a rollback does nothing", "late", _set(complete.Completer, "_roll_back", _nothing)),
+    Mutant(
+        "devices are released whoever uses them",
+        "releases",
+        _set(reservation_client.ReservationClient, "users", _no_users),
+    ),
+    Mutant(
+        "devices are released whoever has asked for them",
+        "releases",
+        _set(reservation_client.ReservationClient, "requested_nodes", _no_nodes),
+    ),
+    Mutant("two pods choose one volume", "volumes", _set(assume_cache.AssumeCache, "is_taken", lambda *_: False)),
+    Mutant("withdrawn attempts go on", "rivals", _set(Informers, "still_wanted", lambda *_: True)),
+    Mutant(
+        "the pod is not read after an unknown Binding", "late", _set(attempt, "is_bound_as_asked", lambda *_: False)
+    ),
+    Mutant("an unknown Binding counts as bound", "late", _set(post, "binding_status", _bound)),
+    Mutant("a gang is always complete", "gangs", _set(gangs, "is_complete", lambda *_: True)),
+    Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
+    Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
+    Mutant("a lost Lease does not forbid writes", "overlap", _set(KubeClient, "forbid_writes", lambda _: None)),
+)

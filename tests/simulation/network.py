@@ -1,0 +1,348 @@
+"""The network between a process and the API server, in place of the client's HTTP transport.
+
+This is the seam: everything above it is the product's own client. Each request has a passage, drawn from the seed and
+the request's number: how long it takes in both directions, and what goes wrong. A request that was sent is executed
+by the world: its process may die or pause meanwhile.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+from typing import Any, cast
+
+import orjson
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from bowline.kube.errors import ConnectionFailed, NoResponse, from_response
+from bowline.kube.messages import Answer, Request
+from tests.simulation.dice import Dice
+from tests.simulation.loop import Process, State, VirtualLoop
+from tests.simulation.server import Answer as ServerAnswer
+from tests.simulation.server import Server, Watcher
+
+# The API server executes no request that was sent longer ago: its --request-timeout.
+REQUEST_TIMEOUT_S = 60.0
+CLIENT_TIMEOUT_S = 35.0
+SLOW_S = 3.0
+
+
+class Fault(StrEnum):
+    REFUSED = "refused"  # no connection
+    LOST = "request lost"  # the connection breaks before the request arrives
+    UNANSWERED = "reply lost"  # it breaks after the request was executed
+    LATE = "executed late"  # no reply, and executed at any time until the API server's timeout
+    BUSY = "429"
+    ERROR = "500"  # not executed
+    APPLIED = "500 applied"
+    TIMEOUT = "504 applied"
+    WEBHOOK = "webhook"  # 500 at admission
+    KILL_BEFORE = "kill before"  # the process dies when the request is sent, and it is not
+    KILL_SENT = "kill sent"  # the process dies when the request is sent; it is executed
+    KILL_LATE = "kill late"  # the same; it is executed at any time until the API server's timeout
+    KILL_AFTER = "kill after"  # the process dies when the request is executed
+    PAUSE = "pause"  # the process stops when the request is executed
+
+
+_WRITES_ONLY = (Fault.WEBHOOK, Fault.APPLIED)
+_STATUS: Mapping[Fault, tuple[int, str, str]] = {
+    Fault.BUSY: (429, "TooManyRequests", "the server has received too many requests"),
+    Fault.ERROR: (500, "InternalError", "etcdserver: leader changed"),
+    Fault.APPLIED: (500, "InternalError", "etcdserver: request timed out"),
+    Fault.TIMEOUT: (504, "Timeout", "Timeout: request did not complete within requested timeout"),
+    Fault.WEBHOOK: (500, "InternalError", 'failed calling webhook "other.example": no endpoints available'),
+}
+
+
+@dataclass(slots=True)
+class Weather:
+    """What may go wrong now. ``rates``: probability of each fault, for one request. The rest are of watches."""
+
+    rates: dict[Fault, float] = field(default_factory=dict)
+    latency_s: float = 0.004  # mean
+    slow: float = 0.0  # probability of a request that takes up to 3 s
+    lag_s: float = 0.01  # mean of an event's delay
+    stall: float = 0.0  # probability that a watch delays everything by up to 30 s from an event on
+    cut: float = 0.0  # probability that a watch breaks at an event
+    hang: float = 0.0  # probability that a watch stays open and silent from an event on
+    pause_s: float = 20.0  # longest pause of a process
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The way of one request: seconds in both directions, what goes wrong, for how long its process pauses then."""
+
+    there_s: float
+    back_s: float
+    fault: Fault | None
+    pause_s: float
+    draw: float
+    retry_after_s: int
+
+
+# Returns what goes wrong with a request, and for how many seconds; None: drawn.
+Choose = Callable[[Process, Request, Random], tuple[Fault | None, float | None]]
+
+
+class Network:
+    """All connections. ``crash`` and ``pause`` act on the process that sent a request."""
+
+    def __init__(self, loop: VirtualLoop, server: Server, dice: Dice, weather: Weather) -> None:
+        self.loop = loop
+        self.server = server
+        self.dice = dice
+        self.weather = weather
+        self.requests = 0
+        self.crash: Callable[[Process, str], None] = lambda *_: None
+        self.pause: Callable[[Process, float], None] = lambda *_: None
+        self.observers: list[Callable[[Process, Request, ServerAnswer | None, str], None]] = []
+        self.on_stream: Callable[[Process, str, str], None] = lambda *_: None
+        self.choose: Choose = self._draw
+        self._streams = 0
+
+    def plan(self, process: Process, request: Request) -> Passage:
+        """Return the delays in both directions, and what goes wrong."""
+        self.requests += 1
+        number = self.requests
+        chance = self.dice.stream("request", number)
+        weather = self.weather
+        there, back = chance.expovariate(1 / weather.latency_s), chance.expovariate(1 / weather.latency_s)
+        if chance.random() < weather.slow:
+            there, back = chance.uniform(0, 3), chance.uniform(0, 3)
+        fault, seconds = self.choose(process, request, chance)
+        if fault in _WRITES_ONLY and request.method == "GET":
+            fault = Fault.ERROR
+        if fault in (Fault.LATE, Fault.KILL_LATE):
+            there = seconds if seconds is not None else chance.uniform(0, REQUEST_TIMEOUT_S - 1)
+        pause_s = seconds if seconds is not None else chance.uniform(1, weather.pause_s)
+        return Passage(there, back, fault, pause_s, chance.random(), chance.randint(1, 3))
+
+    def _draw(self, _: Process, request: Request, chance: Random) -> tuple[Fault | None, float | None]:
+        draw = chance.random()
+        for candidate, rate in self.weather.rates.items():
+            if draw < rate:
+                return (candidate, None) if self.dice.happens(f"{self.requests}:{candidate.value}") else (None, None)
+            draw -= rate
+        return None, None
+
+    def new_stream(self) -> int:
+        self._streams += 1
+        return self._streams
+
+
+class SimulatedTransport:
+    """What ``KubeClient`` uses of a Transport, for one process."""
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self.read_only = False
+        self.answers = 0
+        self._network = network
+        self._process = process
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def forbid_writes(self) -> None:
+        self.read_only = True
+
+    def permit_writes(self) -> None:
+        self.read_only = False
+
+    async def send(self, request: Request) -> Answer:
+        """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
+        if self.read_only and request.is_fenced:
+            raise ConnectionFailed("not sent: this process no longer leads")
+        network, loop, process = self._network, self._network.loop, self._process
+        passage = network.plan(process, request)
+        there, back, fault = passage.there_s, passage.back_s, passage.fault
+        if fault is Fault.KILL_BEFORE:
+            self._crash(fault)
+            await loop.create_future()
+        if fault is Fault.REFUSED:
+            await asyncio.sleep(there)
+            raise ConnectionFailed("connection refused")
+        reply: asyncio.Future[Any] = loop.create_future()
+        if fault is Fault.LOST:
+            loop.later(there + back, _fail, reply, NoResponse("the connection broke"))
+        elif fault in (Fault.BUSY, Fault.ERROR, Fault.WEBHOOK):
+            loop.later(there + back, _resolve, reply, _failure(passage))
+        else:
+            loop.later(there, self._execute, request, reply, passage)
+            if fault in (Fault.KILL_SENT, Fault.KILL_LATE):
+                self._crash(fault)
+        # The client's own timeout, as the real transport has.
+        timeout = loop.later(CLIENT_TIMEOUT_S, _fail, reply, NoResponse("the API server did not answer in time"))
+        try:
+            answer = await reply
+        finally:
+            timeout.cancel()
+        self.answers += 1
+        return cast(Answer, answer)
+
+    def _crash(self, fault: Fault) -> None:
+        self._network.crash(self._process, fault.value)
+
+    def _execute(self, request: Request, reply: Any, passage: Passage) -> None:
+        """The request arrives at the API server."""
+        network, loop = self._network, self._network.loop
+        fault, back = passage.fault, passage.back_s
+        body = orjson.loads(request.body) if request.body is not None else None
+        answer = network.server.handle(
+            f"reconciler {self._process.name}",
+            request.method,
+            request.path,
+            body,
+            request.content_type,
+            request.accept,
+        )
+        for observer in network.observers:
+            observer(self._process, request, answer, fault.value if fault else "")
+        if fault is Fault.KILL_AFTER:
+            self._crash(fault)
+        if fault is Fault.PAUSE:
+            network.pause(self._process, passage.pause_s)
+        if fault is Fault.UNANSWERED:
+            loop.later(back, _fail, reply, NoResponse("the connection broke"))
+        elif fault in (Fault.APPLIED, Fault.TIMEOUT):
+            loop.later(back, _resolve, reply, _failure(passage))
+        elif fault is not Fault.LATE:
+            headers = CIMultiDict({"Content-Type": "application/json", **answer.headers})
+            data = orjson.dumps(answer.body) if answer.body else b"404 page not found"
+            loop.later(back, _resolve, reply, Answer(answer.code, CIMultiDictProxy(headers), data))
+
+    async def stream(
+        self, path: str, *, accept: str, total_s: float, silence_s: float
+    ) -> AsyncGenerator[bytes, None]:
+        """GET and yield the response's chunks; the first is empty and means that the response has begun."""
+        network, loop = self._network, self._network.loop
+        passage = network.plan(self._process, Request("GET", path, accept))
+        fault = passage.fault
+        await asyncio.sleep(min(passage.there_s, SLOW_S) + passage.back_s)
+        if fault in (Fault.REFUSED, Fault.LOST, Fault.UNANSWERED, Fault.LATE):
+            raise ConnectionFailed("connection refused")
+        if fault in (Fault.BUSY, Fault.ERROR):
+            code, reason, why = _STATUS[fault]
+            raise from_response(code, {}, orjson.dumps(_status_body(code, reason, why)))
+        if fault in (Fault.KILL_BEFORE, Fault.KILL_SENT, Fault.KILL_LATE, Fault.KILL_AFTER):
+            self._crash(fault)
+            await loop.create_future()
+        connection = _Connection(network, self._process, network.new_stream(), silence_s)
+        opened = network.server.watch(path, accept, connection.receive)
+        network.on_stream(self._process, path, "rejected" if isinstance(opened, ServerAnswer) else "opened")
+        if isinstance(opened, ServerAnswer):
+            raise from_response(opened.code, opened.headers, orjson.dumps(opened.body) if opened.body else b"")
+        connection.opened(opened, float(path.partition("timeoutSeconds=")[2] or 300))
+        try:
+            self.answers += 1
+            yield b""
+            while (chunk := await connection.next()) is not None:
+                self.answers += 1
+                yield chunk
+        finally:
+            connection.close()
+
+
+class _Connection:
+    """The events of one watch on their way: delayed, in order; the connection may stall, break or hang."""
+
+    def __init__(self, network: Network, process: Process, number: int, silence_s: float) -> None:
+        self._network = network
+        self._process = process
+        self._chance = network.dice.stream("watch", number)
+        self._number = number
+        self._events = 0
+        self._arrives = 0.0
+        self._silence_s = silence_s
+        self._hangs = self._closed = False
+        self._watcher: Watcher | None = None
+        self._queue: deque[bytes | Exception | None] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def opened(self, watcher: Watcher, seconds: float) -> None:
+        self._watcher = watcher
+        loop = self._network.loop
+        loop.later(min(60.0, seconds), self._bookmark)
+        loop.later(seconds, self._push, None)
+
+    def receive(self, line: bytes) -> None:
+        """An event leaves the API server."""
+        network, chance, weather = self._network, self._chance, self._network.weather
+        if self._closed or self._hangs or self._process.state is State.DEAD:
+            return
+        self._events += 1
+        event = f"watch {self._number}.{self._events}"
+        delay, draw = chance.expovariate(1 / weather.lag_s), chance.random()
+        if draw < weather.stall:
+            if network.dice.happens(f"{event}:stall"):
+                delay = chance.uniform(1, 30)
+        elif draw < weather.stall + weather.cut:
+            if network.dice.happens(f"{event}:cut"):
+                at = max(self._arrives + 1e-6, network.loop.time() + delay)
+                network.loop.later(at - network.loop.time(), self._push, NoResponse("the connection broke"))
+                self._hangs = True
+                return
+        elif draw < weather.stall + weather.cut + weather.hang and network.dice.happens(f"{event}:hang"):
+            network.loop.later(self._silence_s, self._push, NoResponse("silent for too long"))
+            self._hangs = True
+            return
+        now = network.loop.time()
+        # Later than the one before: timers of equal times have no order.
+        self._arrives = max(self._arrives + 1e-6, now + delay)
+        network.loop.later(self._arrives - now, self._push, line)
+
+    def _bookmark(self) -> None:
+        if not self._closed and self._watcher is not None:
+            self.receive(self._network.server.bookmark(self._watcher.kind))
+            self._network.loop.later(60.0, self._bookmark)
+
+    def _push(self, item: bytes | Exception | None) -> None:
+        self._queue.append(item)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def next(self) -> bytes | None:
+        while not self._queue:
+            self._waiter = self._network.loop.create_future()
+            await self._waiter
+        item = self._queue.popleft()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._closed = True
+        if self._watcher is not None:
+            self._network.server.unwatch(self._watcher)
+
+
+def _resolve(reply: Any, answer: Any) -> None:
+    if not reply.done():
+        reply.set_result(answer)
+
+
+def _fail(reply: Any, error: Exception) -> None:
+    if not reply.done():
+        reply.set_exception(error)
+
+
+def _status_body(code: int, reason: str, message: str) -> dict[str, Any]:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _failure(passage: Passage) -> Answer:
+    assert passage.fault is not None
+    code, reason, why = _STATUS[passage.fault]
+    headers = {"Content-Type": "application/json"}
+    if passage.fault is Fault.BUSY and passage.draw < 0.7:
+        headers["Retry-After"] = str(passage.retry_after_s)
+    return Answer(code, CIMultiDictProxy(CIMultiDict(headers)), orjson.dumps(_status_body(code, reason, why)))

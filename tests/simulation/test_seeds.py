@@ -1,0 +1,22 @@
+"""Random runs of the reconciler: the same seeds every time; ``make simulate`` runs new ones."""
+
+import pytest
+
+from tests.simulation.command import simulate
+from tests.simulation.plans import FOCUSES
+
+# Of each focus; together about half a minute of CPU.
+SEEDS = 4
+
+
+@pytest.mark.parametrize("focus", [focus for focus in FOCUSES if focus != "lag"])
+def test_nothing_is_violated_in_random_runs(focus: str) -> None:
+    outcome = simulate("seeds", "--focus", focus, "--first", "0", "--count", str(SEEDS))
+    assert outcome.violations == {}
+    assert outcome.totals["runs"] == SEEDS
+    assert outcome.counts["bound"] > 0
+
+
+def test_equal_seeds_give_equal_runs() -> None:
+    arguments = ("seeds", "--focus", "general,late,kill", "--first", "7", "--count", "3")
+    assert simulate(*arguments) == simulate(*arguments)
