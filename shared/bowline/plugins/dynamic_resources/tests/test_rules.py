@@ -511,7 +511,13 @@ BAD = Status.fatal("no")
         pytest.param([WAIT_A, BAD], BAD, id="a failure outweighs a wait"),
         pytest.param(
             [WAIT_A, Status.ok(), WAIT_B],
-            Status(Code.WAIT, (*WAIT_A.reasons, *WAIT_B.reasons), wake_on=WAIT_B.wake_on, timeout=PREREQUISITE),
+            Status(
+                Code.WAIT,
+                (*WAIT_A.reasons, *WAIT_B.reasons),
+                wake_on=WAIT_B.wake_on,
+                timeout=PREREQUISITE,
+                merged=(WAIT_A, WAIT_B),
+            ),
             id="waits are one wait",
         ),
     ],
