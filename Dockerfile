@@ -5,6 +5,9 @@
 # The argument has no default: a digest goes stale, and a tag alone is not the same image tomorrow. Look it up with
 # `docker buildx imagetools inspect python:3.13-slim`. Two builds of one commit are equal: the files have the time
 # SOURCE_DATE_EPOCH, which the builder sets, and compiled modules contain a hash of their source instead of its time.
+#
+# Behind a proxy: BUILD_OPTIONS="--build-arg=HTTPS_PROXY=http://proxy:3128 --secret=id=pip,src=pip.conf --secret=id=ca,src=ca.pem",
+# where pip.conf names the index and `cert = /run/secrets/ca`. None of it is in the image.
 ARG PYTHON_IMAGE
 
 # --- the wheel of this checkout, built by the pinned tool ---
@@ -14,7 +17,7 @@ ARG SOURCE_DATE_EPOCH=1580601600
 RUN case "$PYTHON_IMAGE" in *@sha256:*) ;; *) echo "PYTHON_IMAGE must carry a digest: NAME@sha256:..." >&2; exit 1 ;; esac
 WORKDIR /src
 COPY requirements/build.txt requirements/
-RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt
 COPY . .
 RUN python -m hatchling build --target wheel
 
@@ -23,7 +26,7 @@ FROM ${PYTHON_IMAGE} AS install
 # Not empty: with OpenTelemetry's SDK and exporter, for traces.
 ARG TRACING=
 COPY requirements/image.txt requirements/image-tracing.txt /
-RUN pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /image${TRACING:+-tracing}.txt
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /image${TRACING:+-tracing}.txt
 COPY --from=wheel /src/dist/*.whl /
 RUN pip install --no-cache-dir --no-compile --no-deps --no-index --prefix=/install /*.whl
 

@@ -136,7 +136,7 @@ CREATES = [
     pytest.param(
         PODS.replace("default", NAMESPACE), pod("a", "bowline", FRACTION), None, None, id="a pod in our namespace"
     ),
-    pytest.param(REQUESTS, bind_request("a", spec()), "/mutate/bindrequests", id="a BindRequest"),
+    pytest.param(REQUESTS, bind_request("a", spec()), "/mutate/bindrequests", None, id="a BindRequest"),
     pytest.param(DEPLOYMENTS, workload("a"), None, "/validate/workloads", id="a Deployment of ours"),
     pytest.param(DEPLOYMENTS, workload("a", "other"), None, None, id="a Deployment of another scheduler"),
     pytest.param(

@@ -27,6 +27,9 @@ def test_every_stage_is_the_pinned_base() -> None:
 def test_dependencies_are_installed_by_hash_and_never_compiled() -> None:
     installs = [line for line in of("RUN") if "pip install" in line and " -r " in line]
     assert len(installs) == 2
+    assert all("--mount=type=secret,id=pip,target=/etc/pip.conf" in line for line in installs), (
+        "an index behind a proxy"
+    )
     assert all("--require-hashes --only-binary=:all:" in line for line in installs)
 
 

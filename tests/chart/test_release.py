@@ -6,15 +6,17 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from bowline.localcluster.chart import ChartRelease, documents
+from bowline.localcluster.chart import ChartRelease
 from bowline.localcluster.helm import HelmCli
 from tests.chart.rendering import CHART
+from tests.documents import blocks
 from tools.release import chart as packaging
 from tools.release import sbom
 from tools.release.__main__ import sign
@@ -25,21 +27,96 @@ DIGEST = "sha256:" + "a" * 64
 LOCK = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8")
 
 
-def test_the_packaged_chart_installs_the_published_image_without_values(
-    helm_command: HelmCli, tmp_path: Path
+SOURCE = "https://git.example/team/bowline"
+RELEASED = packaging.Publication("0.1.0", "ghcr.example/team", DIGEST, SOURCE)
+INSTALL = ROOT / "docs" / "install.md"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The released chart."""
+    path = tmp_path_factory.mktemp("release") / "bowline-0.1.0.tgz"
+    packaging.package(ROOT, path, 1, RELEASED)
+    return path
+
+
+def images(helm: HelmCli, archive: Path, values: Mapping[str, Any]) -> set[str]:
+    """The images of both processes and of the agent, as the archive renders them with the values."""
+    objects = helm.template(ChartRelease("bowline", archive, "bowline-system", set_values=values))
+    pods = [obj["spec"]["template"]["spec"] for obj in objects if obj["kind"] == "Deployment"]
+    (config,) = (obj for obj in objects if obj["kind"] == "ConfigMap" and "-config-" in obj["metadata"]["name"])
+    agent = yaml.safe_load(config["data"]["config.yaml"])["gpuSharing"]["agentImage"]
+    return {*(pod["containers"][0]["image"] for pod in pods), agent}
+
+
+OTHER = "sha256:" + "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        pytest.param({}, f"ghcr.example/team/bowline@{DIGEST}", id="the released one"),
+        pytest.param(
+            {"image.registry": "ghcr.example/team"}, f"ghcr.example/team/bowline@{DIGEST}", id="named again"
+        ),
+        pytest.param({"image.registry": "mirror.example"}, "mirror.example/bowline:0.1.0", id="a mirror"),
+        pytest.param(
+            {"global.imageRegistry": "mirror.example"}, "mirror.example/bowline:0.1.0", id="a parent's mirror"
+        ),
+        pytest.param({"image.repository": "derived"}, "ghcr.example/team/derived:0.1.0", id="another repository"),
+        pytest.param({"image.tag": "plugins"}, "ghcr.example/team/bowline:plugins", id="another tag"),
+        pytest.param({"image.digest": OTHER}, f"ghcr.example/team/bowline@{OTHER}", id="another digest"),
+        pytest.param(
+            {"image.registry": "mirror.example", "image.digest": OTHER},
+            f"mirror.example/bowline@{OTHER}",
+            id="a mirror's digest",
+        ),
+    ],
+)
+def test_the_released_digest_is_that_of_the_untouched_image(
+    helm_command: HelmCli, archive: Path, values: dict[str, Any], image: str
 ) -> None:
-    archive = tmp_path / "bowline.tgz"
-    packaging.package(ROOT, archive, 1, "ghcr.example/team", DIGEST)
-    text = helm_command.run(["template", "bowline", str(archive)])
-    pods = [obj["spec"]["template"]["spec"] for obj in documents(text) if obj["kind"] == "Deployment"]
-    assert {pod["containers"][0]["image"] for pod in pods} == {f"ghcr.example/team/bowline@{DIGEST}"}
+    assert images(helm_command, archive, values) == {image}
 
 
-def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: HelmCli, tmp_path: Path) -> None:
-    archive, source = tmp_path / "bowline.tgz", "https://git.example/team/bowline"
-    packaging.package(ROOT, archive, 1, "ghcr.example/team", DIGEST, source)
+def test_the_values_of_the_install_page_name_the_image_that_it_builds(helm_command: HelmCli, archive: Path) -> None:
+    (given,) = [yaml.safe_load(block.text) for block in blocks(INSTALL) if block.info == "yaml"]
+    pushed = re.findall(r"(?m)^ *docker push (\S+)$", INSTALL.read_text(encoding="utf-8"))
+    assert list(images(helm_command, archive, given)) == pushed
+    assert list(images(helm_command, CHART, given)) == pushed
+
+
+def test_readme_and_presets_work_from_the_package(helm_command: HelmCli, archive: Path, tmp_path: Path) -> None:
+    readme = helm_command.run(["show", "readme", str(archive)])
+    assert "helm install bowline oci://ghcr.example/team/charts/bowline --version 0.1.0 " in readme
+    assert "image.registry=REGISTRY" not in readme
+    assert "helm pull oci://ghcr.example/team/charts/bowline --version 0.1.0 --untar" in readme
+    assert "charts/bowline/presets" not in readme
+    assert "](../" not in readme
+    linked = re.findall(rf"\]\({re.escape(SOURCE)}/blob/v0\.1\.0/(docs/[^)#]+)", readme)
+    assert linked
+    assert all((ROOT / page).is_file() for page in linked)
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    presets = sorted((tmp_path / "bowline" / "presets").glob("*.yaml"))
+    assert len(presets) > 5
+    for preset in presets:
+        release = ChartRelease("bowline", tmp_path / "bowline", "bowline-system", values_files=[preset])
+        assert helm_command.template(release)
+    # Of a package that is published nowhere.
+    local = tmp_path / "bowline-0.1.0.tgz"
+    packaging.package(ROOT, local, 1, packaging.Publication("0.1.0"))
+    assert "helm install bowline bowline-0.1.0.tgz " in helm_command.run(["show", "readme", str(local)])
+
+
+def test_the_alerts_of_the_package_link_to_the_page_of_its_version(helm_command: HelmCli, archive: Path) -> None:
+    values = yaml.safe_load(helm_command.run(["show", "values", str(archive)]))
+    assert values["monitoring"]["rules"]["runbookURL"] == f"{SOURCE}/blob/v0.1.0/docs/operations.md"
+
+
+def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: HelmCli, archive: Path) -> None:
     published = yaml.safe_load(helm_command.run(["show", "chart", str(archive)]))
-    assert (published["home"], published["sources"], published["maintainers"][0]["url"]) == (source, [source], source)
+    assert (published["home"], published["sources"], published["maintainers"][0]["url"]) == (SOURCE, [SOURCE], SOURCE)
     (image,) = yaml.safe_load(published["annotations"]["artifacthub.io/images"])
     assert image == {"name": "bowline", "image": f"ghcr.example/team/bowline@{DIGEST}"}
     unpublished = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -49,7 +126,7 @@ def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: HelmCl
 def test_the_packaged_chart_is_the_chart(helm_command: HelmCli, tmp_path: Path) -> None:
     archives = [tmp_path / name for name in ("one.tgz", "two.tgz")]
     for archive in archives:
-        packaging.package(ROOT, archive, 1, "", "")
+        packaging.package(ROOT, archive, 1, packaging.Publication("0.1.0"))
     assert archives[0].read_bytes() == archives[1].read_bytes()
     values = {"image.registry": "r.example"}
     rendered = [
@@ -61,8 +138,8 @@ def test_the_packaged_chart_is_the_chart(helm_command: HelmCli, tmp_path: Path) 
 
 
 def test_values_without_the_default_are_an_error() -> None:
-    with pytest.raises(BuildError, match="has no line"):
-        packaging.with_image("image: {}\n", "r.example", DIGEST)
+    with pytest.raises(BuildError, match="does not have the line"):
+        packaging.with_default("image: {}\n", '  registry: ""', "  registry: r.example")
 
 
 def test_the_sbom_lists_the_lock_file_and_the_base_image() -> None:
@@ -88,6 +165,28 @@ def test_an_image_for_two_platforms_is_one_layout(builder: str, tmp_path: Path) 
     assert "--build-arg=VERSION=0.1.0" in words
     assert str(tmp_path / "image") in " ".join(words)
     assert "--timestamp=7" in words or "rewrite-timestamp=true" in " ".join(words)
+
+
+@pytest.mark.parametrize("builder", ["docker", "podman", "buildah"])
+def test_a_build_behind_a_proxy_passes_its_options_to_the_builder(builder: str, tmp_path: Path) -> None:
+    options = ("--build-arg=HTTPS_PROXY=http://proxy:3128", "--secret=id=pip,src=/etc/pip.conf")
+    build = Build(tmp_path, {"SOURCE_DATE_EPOCH": "7"}, options=options)
+    first, *_ = commands(builder, build, tmp_path / "image")
+    assert set(options) <= set(first)
+    assert first[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("target", ["image", "release"])
+def test_make_passes_the_options_of_a_build(target: str) -> None:
+    given = ["BUILD_OPTIONS=--build-arg=HTTPS_PROXY=http://proxy:3128 --secret=id=pip,src=/etc/pip.conf"]
+    printed = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", target, *given],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "--option=--build-arg=HTTPS_PROXY=http://proxy:3128 --option=--secret=id=pip,src=/etc/pip.conf" in printed
 
 
 @pytest.fixture

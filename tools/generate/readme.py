@@ -28,34 +28,47 @@ _HEAD: Final = """\
 Chart {version}, Kubernetes {kubernetes}, Helm 4 (decision 185).
 
 ```sh notest
-helm install bowline charts/bowline --namespace bowline-system --create-namespace --set image.registry=REGISTRY \\
+helm install bowline {reference} --namespace bowline-system --create-namespace{registry} \\
   --set admission.mode=Warn --wait
 ```
 
-[docs/operations.md](../../docs/operations.md) has the procedures: install, upgrade, scaling, certificates,
+[operations.md]({pages}/operations.md) has the procedures: install, upgrade, scaling, certificates,
 monitoring, uninstall. Invalid values are refused before anything is installed: by the chart's schema, and by a Job of
 the release's image that checks the configuration. `helm upgrade` with `--reset-then-reuse-values` keeps your values
 and takes the defaults of the new chart.
 """
 
 
-def as_markdown() -> str:
-    """Return the README of the chart."""
+def as_markdown(reference: str = "charts/bowline", pages: str = "../../docs", values: str = "") -> str:
+    """Return the README of the chart.
+
+    ``reference``: how Helm finds the chart; ``pages``: where the documents are; ``values``: the text of values.yaml,
+    if not the checkout's. With the default reference it is the README of a checkout, else that of a package.
+    """
+    is_packaged = reference != "charts/bowline"
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     head = _HEAD.format(
         name=chart["name"],
         description=chart["description"],
         version=chart["version"],
         kubernetes=chart["kubeVersion"].removeprefix(">=").removesuffix(".0-0") + " or newer",
+        reference=reference,
+        # A released chart names the registry of its image.
+        registry="" if reference.startswith("oci:") else " --set image.registry=REGISTRY",
+        pages=pages,
     )
-    text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    return head + "".join(_presets()) + "\n## Values\n" + "".join(_sections(text))
+    text = values or (CHART / "values.yaml").read_text(encoding="utf-8")
+    return head + "".join(_presets(reference if is_packaged else "")) + "\n## Values\n" + "".join(_sections(text))
 
 
-def _presets() -> Iterator[str]:
-    """Yield a table of the presets; the comment at the top of each describes it."""
+def _presets(package: str) -> Iterator[str]:
+    """Yield a table of the presets, described by their first comments. ``package``: what is unpacked to get them."""
     yield "\n## Presets\n\n"
-    yield "`--values charts/bowline/presets/NAME.yaml`, before your own values; several can be combined.\n\n"
+    if package:
+        unpack = f"helm pull {package} --untar" if package.startswith("oci:") else f"tar -xzf {package}"
+        yield f"```sh notest\n{unpack}\n```\n\n"
+    folder = "bowline" if package else "charts/bowline"
+    yield f"`--values {folder}/presets/NAME.yaml`, before your own values; several can be combined.\n\n"
     yield "| file | for |\n|---|---|\n"
     for file in sorted((CHART / "presets").glob("*.yaml")):
         head = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--out", type=Path, required=True, help="the folder")
         command.add_argument("--platforms", default="", help="linux/amd64,linux/arm64; default: this machine's")
         command.add_argument("--tracing", action="store_true", help="with OpenTelemetry's SDK and exporter")
-        command.add_argument("--volume", action="append", default=[], help="for the build, such as /etc/pip.conf")
+        help_text = (
+            "passed to the builder: --option=--build-arg=HTTPS_PROXY=..., --option=--secret=id=pip,src=/etc/pip.conf"
+        )
+        command.add_argument("--option", action="append", default=[], help=help_text)
     command.add_argument("--version", required=True, help="that of pyproject.toml")
     command.add_argument("--registry", default="", help="where the image will be; the chart's default then")
     command.add_argument("--key", default="", help="the gpg key that signs the checksums")
@@ -59,8 +63,10 @@ def release(options: argparse.Namespace) -> None:
     layout = out / "image"
     digest = build_image(_build(options), layout)
     chart.write_archive(layout, out / f"{name}-image.tar", epoch)
-    published = digest if options.registry else ""
-    chart.package(ROOT, out / f"{name}.tgz", epoch, options.registry, published, os.environ.get("SOURCE_URL", ""))
+    published = chart.Publication(version, source=os.environ.get("SOURCE_URL", ""))
+    if options.registry:
+        published = replace(published, registry=options.registry, digest=digest)
+    chart.package(ROOT, out / f"{name}.tgz", epoch, published)
     requirements = "image-tracing.txt" if options.tracing else "image.txt"
     document = sbom.as_spdx(
         version, epoch, (ROOT / "requirements" / requirements).read_text(), base=options.base, image=digest
@@ -102,7 +108,7 @@ def _build(options: argparse.Namespace) -> Build:
         "TRACING": "1" if options.tracing else "",
     }
     platforms = tuple(filter(None, options.platforms.split(",")))
-    return Build(ROOT, arguments, platforms, tuple(options.volume))
+    return Build(ROOT, arguments, platforms, tuple(options.option))
 
 
 def _git(*arguments: str) -> str:

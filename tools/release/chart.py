@@ -6,18 +6,50 @@ import re
 import subprocess
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from tools.generate.readme import as_markdown
 from tools.release.image import BuildError
 
 _FOLDER = "charts/bowline/"
 
 
-def package(root: Path, target: Path, epoch: int, registry: str, digest: str, source: str = "") -> None:
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What only a release knows; empty if it is not published.
+
+    - ``registry``, ``digest``: where the image is, and its digest.
+    - ``source``: the address of the sources.
+    """
+
+    version: str
+    registry: str = ""
+    digest: str = ""
+    source: str = ""
+
+    @property
+    def image(self) -> str:
+        """The image without tag and digest."""
+        return f"{self.registry}/bowline"
+
+    @property
+    def pages(self) -> str:
+        """Where the documents of this version are."""
+        return f"{self.source}/blob/v{self.version}/docs" if self.source else "docs"
+
+    @property
+    def reference(self) -> str:
+        """How Helm finds the packaged chart."""
+        archive = f"bowline-{self.version}.tgz"
+        return f"oci://{self.registry}/charts/bowline --version {self.version}" if self.registry else archive
+
+
+def package(root: Path, target: Path, epoch: int, publication: Publication) -> None:
     """Write the chart as Helm reads it: the files that git tracks, with what only a release knows.
 
-    ``registry`` and ``digest`` become the image's defaults in values.yaml, ``source`` the address of the sources in
-    Chart.yaml; if empty, the file stays as it is. Raises BuildError.
+    The registry becomes the default of values.yaml; the digest, which is that of one image, is in a file of its own.
+    Raises BuildError.
     """
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", _FOLDER],
@@ -28,22 +60,28 @@ def package(root: Path, target: Path, epoch: int, registry: str, digest: str, so
     )
     names = [name for name in listed.stdout.split("\0") if name and not name.endswith(".helmignore")]
     files = {f"bowline/{name.removeprefix(_FOLDER)}": (root / name).read_bytes() for name in names}
+    registry, digest, source = publication.registry, publication.digest, publication.source
+    values = files["bowline/values.yaml"].decode()
     if registry:
-        values = files["bowline/values.yaml"].decode()
-        files["bowline/values.yaml"] = with_image(values, registry, digest).encode()
+        values = with_default(values, '  registry: ""', f'  registry: "{registry}"')
+        files["bowline/files/release.yaml"] = f"image: {publication.image}\ndigest: {digest}\n".encode()
     if source:
-        image = f"{registry}/bowline@{digest}" if registry else ""
+        image = f"{publication.image}@{digest}" if registry else ""
         files["bowline/Chart.yaml"] = with_source(files["bowline/Chart.yaml"].decode(), source, image).encode()
+        page = re.search(r"(?m)^    runbookURL: .*$", values)
+        values = with_default(
+            values, page[0] if page else "    runbookURL: ", f"    runbookURL: {publication.pages}/operations.md"
+        )
+    files["bowline/values.yaml"] = values.encode()
+    files["bowline/README.md"] = as_markdown(publication.reference, publication.pages, values).encode()
     target.write_bytes(gzip.compress(_tar(files, epoch), mtime=epoch))
 
 
-def with_image(values: str, registry: str, digest: str) -> str:
-    """Return values.yaml with another default of ``image.registry`` and ``image.digest``. Raises BuildError."""
-    for key, value in (("registry", registry), ("digest", digest)):
-        values, number = re.subn(rf'(?m)^  {key}: ""$', f'  {key}: "{value}"', values, count=1)
-        if number != 1:
-            raise BuildError(f'values.yaml has no line `  {key}: ""` in section image')
-    return values
+def with_default(values: str, line: str, changed: str) -> str:
+    """Return values.yaml with another line for the one that has a default. Raises BuildError."""
+    if values.count(f"\n{line}\n") != 1:
+        raise BuildError(f"values.yaml does not have the line `{line}` once")
+    return values.replace(f"\n{line}\n", f"\n{changed}\n")
 
 
 def with_source(chart: str, source: str, image: str) -> str:

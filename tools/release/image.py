@@ -16,12 +16,15 @@ class BuildError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What is built: the folder with the Dockerfile, its arguments, platforms (none: this machine's), volumes."""
+    """What is built: the folder with the Dockerfile, its arguments, and platforms (none: this machine's).
+
+    ``options`` are passed to the builder as they are, such as those that a build behind a proxy needs.
+    """
 
     context: Path
     arguments: Mapping[str, str]
     platforms: tuple[str, ...] = ()
-    volumes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 def build_image(build: Build, layout: Path) -> str:
@@ -30,8 +33,6 @@ def build_image(build: Build, layout: Path) -> str:
     Two calls with equal sources and arguments give equal layouts. Raises BuildError.
     """
     builder = find_builder()
-    if builder == "docker" and build.volumes:
-        raise BuildError("docker's builds have no volumes: configure pip and certificates by the base image")
     shutil.rmtree(layout, ignore_errors=True)
     layout.parent.mkdir(parents=True, exist_ok=True)
     for command in commands(builder, build, layout):
@@ -59,10 +60,11 @@ def commands(builder: str, build: Build, layout: Path) -> Sequence[Sequence[str]
     if builder == "docker":
         output = f"--output=type=oci,dest={layout},tar=false,rewrite-timestamp=true"
         fixed = ["--no-cache", "--provenance=false"]
-        return [["docker", "buildx", "build", *fixed, *platforms, *arguments, output, str(build.context)]]
+        return [
+            ["docker", "buildx", "build", *fixed, *platforms, *arguments, *build.options, output, str(build.context)]
+        ]
     run = ["podman", "build"] if builder == "podman" else ["buildah", "bud"]
-    volumes = [f"--volume={volume}" for volume in build.volumes]
-    options = ["--format=oci", "--no-cache", f"--timestamp={epoch}", *platforms, *volumes, *arguments]
+    options = ["--format=oci", "--no-cache", f"--timestamp={epoch}", *platforms, *arguments, *build.options]
     if len(build.platforms) > 1:
         return [
             [*run, *options, f"--manifest={_NAME}", str(build.context)],

@@ -106,9 +106,23 @@ a cluster, so that a rendered text is harmless to apply: there a lookup finds no
 {{- uniq $secrets | toJson }}
 {{- end }}
 
+{{/*
+The image. A packaged chart knows the digest of the image it was released with (files/release.yaml), which is used as long as
+registry, repository and tag are those of the release.
+*/}}
 {{- define "bowline.image" -}}
-{{- with include "bowline.registry" . }}{{ . }}/{{ end }}{{ .Values.image.repository }}
-{{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- $image := .Values.image.repository }}
+{{- with include "bowline.registry" . }}{{ $image = printf "%s/%s" . $image }}{{ end }}
+{{- $released := .Files.Get "files/release.yaml" | fromYaml }}
+{{- if .Values.image.digest }}
+{{- print $image "@" .Values.image.digest }}
+{{- else if .Values.image.tag }}
+{{- print $image ":" .Values.image.tag }}
+{{- else if and $released (eq $image $released.image) }}
+{{- print $image "@" $released.digest }}
+{{- else }}
+{{- print $image ":" .Chart.AppVersion }}
+{{- end }}
 {{- end }}
 
 {{- define "bowline.config" -}}
