@@ -250,7 +250,7 @@ UPDATES = [
         "/validate/workloads",
         id="a CronJob's template",
     ),
-    pytest.param((f"{REQUESTS}/ours", {"spec": {"backoffLimit": 1}}), "*/bindrequests", id="a request's limit"),
+    pytest.param((f"{REQUESTS}/ours", {"spec": {"backoffLimit": 1}}), "/mutate/bindrequests", id="a request's limit"),
     pytest.param((f"{REQUESTS}/ours", {"metadata": {"finalizers": None}}), None, id="a request's finalizer dropped"),
     pytest.param((f"{REQUESTS}/ours", {"metadata": {"labels": {"a": "b"}}}), None, id="a request's label"),
     pytest.param((f"{REQUESTS}/ours/status", {"status": {"phase": "Succeeded"}}), None, id="a request's status"),
