@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bowline.api.rule import Rule
+from bowline.api.field_error import format_value
+from bowline.api.rule import Rule, Severity
 
 UNREADABLE: Final = Rule("lint/unreadable", "a file cannot be read, or is no manifest")
-RULES: Final = (UNREADABLE,)
+DUPLICATE_KEY: Final = Rule(
+    "lint/duplicate-key",
+    "a key is given twice in one mapping: kubectl applies the last value without a message",
+    Severity.WARNS,
+)
+RULES: Final = (UNREADABLE, DUPLICATE_KEY)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error or a warning. ``file`` and ``line`` are of the document that contains the object."""
+    """An error or a warning, and the file and line of the field that it is about."""
 
     rule: Rule
     file: str
@@ -29,3 +35,8 @@ class FindingSubject:
     verdict: str
     is_reviewed: bool
     findings: Sequence[Finding] = ()
+
+
+def duplicate_text(line: int, key: str) -> str:
+    """Return the message about a key that is given twice in the same mapping."""
+    return f"line {line}: key {format_value(key)} is given twice: kubectl applies the last value; remove one"

@@ -10,6 +10,7 @@ import json
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from difflib import unified_diff
 from importlib import import_module
 from pathlib import Path
@@ -19,11 +20,15 @@ import jsonpatch
 import yaml
 
 from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule
 from bowline.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
 from bowline.framework.config import ConfigurationError, load_settings
+from bowline.framework.strict_yaml import YamlBudget
 from bowline.plugins.offline import offline_plugins
-from bowline_cli.findings import UNREADABLE, Finding, FindingSubject
-from bowline_cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, files_in, read_manifests
+from bowline_cli.findings import DUPLICATE_KEY, UNREADABLE, Finding, FindingSubject, duplicate_text
+from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
+from bowline_cli.schema import ApiSchema
+from bowline_cli.sources import sources_of
 from bowline_cli.terminal import GREEN, RED, YELLOW, has_colours, printable, shown, with_progress
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
 
@@ -31,6 +36,7 @@ EXIT_ALLOWED, EXIT_DENIED, EXIT_USAGE = 0, 1, 2
 # Functions of `reports`, which is imported for them only.
 _REPORTS = {"sarif": "as_sarif", "junit": "as_junit", "github": "as_github"}
 _COLOURS = {LintVerdict.ALLOWED: GREEN, LintVerdict.DENIED: RED}
+_CHART = "the templates of a Helm chart are not rendered: review them by helm template CHART | bowline lint -"
 # Of the JSON output; a change of its keys increases it.
 FORMAT_VERSION = 1
 
@@ -56,6 +62,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", metavar="RULE", nargs="?", const="", help="explain a rule instead; without RULE list all rules"
     )
+    parser.add_argument(
+        "--fail-on",
+        choices=("error", "warning", "unchecked"),
+        default="error",
+        help=(
+            "exit with 1 also for warnings, or also for what was not reviewed although it may have GPUs (%(default)s)"
+        ),
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="in directories, a document that is no manifest is an error"
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="files and folders of directories that are not read; a name or a path, with * and ?",
+    )
+    parser.add_argument("--all", action="store_true", help="list objects without pods, too")
+    parser.add_argument(
+        "--kubernetes-version",
+        default="",
+        metavar="VERSION",
+        help="whose schema applies, such as 1.34 (the newest supported one)",
+    )
     parser.add_argument("--allow-empty", action="store_true", help="exit with 0 if there are no objects")
     parser.add_argument(
         "--show-changes",
@@ -75,30 +106,71 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
         return EXIT_USAGE
-    files = [*options.files, *options.filename]
-    if not files and options.config is not None:
+    paths = [*options.files, *options.filename]
+    if not paths and options.config is not None:
         print(f"{options.config}: the configuration is valid")
         return EXIT_ALLOWED
-    if not files:
+    if not paths:
         print(f"name a file or a directory, or {STANDARD_INPUT} for standard input", file=sys.stderr)
         return EXIT_USAGE
-    manifests, unreadable = _read_all(files)
+    try:
+        schema = ApiSchema(options.kubernetes_version)
+    except ValueError as error:
+        print(f"--kubernetes-version: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    reading = _read_all(paths, options.exclude, is_strict=options.strict)
     scheduler = options.assume_scheduler or DEFAULT_SCHEDULER
     chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error, default_scheduler=scheduler)
-    results = [review_manifest(chain, manifest) for manifest in with_progress(manifests, "objects", sys.stderr)]
+    manifests = with_progress(reading.manifests, "objects", sys.stderr)
+    results = [review_manifest(chain, manifest, schema) for manifest in manifests]
+    _write(options, results, reading)
+    return _status(options, results, reading)
+
+
+def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: "_Reading") -> None:
     if options.output == "json":
-        print(as_json(results, unreadable))
+        print(as_json(results, reading))
     elif options.output == "text":
-        print(as_text(results, shows_changes=options.show_changes, colours=has_colours(sys.stdout)))
+        print(
+            as_text(
+                results,
+                reading,
+                shows_changes=options.show_changes,
+                shows_all=options.all,
+                colours=has_colours(sys.stdout),
+            )
+        )
     else:
         report = getattr(import_module("bowline_cli.reports"), _REPORTS[options.output])
-        print(report(subjects(results, unreadable)))
-    for finding in unreadable:
-        print(printable(finding.message), file=sys.stderr)
+        print(report(subjects(results, reading)))
+    if options.output != "github":  # it has them as annotations
+        for finding in reading.unreadable:
+            print(printable(finding.message), file=sys.stderr)
+
+
+def _status(options: argparse.Namespace, results: Sequence[LintResult], reading: "_Reading") -> int:
     is_misconfigured = any(result.has_wrong_path for result in results)
-    if unreadable or is_misconfigured or not (results or options.allow_empty):
+    if reading.unreadable or is_misconfigured or not (results or options.allow_empty):
         return EXIT_USAGE
-    return EXIT_DENIED if any(result.verdict is LintVerdict.DENIED for result in results) else EXIT_ALLOWED
+    levels = ["error"]
+    if any(result.review.warnings or result.manifest.duplicates for result in results):
+        levels.append("warning")
+    if reading.unrendered or reading.charts or not all(result.is_complete for result in results):
+        levels.append("unchecked")
+    is_denied = any(result.verdict is LintVerdict.DENIED for result in results)
+    fails = {"error": (), "warning": ("warning",), "unchecked": ("warning", "unchecked")}[options.fail_on]
+    return EXIT_DENIED if is_denied or any(level in levels for level in fails) else EXIT_ALLOWED
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What was read. ``unrendered``: files and the reason; ``charts``: folders whose templates are not read."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    unreadable: list[Finding] = field(default_factory=list)
+    unrendered: list[tuple[str, str]] = field(default_factory=list)
+    charts: list[str] = field(default_factory=list)
+    others: int = 0
 
 
 def _explain(name: str) -> int:
@@ -115,7 +187,7 @@ def _explain(name: str) -> int:
     return EXIT_ALLOWED
 
 
-def as_json(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -> str:
+def as_json(results: Iterable[LintResult], reading: _Reading) -> str:
     """Return the results as JSON; its keys are a stable interface, see FORMAT_VERSION."""
     objects = [
         {
@@ -126,55 +198,102 @@ def as_json(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -
             "name": result.name,
             "verdict": result.verdict.value,
             "reviewed": result.verdict.is_review,
+            "schema": result.has_schema,
             "reason": result.reason,
-            "errors": [_error(error) for error in result.review.errors],
-            "warnings": [_error(error) for error in result.review.warnings],
+            "errors": [_error(result.manifest, error) for error in result.review.errors],
+            "warnings": [
+                *(_error(result.manifest, warning) for warning in result.review.warnings),
+                *(_duplicate(line, key) for line, key in result.manifest.duplicates),
+            ],
             "patch": list(result.review.patch),
         }
         for result in results
     ]
-    return json.dumps(
-        {"version": FORMAT_VERSION, "objects": objects, "unreadable": [finding.message for finding in unreadable]},
-        indent=2,
-    )
+    document = {
+        "version": FORMAT_VERSION,
+        "objects": objects,
+        "unreadable": [finding.message for finding in reading.unreadable],
+        "unrendered": [file for file, _ in reading.unrendered],
+        "charts": reading.charts,
+        "others": reading.others,
+    }
+    text: str = import_module("bowline_cli.reports").inert_json(json.dumps(document, indent=2))
+    return text
 
 
-def subjects(results: Iterable[LintResult], unreadable: Sequence[Finding] = ()) -> list[FindingSubject]:
-    """Return the results for a report: one subject per object, and one per file that cannot be read."""
+def subjects(results: Iterable[LintResult], reading: _Reading) -> list[FindingSubject]:
+    """Return the results for a report: one subject per listed object, and one per file that is not read."""
     reviewed = [
         FindingSubject(
             f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {result.name}",
             _words(result),
             result.verdict.is_review,
-            [
-                Finding(error.rule, result.manifest.file, result.manifest.line, str(error), error.is_warning)
-                for error in (*result.review.errors, *result.review.warnings)
-            ],
+            result.findings(),
         )
         for result in results
+        if result.is_listed
     ]
-    return reviewed + [FindingSubject(finding.file, "unreadable", True, [finding]) for finding in unreadable]
+    return [
+        *reviewed,
+        *(FindingSubject(finding.file, "unreadable", True, [finding]) for finding in reading.unreadable),
+        *(FindingSubject(file, "unrendered", False) for file, _ in reading.unrendered),
+        *(FindingSubject(chart, _CHART, False) for chart in reading.charts),
+    ]
 
 
-def as_text(results: Sequence[LintResult], *, shows_changes: bool = False, colours: bool = False) -> str:
+def as_text(
+    results: Sequence[LintResult],
+    reading: _Reading,
+    *,
+    shows_changes: bool = False,
+    shows_all: bool = False,
+    colours: bool = False,
+) -> str:
     """Return the results as text: one line per object, one per error or warning, and a summary.
 
     ``shows_changes``: below an object that admission changes, the difference to the one that would be stored.
+    ``shows_all``: also objects without pods, and of kinds that are not known, without findings.
     """
     lines: list[tuple[str, str]] = []
     for result in results:
+        if not (shows_all or result.is_listed):
+            continue
         name = f"{result.namespace}/{result.name}" if result.namespace else result.name
         manifest = result.manifest
         text = f"{manifest.file}:{manifest.line}: {manifest.kind} {name}: {_words(result)}"
         lines.append((text, _COLOURS.get(result.verdict, "")))
-        lines += [(f"  {error}  ({error.rule})", "") for error in result.review.errors]
+        lines += [(f"  {error}  ({_origin(error.rule)})", "") for error in result.review.errors]
         lines += [(f"  warning: {error}  ({error.rule})", YELLOW) for error in result.review.warnings]
+        lines += [
+            (f"  warning: {duplicate_text(line, key)}  ({DUPLICATE_KEY})", YELLOW)
+            for line, key in manifest.duplicates
+        ]
         lines += [(line, "") for line in _changes(result)] if shows_changes else []
+    lines += [(f"{file}: unrendered ({reason.removeprefix(f'{file}: ')})", "") for file, reason in reading.unrendered]
+    lines += [(f"{chart}: {_CHART}", "") for chart in reading.charts]
+    lines.append((_summary(results, reading), ""))
+    return shown(lines, colours=colours)
+
+
+def _origin(rule: Rule) -> str:
+    """Return the rule of an error, and whose it is unless it is Bowline's."""
+    return f"API server: {rule}" if rule.id.startswith("kubernetes/") else rule.id
+
+
+def _summary(results: Sequence[LintResult], reading: _Reading) -> str:
     verdicts = [result.verdict for result in results]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in LintVerdict if verdict in verdicts]
     objects = "1 object" if len(verdicts) == 1 else f"{len(verdicts)} objects"
-    lines.append((f"{objects}: {', '.join(counts)}" if verdicts else "no objects found", ""))
-    return shown(lines, colours=colours)
+    parts = [f"{objects}: {', '.join(counts)}" if verdicts else "no objects found"]
+    if reading.others:
+        what = "document is no manifest" if reading.others == 1 else "documents are no manifests"
+        parts.append(f"{reading.others} {what}")
+    if reading.unrendered or reading.charts:
+        parts.append(f"{len(reading.unrendered) + len(reading.charts)} not rendered")
+    kinds = dict.fromkeys(result.manifest.kind for result in results if not result.has_schema and result.is_listed)
+    if kinds:
+        parts.append(f"without a schema: {', '.join(kinds)}")
+    return "; ".join(parts)
 
 
 def _words(result: LintResult) -> str:
@@ -190,20 +309,32 @@ def _changes(result: LintResult) -> list[str]:
     return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
 
 
-def _error(error: FieldError) -> dict[str, Any]:
-    return {"rule": error.rule.id, "path": error.path, "value": error.value, "message": error.message}
+def _error(manifest: Manifest, error: FieldError) -> dict[str, Any]:
+    return {
+        "rule": error.rule.id,
+        "path": error.path,
+        "line": manifest.line_of(error.path),
+        "value": error.value,
+        "message": error.message,
+    }
 
 
-def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[Finding]]:
-    """Return the objects of all files, and an error message for each file that cannot be read."""
-    manifests: list[Manifest] = []
-    unreadable: list[Finding] = []
-    for file in with_progress([file for path in files for file in files_in(path)], "files", sys.stderr):
-        try:
-            manifests += read_manifests(file)
-        except UnreadableError as error:
-            unreadable.append(Finding(UNREADABLE, file, 1, str(error)))
-    return manifests, unreadable
+def _duplicate(line: int, key: str) -> dict[str, Any]:
+    message = duplicate_text(line, key)
+    return {"rule": DUPLICATE_KEY.id, "path": "", "line": line, "value": key, "message": message}
+
+
+def _read_all(paths: Sequence[str], excludes: Sequence[str], *, is_strict: bool) -> _Reading:
+    """Return the objects of all files, and what could not be read. ``is_strict``: as if each file were named."""
+    sources, reading, budget = sources_of(paths, excludes), _Reading(), YamlBudget()
+    reading.charts = sources.charts
+    for file, is_named in with_progress(sources.files, "files", sys.stderr):
+        content = read_file(file, budget, is_named=is_named or is_strict)
+        reading.manifests += content.manifests
+        reading.others += content.others
+        reading.unreadable += [Finding(UNREADABLE, file, 1, error) for error in content.errors]
+        reading.unrendered += [(file, content.unrendered)] if content.unrendered else []
+    return reading
 
 
 def _report_plugin_error(plugin: str, point: str, error: BaseException) -> None:

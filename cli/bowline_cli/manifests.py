@@ -1,25 +1,33 @@
 """Manifest files: from text to the objects that ``kubectl apply -f`` would send.
 
 YAML with any number of documents, JSON, a JSON list, or one JSON object per line, in UTF-8 or UTF-16; a List is
-expanded, and a directory is searched. Unreadable text raises an ``UnreadableError`` with file and line, because a
-silently skipped file would seem to have passed.
+expanded. A file that is named must hold manifests only: one that seems to have passed although it was skipped would
+be worse than an error. Of a directory only some files are manifests, so a document without apiVersion and kind is
+counted there, and a template that is not rendered is named, instead of reported as an error.
 """
 
 import codecs
 import json
+import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
-from bowline.framework.strict_yaml import StrictLoader
+from bowline.framework.strict_yaml import StrictLoader, YamlBudget
+from bowline_cli.lines import DocumentText
 
 STANDARD_INPUT = "-"
-SUFFIXES = (".yaml", ".yml", ".json")
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# Files of build tools that look like manifests and are not applied.
+_TOOL_FILES = ("kustomization.yaml", "kustomization.yml", "Chart.yaml", "Chart.yml")
+_HAS_VERSION: Final = re.compile(r"""(?m)^(?:- +)?["']?apiVersion["']?\s*:|[{,]\s*["']?apiVersion["']?\s*:""")
+_HAS_KIND: Final = re.compile(r"""(?m)(?:^|[\s{,"'])kind["']?\s*:""")
+_VARIABLE: Final = re.compile(r"\$\{\w|\$\(\w|(?m:^\s*\$\w+\s*$)")
+_SOURCE: Final = re.compile(r"#\s*Source:\s*(\S.*?)\s*")
 
 
 class UnreadableError(Exception):
@@ -28,13 +36,18 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object, its file, and the line in which its document begins. ``object`` may be modified; no part of it is
-    shared.
+    """One object, the file that its author wrote, and the line in which its document begins. ``object`` may be
+    modified; no part of it is shared.
+
+    ``text``: where it was read; None if unknown. ``duplicates``: line and key of keys of the document that are given
+    twice.
     """
 
     file: str
     line: int
     object: dict[str, Any]
+    text: DocumentText | None = None
+    duplicates: tuple[tuple[int, str], ...] = ()
 
     @property
     def group(self) -> str:
@@ -42,55 +55,144 @@ class Manifest:
         return str(self.object["apiVersion"]).rpartition("/")[0]
 
     @property
+    def key(self) -> tuple[str, str]:
+        """API group and kind."""
+        return self.group, self.kind
+
+    @property
+    def api(self) -> tuple[str, str, str]:
+        """API group, version and kind."""
+        return self.group, str(self.object["apiVersion"]).rpartition("/")[2], self.kind
+
+    @property
     def kind(self) -> str:
         """Kind of the object."""
         return str(self.object["kind"])
 
-
-def files_in(path: str) -> list[str]:
-    """Return the path, or of a directory the manifest files in it and below, in order of their names."""
-    if path == STANDARD_INPUT or not Path(path).is_dir():
-        return [path]
-    return [str(file) for file in sorted(Path(path).rglob("*")) if file.suffix in SUFFIXES and file.is_file()]
+    def line_of(self, path: str) -> int:
+        """Return the line of a field; that of the nearest one around it, or of the document, if it is not there."""
+        return self.line if self.text is None else self.text.line_of(path, self.line)
 
 
-def read_manifests(file: str) -> list[Manifest]:
-    """Read a file, or standard input for ``-``. Raises UnreadableError."""
+@dataclass(slots=True)
+class FileContent:
+    """What a file holds. ``errors``: why it, or a part of it, is not read; ``unrendered``: the same for templates.
+
+    ``others``: the number of documents that are no manifests.
+    """
+
+    manifests: list[Manifest] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    unrendered: str = ""
+    others: int = 0
+
+
+def read_file(file: str, budget: YamlBudget, *, is_named: bool) -> FileContent:
+    """Read a file, or standard input for ``-``. ``is_named``: by the user, who means it to hold manifests only."""
+    content, text = FileContent(), ""
     try:
-        content = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
-        text = content.decode("utf-16" if content.startswith(_BYTE_ORDER_MARKS) else "utf-8-sig")
-    except OSError as error:
-        raise UnreadableError(f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UnreadableError(f"{file}: is not text in UTF-8 or UTF-16 (byte {error.start})") from error
-    return parse_manifests(file, text)
+        text = _text_of(file)
+        if not is_named and (Path(file).name in _TOOL_FILES or not _resembles_manifests(text)):
+            content.others = 1
+        else:
+            _read_text(content, file, text, budget, is_named=is_named)
+    except UnreadableError as error:
+        if not is_named and _is_template(text):
+            content.unrendered = str(error)
+        else:
+            content.errors.append(str(error))
+    return content
 
 
 def parse_manifests(file: str, text: str) -> list[Manifest]:
     """Return the objects in the text, in its order. Raises UnreadableError."""
-    manifests: list[Manifest] = []
+    content = FileContent()
+    _read_text(content, file, text, YamlBudget(), is_named=True)
+    return content.manifests
+
+
+def _text_of(file: str) -> str:
     try:
-        for line, document in _documents(text):
+        content = sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes()
+        return content.decode("utf-16" if content.startswith(_BYTE_ORDER_MARKS) else "utf-8-sig")
+    except OSError as error:
+        raise UnreadableError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"{file}: is not text in UTF-8 or UTF-16 (byte {error.start})") from error
+
+
+def _resembles_manifests(text: str) -> bool:
+    return _HAS_VERSION.search(text) is not None and _HAS_KIND.search(text) is not None
+
+
+def _is_template(text: str) -> bool:
+    return "{{" in text or _VARIABLE.search(text) is not None
+
+
+def _read_text(content: FileContent, file: str, text: str, budget: YamlBudget, *, is_named: bool) -> None:
+    """Add the objects in the text. Raises UnreadableError at the first part that cannot be read."""
+    try:
+        for document in _documents(text, budget):
+            where = f"{file}: line {document.line}"
             # The JSON round trip leaves only JSON types and string keys, and copies parts that YAML anchors share.
-            plain = json.loads(json.dumps(document, allow_nan=False))
-            for item in plain if isinstance(plain, list) else [plain]:
-                manifests += _expand(file, line, f"{file}: line {line}", item, {})
+            encoded = json.dumps(document.value, allow_nan=False, ensure_ascii=False)
+            encoded.encode()  # rejects lone surrogates, which no API server accepts
+            plain = json.loads(encoded)
+            if not is_named and _is_other(plain):
+                content.others += 1
+                continue
+            origin = Manifest(
+                document.source or file, 1 if document.source else document.line, {}, None, document.duplicates
+            )
+            place = None if document.source else DocumentText(text, document.index)
+            if isinstance(plain, list):
+                for index, item in enumerate(plain):
+                    content.manifests += _expand(origin, place and place.below(f"[{index}]"), where, item, {})
+            else:
+                content.manifests += _expand(origin, place, where, plain, {})
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        hint = "; it looks like a template: review the output of helm template" if "{{" in text else ""
-        raise UnreadableError(f"{file}: {where}{error.problem or error.context}{hint}") from error
+        at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise UnreadableError(f"{file}: {at}{error.problem or error.context}{_hint(text)}") from error
     except yaml.YAMLError as error:
         raise UnreadableError(f"{file}: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise UnreadableError(f"{file}: is nested too deeply") from error
     except (TypeError, ValueError) as error:
         raise UnreadableError(f"{file}: holds what JSON cannot: {error}") from error
-    return manifests
 
 
-def _documents(text: str) -> Iterator[tuple[int, Any]]:
-    """Yield each non-empty document with the line in which it begins."""
+def _hint(text: str) -> str:
+    if "{{" in text:
+        return "; it looks like a template: review the output of helm template"
+    return "; it has variables: review the output of envsubst" if _VARIABLE.search(text) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document: its number in the text, the file that a comment names as its source, and its first line."""
+
+    value: Any
+    index: int
+    line: int
+    source: str = ""
+    duplicates: tuple[tuple[int, str], ...] = ()
+
+
+class _Loader(StrictLoader):
+    """Notes duplicate keys, of which kubectl takes the last."""
+
+    def __init__(self, text: str, budget: YamlBudget) -> None:
+        super().__init__(text, budget)
+        self.duplicates: list[tuple[int, str]] = []
+
+    def on_duplicate(self, key: Any, mark: Any) -> None:
+        """Note the key."""
+        self.duplicates.append((mark.line + 1, str(key)))
+
+
+def _documents(text: str, budget: YamlBudget) -> Iterator[_Document]:
+    """Yield each non-empty document."""
     if text.lstrip().startswith(("{", "[")):
         try:
             documents = list(_json_documents(text))
@@ -99,26 +201,45 @@ def _documents(text: str) -> Iterator[tuple[int, Any]]:
         else:
             yield from documents
             return
-    loader = StrictLoader(text)
+    loader, index, lines = _Loader(text, budget), -1, text.splitlines() if "# Source:" in text else []
     try:
         while loader.check_node():
             node = loader.get_node()
             assert node is not None  # noqa: S101 - check_node has returned True
-            document = loader.construct_document(node)
-            if document is not None:
-                yield node.start_mark.line + 1, document
+            index += 1
+            loader.duplicates.clear()
+            value = loader.construct_document(node)
+            if value is not None:
+                line = node.start_mark.line
+                yield _Document(value, index, line + 1, _source(lines, line), tuple(loader.duplicates))
     finally:
         loader.dispose()
 
 
-def _json_documents(text: str) -> Iterator[tuple[int, Any]]:
+def _source(lines: list[str], line: int) -> str:
+    """Return the file that the comment above the line names as its source, as Helm writes it; empty without one."""
+    for text in reversed(lines[:line]):
+        if text.strip() and not text.startswith("#"):
+            return ""
+        match = _SOURCE.fullmatch(text)
+        if match is not None:
+            return match[1]
+    return ""
+
+
+def _json_documents(text: str) -> Iterator[_Document]:
     """Yield each JSON value with its line. Raises ValueError."""
-    decoder, at = json.JSONDecoder(object_pairs_hook=_unique), 0
-    while at < len(text) and (rest := text[at:].lstrip()):
-        at = len(text) - len(rest)
-        line = text.count("\n", 0, at) + 1
-        document, at = decoder.raw_decode(text, at)
-        yield line, document
+    decoder, at, index, line, counted = json.JSONDecoder(object_pairs_hook=_unique), 0, 0, 1, 0
+    space = re.compile(r"\s*")
+    while at < len(text):
+        match = space.match(text, at)
+        at = match.end() if match is not None else at
+        if at >= len(text):
+            return
+        line, counted = line + text.count("\n", counted, at), at
+        value, at = decoder.raw_decode(text, at)
+        yield _Document(value, index, line)
+        index += 1
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -128,17 +249,31 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def _expand(file: str, line: int, where: str, document: Any, defaults: dict[str, str]) -> Iterator[Manifest]:
+def _is_other(value: Any) -> bool:
+    """Return whether a document is no manifest: it has neither apiVersion nor kind, or one of them and nothing else
+    of a manifest.
+    """
+    if isinstance(value, list):
+        return not any(isinstance(item, dict) and "apiVersion" in item for item in value)
+    if not isinstance(value, dict):
+        return True
+    given = [isinstance(value.get(key), str) and bool(value[key]) for key in ("apiVersion", "kind")]
+    return not all(given) and not (any(given) and ("metadata" in value or "spec" in value))
+
+
+def _expand(
+    origin: Manifest, text: DocumentText | None, where: str, document: Any, defaults: dict[str, str]
+) -> Iterator[Manifest]:
     """Yield the document itself, or the items of a List, which need not repeat their kind. Raises UnreadableError."""
     if not isinstance(document, dict):
         raise UnreadableError(f"{where}: must be an object with apiVersion and kind")
     document = {**defaults, **document}
-    for field in ("apiVersion", "kind"):
-        if not isinstance(document.get(field), str) or not document[field]:
-            raise UnreadableError(f"{where}: {field} must be given, as a string")
+    for name in ("apiVersion", "kind"):
+        if not isinstance(document.get(name), str) or not document[name]:
+            raise UnreadableError(f"{where}: {name} must be given, as a string")
     kind = document["kind"]
     if not kind.endswith("List") or "items" not in document:
-        yield Manifest(file, line, document)
+        yield Manifest(origin.file, origin.line, document, text, origin.duplicates)
         return
     items = document["items"] or []
     if not isinstance(items, list):
@@ -147,4 +282,5 @@ def _expand(file: str, line: int, where: str, document: Any, defaults: dict[str,
         {} if kind == "List" else {"apiVersion": document["apiVersion"], "kind": kind.removesuffix("List")}
     )
     for index, item in enumerate(items):
-        yield from _expand(file, line, f"{where}, items[{index}]", item, item_defaults)
+        below = text and text.below(f"items[{index}]")
+        yield from _expand(origin, below, f"{where}, items[{index}]", item, item_defaults)

@@ -25,6 +25,7 @@ LIMIT: Final = Rule(
     "a container's request is above its limit, or counts devices and has no limit or another one; only offline",
     invalid="limits: {cpu: 1}\nrequests: {cpu: 2}",
     valid="limits: {cpu: 2}\nrequests: {cpu: 1}",
+    needs_whole=True,
 )
 
 RULES: Final = (

@@ -1,18 +1,25 @@
 """Verdicts of ``bowline lint`` in the formats of CI systems: SARIF 2.1.0, JUnit XML, GitHub's annotations. Pure.
 
-Each has only what its readers show: errors and warnings with rule, file and line of the document. Files that cannot
-be read are errors as well. Characters that XML or a workflow command cannot carry are escaped.
+Each has only what its readers show: errors and warnings with rule, file and line, and what was not reviewed
+although it may have GPUs. Files that cannot be read are errors as well. What XML or a workflow command cannot carry
+is escaped, and so is what would be a command to the CI system that shows the output.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from bowline.api.rule import Rule
 from bowline_cli.findings import Finding, FindingSubject
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+# With an anchor for each rule.
+RULES_PAGE: Final = "https://bowline.dev/docs/rules.html"
+_LINE_COMMAND: Final = re.compile(r"(?m)^(\s*):(?=:)")
+_COMMAND: Final = re.compile(r"#(?=#\w*\[)")
 # What XML 1.0 does not allow in text.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -20,11 +27,12 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def as_sarif(subjects: Sequence[FindingSubject]) -> str:
     """Return the findings as SARIF, for code scanning."""
     findings = [finding for subject in subjects for finding in subject.findings]
-    rules = sorted({finding.rule.id for finding in findings})
+    rules = {finding.rule.id: finding.rule for finding in findings}
+    order = sorted(rules)
     results = [
         {
             "ruleId": finding.rule.id,
-            "ruleIndex": rules.index(finding.rule.id),
+            "ruleIndex": order.index(finding.rule.id),
             "level": "warning" if finding.is_warning else "error",
             "message": {"text": finding.message},
             "locations": [
@@ -38,9 +46,25 @@ def as_sarif(subjects: Sequence[FindingSubject]) -> str:
         }
         for finding in findings
     ]
-    driver = {"name": "bowline lint", "rules": [{"id": rule} for rule in rules]}
+    driver = {"name": "bowline lint", "rules": [_described(rules[rule]) for rule in order]}
     log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
-    return json.dumps(log, indent=2)
+    return inert_json(json.dumps(log, indent=2))
+
+
+def _described(rule: Rule) -> dict[str, Any]:
+    text = rule.meaning.replace("`", "")
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": text},
+        "fullDescription": {"text": text},
+        "help": {"text": f"bowline lint --explain {rule.id}"},
+        "helpUri": f"{RULES_PAGE}#{rule.id.replace('/', '')}",
+    }
+
+
+def inert_json(text: str) -> str:
+    """Return JSON in which no text is a command to a CI system; it has the same value."""
+    return _COMMAND.sub(r"\\u0023", text)
 
 
 def as_junit(subjects: Sequence[FindingSubject]) -> str:
@@ -65,16 +89,22 @@ def as_junit(subjects: Sequence[FindingSubject]) -> str:
         if warnings:
             ElementTree.SubElement(case, "system-out").text = _xml("\n".join(map(_line, warnings)))
     ElementTree.indent(suites)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
+    text = '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
+    return _COMMAND.sub("&#35;", _LINE_COMMAND.sub(r"\1&#58;", text))
 
 
 def as_github(subjects: Sequence[FindingSubject]) -> str:
     """Return an annotation per finding, as a workflow command of GitHub Actions, and a summary."""
     findings = [finding for subject in subjects for finding in subject.findings]
+    unreviewed = [subject for subject in subjects if not subject.is_reviewed]
+    notices = [
+        f"::notice title=not reviewed::{_escaped(f'{subject.name}: {subject.verdict}')}" for subject in unreviewed
+    ]
     errors = sum(not finding.is_warning for finding in findings)
-    return "\n".join(
-        [*_commands(findings), f"{len(subjects)} objects: {errors} errors, {len(findings) - errors} warnings"]
-    )
+    counts = (("object", len(subjects)), ("error", errors), ("warning", len(findings) - errors))
+    words = [f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts]
+    summary = f"{words[0]}: {words[1]}, {words[2]}, {len(unreviewed)} not reviewed"
+    return "\n".join([*_commands(findings), *notices, summary])
 
 
 def _commands(findings: Sequence[Finding]) -> Iterator[str]:

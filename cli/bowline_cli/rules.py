@@ -12,7 +12,7 @@ from bowline.framework.plugin import AdmissionPlugin
 from bowline.framework.registry import installed_plugins
 from bowline.kube import binding
 from bowline.plugins.catalog import BUILTINS
-from bowline_cli import findings, quantities
+from bowline_cli import findings, quantities, references, schema
 from bowline_webhook import repeats, review, server
 from bowline_webhook import workloads as workload_review
 
@@ -23,6 +23,8 @@ _OF_OBJECTS = (
     *structure.RULES,
     *workload_review.RULES,
     *quantities.RULES,
+    *schema.RULES,
+    *references.RULES,
 )
 _OF_CONFIGURATION = (*config.RULES, *workloads.RULES, *gates.RULES, *registry.RULES, *plugin_order.RULES)
 _OF_COMPONENTS = (*plugin_class.RULES, *binding.RULES, *review.RULES, *server.RULES, *findings.RULES)

@@ -1,6 +1,7 @@
 """What commands write to a user's terminal: text of a cluster or a file, colours, and progress."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO, TypeVar
@@ -9,13 +10,19 @@ Item = TypeVar("Item")
 RED, GREEN, YELLOW = "31", "32", "33"
 # A command that takes longer reports how far it is, this often.
 PROGRESS_S = 1.0
+# What CI systems take for a command to themselves: GitHub's at the beginning of a line, older forms of it and of
+# others anywhere.
+_LINE_COMMAND = re.compile(r"^(\s*):(?=:)")
+_COMMAND = re.compile(r"#(?=#\w*\[)")
 
 
 def printable(line: str) -> str:
-    """Return a line without characters that control a terminal or forge another line: names come from the files."""
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    """Return a line without characters that control a terminal, forge another line, or are a command to a CI system:
+    names come from the files.
+    """
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return _COMMAND.sub(r"\\x23", _LINE_COMMAND.sub(r"\1\\x3a", line))
 
 
 def has_colours(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:

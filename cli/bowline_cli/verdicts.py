@@ -6,7 +6,7 @@ has no verdict, instead of errors about what is absent. Decision 181.
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -16,14 +16,18 @@ from bowline.api import names
 from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
 from bowline.framework import structure
-from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict
+from bowline.framework.admission import AdmissionChain, Verdict
 from bowline.framework.config import Settings, WorkloadEntry
 from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.templates import Template
 from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import resolve_workloads
+from bowline_cli.findings import DUPLICATE_KEY, Finding, duplicate_text
 from bowline_cli.manifests import Manifest
 from bowline_cli.quantities import quantity_errors
+from bowline_cli.references import metadata_errors, pod_spec_errors, workload_errors
+from bowline_cli.schema import ApiSchema
+from bowline_cli.traces import gpu_trace
 from bowline_webhook.review import display_name
 from bowline_webhook.workloads import review_workload
 
@@ -43,8 +47,14 @@ class LintVerdict(StrEnum):
     DENIED = "denied"
     OUT_OF_SCOPE = "out of scope"  # no pod of the object has a scheduler that the configuration lists
     NOT_CHECKED = "not checked"  # the kind is not one that Bowline knows
+    NO_PODS = "no pods"  # one of Kubernetes' kinds that have none; only the API server's schema was applied
     PARTIAL = "partial"  # a patch: its pods have no containers
     UNRENDERED = "unrendered"  # a variable is where a value would be wrong, or decides the scope
+
+    @property
+    def may_have_pods(self) -> bool:
+        """Whether an object with this verdict may describe pods, as far as is known."""
+        return self not in (LintVerdict.NOT_CHECKED, LintVerdict.NO_PODS)
 
     @property
     def is_review(self) -> bool:
@@ -54,7 +64,8 @@ class LintVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LintResult:
-    """The verdict on one object. ``has_wrong_path``: see ``Template``.
+    """The verdict on one object. ``has_wrong_path``: see ``Template``. ``has_unread``: a part changes its pods and
+    was not reviewed. ``has_schema``: the API server's schema was applied to it.
 
     ``reason``: of a verdict without a review; of one with it, what of the object was not reviewed.
     """
@@ -67,6 +78,34 @@ class LintResult:
     review: Verdict
     submitted: Object
     has_wrong_path: bool = False
+    has_unread: bool = False
+    has_schema: bool = True
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether people want to see it: not an object without pods and without findings."""
+        has_findings = bool(self.review.errors or self.review.warnings or self.manifest.duplicates)
+        return has_findings or self.verdict.may_have_pods or bool(self.reason)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of it that may be about GPUs was left unreviewed."""
+        is_left_out = self.verdict in (LintVerdict.PARTIAL, LintVerdict.UNRENDERED) or bool(
+            self.verdict is LintVerdict.NOT_CHECKED and self.reason
+        )
+        return not is_left_out and not self.has_unread
+
+    def findings(self) -> list[Finding]:
+        """Return its errors and warnings, each with the line of its field."""
+        manifest = self.manifest
+        located = [
+            Finding(error.rule, manifest.file, manifest.line_of(error.path), str(error), error.is_warning)
+            for error in (*self.review.errors, *self.review.warnings)
+        ]
+        return located + [
+            Finding(DUPLICATE_KEY, manifest.file, line, duplicate_text(line, key), is_warning=True)
+            for line, key in manifest.duplicates
+        ]
 
 
 def with_ready_kinds(settings: Settings) -> Settings:
@@ -81,8 +120,11 @@ def with_ready_kinds(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": (*settings.workloads, *entries)})
 
 
-def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
-    """Check one object as on CREATE, or as a stored one if it has a UID. Modifies ``manifest.object`` in place."""
+def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None = None) -> LintResult:
+    """Check one object as on CREATE, or as a stored one if it has a UID. Modifies ``manifest.object`` in place.
+
+    ``schema``: the API server's, by which the object is checked as well.
+    """
     raw = manifest.object
     submitted = copy.deepcopy(raw)
     metadata = raw.get("metadata")
@@ -94,36 +136,63 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
         is_partial=_is_partial(chain, manifest),
     )
     templates = _templates(chain, manifest)
-    own_errors = [error for template in templates for error in _own_errors(template)]
-    review = _review(chain, manifest, info)
+    own_errors = list(_api_errors(manifest, templates, schema))
+    review = _review(chain.for_unknown_scheduler() if info.is_partial else chain, manifest, info)
+    amounts = {_amount_of(error) for error in review.errors} if review is not None else set()
+    errors = (
+        *(review.errors if review is not None else ()),
+        *(error for error in own_errors if not _is_reported(_amount_of(error), amounts)),
+    )
+    relevant = tuple(e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule.needs_whole)))
+    warnings: tuple[FieldError, ...] = ()
     if review is None:
-        verdict, reason = LintVerdict.NOT_CHECKED, _similar_kind(chain, manifest)
+        verdict, reason = _unreviewed(chain, manifest, schema)
     else:
-        amounts = {_amount_of(error) for error in review.errors}
-        errors = (*review.errors, *(error for error in own_errors if _amount_of(error) not in amounts))
-        relevant = tuple(
-            e for e in errors if not (_is_variable(e.value) or (info.is_partial and e.rule is structure.REQUIRED))
-        )
         warnings = tuple(warning for warning in review.warnings if not _is_variable(warning.value))
         verdict, reason = _verdict(chain, manifest, templates, info)
-        if relevant:
-            verdict, reason = LintVerdict.DENIED, ""
-        elif any(_is_variable(error.value) for error in errors):
-            verdict, reason = LintVerdict.UNRENDERED, "a variable instead of a value"
-        if verdict is LintVerdict.UNRENDERED:
-            warnings = ()
-        review = Verdict(relevant, warnings, () if errors else review.patch)
+    if relevant:
+        verdict, reason = LintVerdict.DENIED, ""
+    elif any(_is_variable(error.value) for error in errors) or _is_variable(display_name(submitted)):
+        verdict, reason = LintVerdict.UNRENDERED, "a variable instead of a value"
+    if verdict is LintVerdict.UNRENDERED:
+        warnings = ()
+    result = Verdict(relevant, warnings, () if errors or review is None else review.patch)
     has_wrong_path = any(template.is_wrong_path for template in templates)
-    name = display_name(submitted)
-    return LintResult(manifest, info.namespace, name, verdict, reason, review or ALLOWED, submitted, has_wrong_path)
+    return LintResult(
+        manifest,
+        info.namespace,
+        display_name(submitted),
+        verdict,
+        reason,
+        result,
+        submitted,
+        has_wrong_path,
+        has_unread=bool(_unread_parts(chain, manifest)),
+        has_schema=schema is None or manifest.key == _BIND_REQUEST or schema.has(*manifest.api),
+    )
+
+
+def _is_reported(path: str, reported: Collection[str]) -> bool:
+    """Return whether an error of the path, or of a field around it, is reported already."""
+    return any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in reported if other)
+
+
+def _unreviewed(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None) -> tuple[LintVerdict, str]:
+    """Return the verdict on an object of a kind without pods, or of one that Bowline does not know."""
+    hint = _similar_kind(chain, manifest)
+    if not hint and schema is not None and schema.has(*manifest.api):
+        return LintVerdict.NO_PODS, ""
+    return LintVerdict.NOT_CHECKED, hint or gpu_trace(manifest.object)
 
 
 def _review(chain: AdmissionChain, manifest: Manifest, info: AdmissionInfo) -> Verdict | None:
     """Return the webhook's verdict on the object; None if its kind is not one that Bowline knows."""
-    raw, key = manifest.object, (manifest.group, manifest.kind)
+    raw, key = manifest.object, manifest.key
     is_stored = info.operation == "UPDATE"
     if key == _POD:
         if not is_stored:
+            if info.is_partial and raw.get("spec") is None:
+                raw["spec"] = {}
             return chain.admit_pod(raw, info)
         spec = raw.get("spec")
         if isinstance(spec, dict):
@@ -138,7 +207,7 @@ def _review(chain: AdmissionChain, manifest: Manifest, info: AdmissionInfo) -> V
 
 def _templates(chain: AdmissionChain, manifest: Manifest) -> list[Template]:
     """Return the pods that an object describes; a pod describes itself."""
-    raw, key = manifest.object, (manifest.group, manifest.kind)
+    raw, key = manifest.object, manifest.key
     if key == _POD:
         return [Template("", raw, "spec", "metadata")]
     return list(chain.workloads[key].templates_in(raw)) if key in chain.workloads else []
@@ -149,16 +218,43 @@ def _spec_of(template: Template) -> dict[str, Any] | None:
     return spec if isinstance(spec, dict) and not template.is_wrong_path else None
 
 
-def _own_errors(template: Template) -> Iterator[FieldError]:
+def _api_errors(manifest: Manifest, templates: Sequence[Template], schema: ApiSchema | None) -> Iterator[FieldError]:
     """Yield the errors by the API server's own rules."""
-    spec = _spec_of(template)
-    if spec is not None and not structure.pod_errors({"metadata": {}, "spec": spec}):
-        yield from map(template.place, quantity_errors(spec))
+    raw = manifest.object
+    is_well_formed = True
+    for template in templates:
+        spec = _spec_of(template)
+        if spec is None or structure.pod_errors({"metadata": {}, "spec": spec}):
+            is_well_formed = False
+        else:
+            yield from map(template.place, quantity_errors(spec))
+    if schema is None or not schema.has(*manifest.api):
+        return
+    schema_errors = schema.errors(manifest.api, raw)
+    yield from schema_errors
+    if schema_errors or not is_well_formed or manifest.key not in (_POD, *BUILT_IN_KEYS):
+        return
+    yield from metadata_errors(manifest.kind, raw.get("metadata"))
+    for template in templates:
+        if isinstance(template.content, dict):
+            if manifest.key != _POD:
+                yield from map(template.place, metadata_errors("", template.content.get("metadata")))
+            yield from map(template.place, pod_spec_errors(_spec_of(template) or {}, _claimed_volumes(raw)))
+    if manifest.key != _POD:
+        yield from workload_errors(manifest.kind, raw)
+
+
+def _claimed_volumes(raw: Object) -> tuple[str, ...]:
+    """Return the names of the volumes that a StatefulSet's claims give its pods."""
+    spec = raw.get("spec")
+    claims = spec.get("volumeClaimTemplates") if isinstance(spec, dict) else None
+    metadata = [claim.get("metadata") for claim in claims or () if isinstance(claim, dict)]
+    return tuple(str(entry["name"]) for entry in metadata if isinstance(entry, dict) and entry.get("name"))
 
 
 def _is_partial(chain: AdmissionChain, manifest: Manifest) -> bool:
     """Return whether a pod of the object has no containers: only a patch, or a mistake, leaves them out."""
-    raw, key = manifest.object, (manifest.group, manifest.kind)
+    raw, key = manifest.object, manifest.key
     if not isinstance(raw.get("metadata"), dict) or key == _BIND_REQUEST:
         return False
     templates = _templates(chain, manifest)
@@ -175,7 +271,10 @@ def _lacks_containers(template: Template) -> bool:
 
 
 def _verdict(
-    chain: AdmissionChain, manifest: Manifest, templates: list[Template], info: AdmissionInfo
+    chain: AdmissionChain,
+    manifest: Manifest,
+    templates: list[Template],
+    info: AdmissionInfo,
 ) -> tuple[LintVerdict, str]:
     """Return the verdict on an object without errors, and its reason."""
     specs = [spec for spec in map(_spec_of, templates) if spec is not None]
@@ -183,7 +282,7 @@ def _verdict(
         return LintVerdict.PARTIAL, next(filter(None, map(_similar_field, specs)), _PATCH)
     if any(template.is_wrong_path for template in templates):
         return LintVerdict.NOT_CHECKED, "a configured path is wrong"
-    if not templates and (manifest.group, manifest.kind) != _BIND_REQUEST:
+    if not templates and manifest.key != _BIND_REQUEST:
         return LintVerdict.OUT_OF_SCOPE, ", ".join(filter(None, ("no pod template", _unread(chain, manifest))))
     exclusions = [chain.exclusion(spec, info.namespace) for spec in specs]
     if exclusions and all(exclusions):
@@ -193,10 +292,15 @@ def _verdict(
     return LintVerdict.ALLOWED, _unread(chain, manifest)
 
 
+def _unread_parts(chain: AdmissionChain, manifest: Manifest) -> list[str]:
+    """Return the parts of the object that change its pods and were not reviewed."""
+    workload = chain.workloads.get(manifest.key)
+    return workload.unread_in(manifest.object) if workload is not None else []
+
+
 def _unread(chain: AdmissionChain, manifest: Manifest) -> str:
-    """Return what of the object changes its pods and was not reviewed, as a reason."""
-    workload = chain.workloads.get((manifest.group, manifest.kind))
-    unread = workload.unread_in(manifest.object) if workload is not None else []
+    """Return as a reason what was not reviewed of what changes the pods."""
+    unread = _unread_parts(chain, manifest)
     return f"not checked: {', '.join(unread)}" if unread else ""
 
 

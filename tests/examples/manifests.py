@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bowline_cli.manifests import read_manifests
+from tests.manifest_files import read_manifests
 
 FOLDER = Path(__file__).parents[2] / "examples" / "manifests"
 # Kinds that an API server has only with another project's CRD.

@@ -9,10 +9,10 @@ from bowline.framework.config import Settings
 from bowline.framework.registry import Registry
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.catalog import BUILTINS
-from bowline_cli.manifests import read_manifests
 from bowline_cli.verdicts import LintResult, review_manifest, with_ready_kinds
 from tests.examples.manifests import FOLDER, Example, examples
 from tests.live import Live
+from tests.manifest_files import read_manifests
 from tests.plugins.claims import require_api
 
 GOOD, BAD = examples("good"), examples("bad")

@@ -22,11 +22,11 @@ from bowline.localcluster.pair import Pair
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
 from bowline_cli.main import main
-from bowline_cli.manifests import read_manifests
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.examples.manifests import examples
 from tests.foreign_kinds import OWN, api_version, filled, install, remove
 from tests.live import Live
+from tests.manifest_files import read_manifests
 from tests.plugins.claims import require_api
 from tests.plugins.sharing import Shares
 

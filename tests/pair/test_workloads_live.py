@@ -16,11 +16,11 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.pair import Pair
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
-from bowline_cli.manifests import read_manifests
 from bowline_cli.verdicts import review_manifest, with_ready_kinds
 from tests.examples.manifests import examples
 from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
 from tests.live import Live
+from tests.manifest_files import read_manifests
 
 KINDS = ("JobSet", "PyTorchJob", "RayCluster")
 

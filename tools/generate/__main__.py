@@ -19,6 +19,7 @@ from tools.generate import (
     reasons,
     reference,
     rules,
+    schemas,
     workloads,
 )
 
@@ -42,6 +43,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "suggestions.md": reasons.suggestions,
 }
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "bowline"
+SCHEMAS: Final = CHART.parents[1] / "cli/bowline_cli/schemas.json"
 DOCS: Final = CHART.parents[1] / "docs"
 
 
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     targets[options.chart / "README.md"] = readme.as_markdown
     # A chart elsewhere has no pages: those of this repository stay as they are.
     pages = {DOCS / name: text for name, text in PAGES.items()} if options.chart == CHART else {}
+    pages |= {SCHEMAS: schemas.as_json} if pages else {}
     for path, text in {**targets, **pages}.items():
         if not options.check:
             path.write_text(text(), encoding="utf-8")

@@ -54,7 +54,8 @@ class Rule:
     """A rule. ``id`` is ``<plugin>/<rule>``, stable across releases; ``meaning``, when it applies, in Markdown.
 
     ``text``: the message of its errors, as far as it is the same for all; ``cel``: its form in the chart's policy, in
-    which the message is this text. Raises ValueError for an ``id`` of another form.
+    which the message is this text. ``needs_whole``: it is about what an object lacks, so a part of one does not
+    violate it. Raises ValueError for an ``id`` of another form.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Rule:
     invalid: str = ""
     valid: str = ""
     cel: CelForm | None = None
+    needs_whole: bool = False
 
     def __str__(self) -> str:
         return self.id

@@ -137,6 +137,7 @@ class AdmissionChain:
         default_scheduler: str = DEFAULT_SCHEDULER,
     ) -> None:
         self._default_scheduler = default_scheduler
+        self._own_namespace = own_namespace
         self._settings = settings
         excluded_namespaces = (*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)
         self._excluded_namespaces = frozenset(excluded_namespaces) - {""}
@@ -151,6 +152,11 @@ class AdmissionChain:
         self._validate_ephemeral = overriding(reviewers, AdmissionPlugin.validate_ephemeral_containers)
         self._mutate_request = overriding(reviewers, AdmissionPlugin.mutate_bind_request)
         self._validate_request = overriding(reviewers, AdmissionPlugin.validate_bind_request)
+
+    def for_unknown_scheduler(self) -> "AdmissionChain":
+        """Return a chain in which a pod that names no scheduler is in scope: of a part of a pod it is not known."""
+        scheduler = next(iter(self._settings.scheduler_names), self._default_scheduler)
+        return AdmissionChain(self._plugins, self._settings, self._own_namespace, self._on_error, scheduler)
 
     # --- pods ---
 
@@ -197,7 +203,10 @@ class AdmissionChain:
         if template.is_wrong_path:
             return Verdict(warnings=(_wrong_path(template),))
         metadata = content.get("metadata")
-        pod = {"metadata": {} if metadata is None else metadata, "spec": content.get("spec")}
+        spec = content.get("spec")
+        if spec is None and info.is_partial:
+            spec = {}
+        pod = {"metadata": {} if metadata is None else metadata, "spec": spec}
         return self.admit_pod(pod, info).placed(template)
 
     def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:

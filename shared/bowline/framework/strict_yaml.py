@@ -3,22 +3,38 @@
 PyYAML's own rules turn ``2026-01-01`` into a date, ``22:22`` into 1342 and ``1e3`` into a string; Kubernetes does
 not. Of duplicate keys PyYAML silently drops the first. Used for Bowline's configuration and for manifests.
 
-A few lines of aliases can expand to millions of values, so what they may add to a document is bounded.
+A text may cost far more than its size: a few lines of aliases expand to millions of values, and a value of two
+characters takes a kilobyte while it is read. Both are bounded by bytes: ``YamlBudget`` is what aliases may add to all
+the documents of one run, and a document may not hold more values than ``_VALUES`` and one for each 8 bytes.
 """
 
 import re
+from dataclasses import dataclass
 from typing import Any, cast
 
 import yaml
 from yaml.composer import Composer
 
 _MERGE = "tag:yaml.org,2002:merge"
-# Values that aliases and merges may add to a document: about 10 MB.
-MAX_ALIASED = 50_000
+# What a value weighs beside its text.
+_WEIGHT = 64
+_VALUES, _BYTES_PER_VALUE = 20_000, 8
 
 
 # libyaml where PyYAML has it, six times as fast. Only its parser: its composer ends the process at deep nesting.
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(slots=True)
+class YamlBudget:
+    """The bytes that aliases and merges may still add to the documents of one run."""
+
+    left: int = 4 * 2**20
+
+    def spend(self, size: int) -> bool:
+        """Take that many bytes; returns whether there were as many."""
+        self.left -= size
+        return self.left >= 0
 
 
 class StrictLoader(Composer, _Parser):  # type: ignore[misc]
@@ -26,36 +42,63 @@ class StrictLoader(Composer, _Parser):  # type: ignore[misc]
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, budget: YamlBudget | None = None) -> None:
         _Parser.__init__(self, text)
         Composer.__init__(self)
+        self._budget = YamlBudget() if budget is None else budget
+        self._values_left = _VALUES + len(text) // _BYTES_PER_VALUE
 
     def compose_document(self) -> Any:
-        """Compose the next document. Raises ConstructorError if its aliases expand to too many values."""
+        """Compose the next document. Raises ConstructorError if its aliases expand to too much."""
         node = super().compose_document()
-        sizes: dict[int, int] = {}
-        if node is not None and _size(node, sizes) - len(sizes) > MAX_ALIASED:
-            why = f"aliases and merges may not add more than {MAX_ALIASED} values; write the values out"
+        if node is None:
+            return None
+        own: dict[int, int] = {}
+        expanded = _size(node, {}, own)
+        if not self._budget.spend(expanded - sum(own.values())):
+            why = "aliases and merges add too much to the documents; write the values out"
             raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
         return node
 
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a value. Raises ConstructorError if the text holds too many for its size."""
+        self._values_left -= 1
+        if self._values_left < 0:
+            why = "holds too many values for its size; a manifest has fewer"
+            raise yaml.constructor.ConstructorError(None, None, why, self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def on_duplicate(self, key: Any, mark: Any) -> None:
+        """Reject a key that is given twice."""
+        raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", mark)
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Reject duplicate keys. ``<<`` is not a key: later keys may override merged ones."""
+        """Report duplicate keys. ``<<`` is not a key: later keys may override merged ones."""
         keys: set[str] = set()
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)
             if str(key) in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", key_node.start_mark
-                )
+                self.on_duplicate(key, key_node.start_mark)
             keys.add(str(key))
         return cast(dict[Any, Any], super().construct_mapping(node, deep))
 
 
-def _size(node: Any, sizes: dict[int, int]) -> int:
-    """Return how many values a node expands to. ``sizes``: of the nodes by identity."""
+def _own_size(node: Any) -> int:
+    return _WEIGHT + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+
+
+def _children(node: Any) -> list[Any]:
+    if isinstance(node, yaml.SequenceNode):
+        return cast(list[Any], node.value)
+    if isinstance(node, yaml.MappingNode):
+        return [item for pair in node.value for item in pair]
+    return []
+
+
+def _size(node: Any, sizes: dict[int, int], own: dict[int, int]) -> int:
+    """Return what a node expands to, in bytes. ``sizes``, ``own``: with and without its parts, by identity."""
     if id(node) in sizes:
         if not sizes[id(node)]:
             raise yaml.constructor.ConstructorError(
@@ -63,11 +106,8 @@ def _size(node: Any, sizes: dict[int, int]) -> int:
             )
         return sizes[id(node)]
     sizes[id(node)] = 0
-    size = 1
-    if isinstance(node, yaml.SequenceNode):
-        size += sum(_size(item, sizes) for item in node.value)
-    elif isinstance(node, yaml.MappingNode):
-        size += sum(_size(key, sizes) + _size(value, sizes) for key, value in node.value)
+    own[id(node)] = _own_size(node)
+    size = own[id(node)] + sum([_size(child, sizes, own) for child in _children(node)])
     sizes[id(node)] = size
     return size
 

@@ -26,7 +26,10 @@ TYPE: Final = Rule(
     valid='annotations: {gpu-fraction: "0.5"}',
 )
 REQUIRED: Final = Rule(
-    "structure/required", "a pod or a BindRequest has no metadata or no spec", cause=DenialCause.REQUIRED
+    "structure/required",
+    "a pod or a BindRequest has no metadata or no spec",
+    cause=DenialCause.REQUIRED,
+    needs_whole=True,
 )
 CONTAINERS: Final = Rule(
     "structure/containers", "a pod has more containers than a review can examine", cause=DenialCause.TOO_MANY

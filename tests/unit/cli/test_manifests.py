@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bowline_cli.manifests import UnreadableError, parse_manifests, read_manifests
+from bowline_cli.manifests import UnreadableError, parse_manifests
+from tests.manifest_files import read_manifests
 
 POD = "apiVersion: v1\nkind: Pod\n"
 
@@ -57,8 +58,10 @@ def test_documents(text: str, expected: list[tuple[str, str]]) -> None:
         pytest.param("kind: Pod", "f: line 1: apiVersion must be given", id="no apiVersion"),
         pytest.param("apiVersion: v1", "f: line 1: kind must be given", id="no kind"),
         pytest.param("apiVersion: 1\nkind: Pod", "f: line 1: apiVersion must be given, as a string", id="a number"),
-        pytest.param(POD + "kind: Pod", "f: line 3, column 1: key 'kind' is given twice", id="a key given twice"),
-        pytest.param('{"apiVersion": "v1", "kind": "a", "kind": "b"}', "is given twice", id="in JSON, too"),
+        pytest.param('{"apiVersion": "v1", "kind": "\\ud800"}', "f: holds what JSON cannot", id="a lone surrogate"),
+        pytest.param(
+            POD + "spec:\n  a: 1\n  ${LIMITS}\n", "review the output of envsubst", id="a variable on a line"
+        ),
         pytest.param(POD + "x: !custom y", "f: line 3, column 4: could not determine", id="a tag"),
         pytest.param(POD + "x: !!binary aGk=", "f: holds what JSON cannot", id="bytes"),
         pytest.param(POD + "x: .nan", "f: holds what JSON cannot", id="not a number"),
@@ -112,3 +115,55 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, messag
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="Is a directory"):
         read_manifests(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(POD + "metadata: {}\nmetadata: {name: b}\n", 4), ('{"apiVersion": "v1", "kind": "Pod",\n"kind": "Pod"}', 2)],
+)
+def test_of_a_key_that_is_given_twice_the_last_value_counts_and_it_is_noted(text: str, line: int) -> None:
+    (manifest,) = parse_manifests("f", text)
+    assert [at for at, _ in manifest.duplicates] == [line]
+    assert manifest.object.get("metadata", {"name": "b"}) == {"name": "b"}
+
+
+LONG = """\
+# a comment
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata:
+    annotations:
+      a.b/c: x
+  spec:
+    containers:
+    - name: a
+    - name: b
+      resources:
+        limits:
+          nvidia.com/gpu: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("metadata.annotations[a.b/c]", 9),
+        ("spec.containers[1].resources.limits[nvidia.com/gpu]", 16),
+        ("spec.containers[1].resources.requests[x]", 14),
+        ("spec.volumes[3]", 10),
+        ("spec.containers[9]", 11),
+        ("", 5),
+    ],
+)
+def test_a_field_has_the_line_in_which_it_stands_or_that_of_what_is_around_it(path: str, line: int) -> None:
+    (manifest,) = parse_manifests("f", LONG)
+    assert manifest.line_of(path) == line
+
+
+def test_a_rendered_document_has_the_file_that_its_comment_names() -> None:
+    text = f"---\n# Source: app/templates/pod.yaml\n{POD}---\n{POD}"
+    places = [(manifest.file, manifest.line, manifest.line_of("kind")) for manifest in parse_manifests("-", text)]
+    assert places == [("app/templates/pod.yaml", 1, 1), ("-", 6, 7)]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Literal
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -16,6 +16,7 @@ from sarif_pydantic import Level
 from bowline.api.rule import Rule, Severity
 from bowline_cli.findings import Finding, FindingSubject
 from bowline_cli.reports import as_github, as_junit, as_sarif
+from bowline_cli.terminal import printable
 
 ERROR = Finding(
     Rule("gpu_request/fraction-range", "a test's"),
@@ -60,19 +61,20 @@ def test_junit_has_a_case_for_each_object() -> None:
 
 
 def test_github_has_one_line_for_each_finding() -> None:
-    error, warning, summary = as_github(SUBJECTS).splitlines()
+    error, warning, notice, summary = as_github(SUBJECTS).splitlines()
     assert error == (
         "::error file=a.yaml,line=3,title=gpu_request/fraction-range::"
         'gpu-fraction: "2": must be%0A::error::less, 100 %25 <b>\x1b'
     )
     assert warning.startswith("::warning file=a.yaml,line=9,title=scope/scheduler::")
-    assert summary == "3 objects: 1 errors, 1 warnings"
+    assert notice == "::notice title=not reviewed::a.yaml:9: Pod b: out of scope (scheduler x)"
+    assert summary == "3 objects: 1 error, 1 warning, 1 not reviewed"
 
 
 def test_nothing_found_is_an_empty_report() -> None:
     assert json.loads(as_sarif([]))["runs"][0]["results"] == []
     assert ElementTree.fromstring(as_junit([]))[0].get("tests") == "0"  # noqa: S314 - our own output
-    assert as_github([]) == "0 objects: 0 errors, 0 warnings"
+    assert as_github([]) == "0 objects: 0 errors, 0 warnings, 0 not reviewed"
 
 
 # --- the formats' own schemas, as far as they are used ---
@@ -115,6 +117,10 @@ class Result(Closed):
 
 class DescribedRule(Closed):
     id: str
+    shortDescription: Message  # noqa: N815
+    fullDescription: Message  # noqa: N815
+    help: Message
+    helpUri: Annotated[str, Field(pattern=r"^https://[^ ]+$")]  # noqa: N815
 
 
 class Driver(Closed):
@@ -217,7 +223,7 @@ def decoded(text: str) -> str:
 
 @pytest.mark.parametrize("subjects", [SUBJECTS, SPACED])
 def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[FindingSubject]) -> None:
-    *annotations, _ = as_github(subjects).splitlines()
+    annotations = [line for line in as_github(subjects).splitlines()[:-1] if not line.startswith("::notice")]
     findings = [finding for subject in subjects for finding in subject.findings]
     for line, finding in zip(annotations, findings, strict=True):
         head, _, message = line.removeprefix("::").partition("::")
@@ -232,5 +238,28 @@ def test_the_runner_decodes_each_annotation_to_its_finding(subjects: list[Findin
 def test_each_annotation_is_a_workflow_command_of_github(subjects: list[FindingSubject]) -> None:
     *annotations, _ = as_github(subjects).splitlines()
     for line in annotations:
-        command = re.fullmatch(r"::(error|warning) ((?:(?:file|line|title)=[^,:\n]+,?)+)::[^\n]*", line)
+        command = re.fullmatch(r"::(error|warning|notice) ((?:(?:file|line|title)=[^,:\n]+,?)+)::[^\n]*", line)
         assert command is not None, line
+
+
+COMMANDS = ["::stop-commands::x", "  ::set-output name=a::b", "##[error]x", "a ##vso[task.complete]", "##teamcity[x]"]
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+@pytest.mark.parametrize("report", [as_sarif, as_junit])
+def test_no_name_or_value_is_a_command_to_a_ci_system(report: Callable[..., str], text: str) -> None:
+    finding = Finding(Rule("a/b", "a test's"), f"{text}.json", 1, f"x\n{text}")
+    output = report([FindingSubject(f"{text}.json:1: Pod a", text, True, [finding])])
+    assert not [line for line in output.splitlines() if line.lstrip().startswith("::")]
+    assert re.search(r"##\w*\[", output) is None
+    if report is as_sarif:
+        assert json.loads(output)["runs"][0]["results"][0]["message"]["text"] == f"x\n{text}"
+    else:
+        (failure,) = ElementTree.fromstring(output).iter("failure")  # noqa: S314 - our own output
+        assert text in (failure.text or "")
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_no_line_for_a_terminal_is_a_command_to_a_ci_system(text: str) -> None:
+    assert not printable(text).lstrip().startswith("::")
+    assert re.search(r"##\w*\[", printable(text)) is None

@@ -118,6 +118,7 @@ NUM_DEVICES_ALONE: Final = Rule(
         f"{names.RESOURCE_GPU} instead"
     ),
     cel=CelForm(f"{_HAS_COUNT} && {_IS_NO_SHARE}", cel.text(names.GPU_FRACTION_NUM_DEVICES)),
+    needs_whole=True,
 )
 NUM_DEVICES_INVENTORY: Final = Rule(
     "gpu_request/num-devices-inventory",
@@ -135,6 +136,7 @@ CONTAINER_NAME: Final = Rule(
         f"{cel.has(names.GPU_FRACTION_CONTAINER)} && {_IS_SHARE} && size(variables.target) == 0",
         cel.text(names.GPU_FRACTION_CONTAINER),
     ),
+    needs_whole=True,
 )
 CONTAINER_NAME_UNUSED: Final = Rule(
     "gpu_request/container-name-unused",
@@ -142,6 +144,7 @@ CONTAINER_NAME_UNUSED: Final = Rule(
     severity=Severity.WARNS,
     invalid="annotations: {gpu-fraction-container-name: main}",
     valid='annotations: {gpu-fraction: "0.5", gpu-fraction-container-name: main}',
+    needs_whole=True,
 )
 MPS_ALONE: Final = Rule(
     "gpu_request/mps-alone",
@@ -151,6 +154,7 @@ MPS_ALONE: Final = Rule(
     valid='annotations: {gpu-fraction: "0.5", mps: "true"}',
     text=f"needs {EITHER_SHARE}: MPS serves shares only; add one or remove this",
     cel=CelForm(f'{cel.has(names.MPS)} && {cel.value(names.MPS)} == "true" && {_IS_NO_SHARE}', cel.text(names.MPS)),
+    needs_whole=True,
 )
 MPS_SPELLING: Final = Rule(
     "gpu_request/mps-spelling",
@@ -242,6 +246,7 @@ LIMIT_MISSING: Final = Rule(
     cause=DenialCause.REQUIRED,
     invalid="requests: {nvidia.com/gpu: 1}",
     valid="limits: {nvidia.com/gpu: 1}",
+    needs_whole=True,
 )
 POD_LEVEL: Final = Rule(
     "gpu_request/pod-level",
