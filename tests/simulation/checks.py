@@ -5,6 +5,7 @@ reduced without turning into another failure.
 """
 
 import logging
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import orjson
 from bowline.api import names
 from bowline.kube.messages import Request
 from tests.simulation.loop import Process
+from tests.simulation.network import REQUEST_TIMEOUT_S
 from tests.simulation.objects import Object
 from tests.simulation.reconciler import ReconcilerProcess
 from tests.simulation.server import Answer, Change, Server
@@ -55,6 +57,8 @@ class Checks(logging.Handler):
         self._requests: dict[str, Object] = {}  # every request ever, by UID, as last stored
         self._bound_by_post: Counter[str] = Counter()
         self._calls: Counter[tuple[str, str, int]] = Counter()
+        self._gang_of: dict[str, str] = {}  # by pod UID
+        self._gangs: dict[str, dict[str, float]] = defaultdict(dict)  # until when each pod was asked for, by gang
         self._granted: dict[str, tuple[str, ...]] = {}  # GPU groups of each bound pod, by UID
         server.observers.append(self._on_change)
 
@@ -226,23 +230,26 @@ class Checks(logging.Handler):
         return None
 
     def _check_gang(self, pod: Object, who: str) -> None:
-        gang = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME)
+        gang = str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) or "")
         group = self._server.find("podgroups", gang, NAMESPACE) if gang else None
         if group is None:
             return
-        minimum, members = group["spec"]["minMember"], []
-        for other in self._server.objects("pods"):
-            if (other["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) != gang:
-                continue
-            uid = other["metadata"]["uid"]
-            asked = any(
-                r["spec"].get("podUID") == uid and (r.get("status") or {}).get("phase") != "Failed"
-                for r in self._server.objects("bindrequests")
-            )
-            if asked or other["spec"].get("nodeName"):
-                members.append(uid)
+        minimum, now = group["spec"]["minMember"], self._now()
+        # There is no transaction: a member may be withdrawn while the Bindings of the others are on their way.
+        members = [uid for uid, asked_until in self._gangs[gang].items() if now < asked_until + REQUEST_TIMEOUT_S]
         if len(members) < minimum:
             self.fail("gang bound below its minimum", f"{who}: {len(members)} of {minimum} are asked for or bound")
+
+    def _note_member(self, request: Object, is_asked_for: bool) -> None:
+        """Record until when each pod of a gang was asked for."""
+        pod_uid = self._pod_uid(request)
+        pod = next((pod for pod in self._server.objects("pods") if pod["metadata"]["uid"] == pod_uid), None)
+        gang = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) if pod is not None else None
+        if gang is not None:
+            self._gang_of[pod_uid] = gang
+        if pod_uid in self._gang_of:
+            until = math.inf if is_asked_for or pod_uid in self._node_of else self._now()
+            self._gangs[self._gang_of[pod_uid]][pod_uid] = until
 
     def _claims_of(self, pod: Object) -> list[Object]:
         claims = []
@@ -260,6 +267,7 @@ class Checks(logging.Handler):
         uid, name = stored["metadata"]["uid"], stored["metadata"]["name"]
         if new is not None:
             self._requests[uid] = new
+        self._note_member(stored, new is not None and (new.get("status") or {}).get("phase") != "Failed")
         ours = change.user.startswith("reconciler")
         if ours:
             self.writes_by_request[uid] += 1

@@ -132,7 +132,7 @@ MUTANTS = (
     Mutant(
         "the pod is not read after an unknown Binding", "late", _set(attempt, "is_bound_as_asked", lambda *_: False)
     ),
-    Mutant("an unknown Binding counts as bound", "late", _set(post, "binding_status", _bound)),
+    Mutant("an unknown Binding counts as bound", "plain/bind", _set(post, "binding_status", _bound)),
     Mutant("a gang is always complete", "gangs", _set(gangs, "is_complete", lambda *_: True)),
     Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),

@@ -1,0 +1,347 @@
+"""The other pure parts of the reconciler, each explored exhaustively up to a bound.
+
+Outcomes and what their status says after a restart; streaks of transient failures; series of waits; the order of a
+pod's requests; what is newer than a cache; writes in flight.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.api.bindrequest import AllocationKind, BindRequest, Phase, decode_bind_request
+from bowline.framework.config import BackoffSettings, Binding, Settings
+from bowline.framework.plugin_status import Code, Status
+from bowline.framework.reason import Reason, Suggestion
+from bowline_reconciler.binding.in_flight import in_flight_for
+from bowline_reconciler.binding.state import CacheOverlay, WaitState
+from bowline_reconciler.decide.actions import Attempt, Complete, Fail, OutcomeAction, RequeueAfter, RetryAt, Wait
+from bowline_reconciler.decide.decide import decide, pending_failure
+from bowline_reconciler.decide.outcome import classify_outcome, handed_over_status
+from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status, waiting_status
+from bowline_reconciler.decide.snapshot import (
+    NodeView,
+    Observed,
+    Outcome,
+    PodView,
+    Target,
+    Times,
+    preceding_request,
+    stored_pause,
+    stored_wait,
+)
+from bowline_reconciler.decide.transient import (
+    OWN_AFTER_S,
+    QUIET_FAILURES,
+    REPORT_AFTER_S,
+    Streak,
+    classify,
+    extend,
+)
+
+# Each explores a whole space.
+pytestmark = pytest.mark.timeout(300)
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
+MAX_BACKOFF = timedelta(seconds=60)
+POD = PodView("P", "1", "", deleting=False, has_ended=False, gates=(), scheduler="bowline")  # type: ignore[arg-type]
+
+
+class Violations:
+    """What does not hold, with examples."""
+
+    def __init__(self) -> None:
+        self.examples: dict[str, list[str]] = defaultdict(list)
+
+    def hold(self, name: str, condition: bool, *example: Any) -> None:
+        """Record an example unless the condition holds."""
+        if not condition and len(self.examples[name]) < 4:
+            self.examples[name].append(str(example)[:500])
+
+
+@pytest.fixture
+def violations() -> Violations:
+    return Violations()
+
+
+def request(
+    status: Mapping[str, Any] | None = None, metadata: Mapping[str, Any] | None = None, **spec: Any
+) -> BindRequest:
+    identity = {"namespace": "ns", "name": "r", "uid": "R", "resourceVersion": "1", "generation": 1}
+    body = {"podName": "p", "podUID": "P", "selectedNode": "n", **spec}
+    return decode_bind_request(
+        {"metadata": {**identity, **(metadata or {})}, "spec": body, "status": dict(status or {})}
+    )
+
+
+def restarted(before: BindRequest, status: Mapping[str, Any]) -> BindRequest:
+    """The request as a process reads it that was started later."""
+    return decode_bind_request({**before.raw, "status": dict(status)})
+
+
+def decided(of: BindRequest, retry_in: timedelta) -> Any:
+    settings = Settings(scheduler_names=("bowline",))
+    seen = Observed(
+        of,
+        POD,
+        NodeView(deleting=False),
+        provided=frozenset(AllocationKind),
+        has_side_effects=True,
+        times=Times(retry_in=retry_in),
+        live=frozenset(Target),
+    )
+    return decide(seen, settings)
+
+
+# --- outcomes ---
+
+
+def _outcomes() -> Iterator[tuple[BindRequest, Status, Binding, float]]:
+    durations = (None, timedelta(seconds=7), timedelta(hours=3))
+    for code, reason, suggestion, retry_after, plugin in itertools.product(
+        Code, (None, *Reason), (None, *Suggestion), durations, ("", "volume_binding")
+    ):
+        if reason is not None and code is not Code.FATAL:
+            continue
+        # Only a plugin has a reason of its own, which is reported as Rejected.
+        words = ("", "NoSeat") if reason is Reason.REJECTED and plugin else ("",)
+        for word, own, failed, default, jitter in itertools.product(
+            words, (None, 0, 2), (0, 1, 2, 7), (0, 3), (0.0, 0.99)
+        ):
+            status = Status(code, ("why",), plugin, reason, retry_after, (), None, suggestion, word)
+            limits = Binding(
+                backoff_limit=default, backoff=BackoffSettings(base=timedelta(seconds=1), max=MAX_BACKOFF)
+            )
+            spec: dict[str, Any] = {} if own is None else {"backoffLimit": own}
+            yield request({"failedAttempts": failed}, **spec), status, limits, jitter
+
+
+def _check_retry(v: Violations, before: BindRequest, status: Status, limits: Binding, result: RetryAt) -> None:
+    label = (before.status, before.spec, status)
+    stored, asked = restarted(before, result.report.status), status.retry_after or timedelta()
+    own = before.spec.backoff_limit if before.spec is not None else None
+    v.hold("it counts one attempt", stored.failed_attempts == before.failed_attempts + 1, label)
+    limit = own if own is not None else limits.backoff_limit
+    v.hold("it is within the limit", before.failed_attempts + 1 <= limit, label)
+    v.hold("it is not sooner than asked", result.pause >= asked, label)
+    v.hold("it is not later than asked, or the maximum", result.pause <= max(MAX_BACKOFF, asked), label)
+    left = stored_pause(stored, NOW, MAX_BACKOFF)
+    v.hold("a restart pauses as long, up to an hour", left >= min(result.pause, timedelta(hours=1)), label, left)
+    v.hold("a restart does not attempt before", not left or isinstance(decided(stored, left), RequeueAfter), label)
+    v.hold("a restart attempts after", isinstance(decided(stored, timedelta()), Attempt), label)
+
+
+def _check_failure(v: Violations, before: BindRequest, status: Status, result: Fail) -> None:
+    label = (before.status, before.spec, status)
+    own = before.spec.backoff_limit if before.spec is not None else None
+    final = failed_status(before, result, True, "", NOW)
+    v.hold("attempts do not decrease", final["failedAttempts"] >= before.failed_attempts, label)
+    v.hold("other schedulers read it as final", own is None or final["failedAttempts"] >= own, label)
+    pending = restarted(before, rollback_incomplete_status(before, result, Status.retry("later"), NOW))
+    announced = pending_failure(pending)
+    is_same = announced is not None and (announced.reason, announced.suggestion, announced.word) == (
+        result.reason,
+        result.suggestion,
+        result.word,
+    )
+    v.hold("the next process ends with the failure that is announced", is_same, label, announced, result)
+    count = failed_status(pending, announced, True, "", NOW)["failedAttempts"] if announced else None
+    v.hold("the next process reports as many attempts", count == final["failedAttempts"], label, count)
+
+
+def test_every_outcome_and_what_a_restarted_process_does_with_its_status(violations: Violations) -> None:
+    cases = 0
+    for before, status, limits, jitter in _outcomes():
+        cases += 1
+        result: OutcomeAction = classify_outcome(before, Outcome(status, NOW), limits, jitter, Times(), NOW)
+        goes_on = status.code in (Code.WAIT, Code.TRANSIENT, Code.CANCELLED)
+        violations.hold("what goes on does not end", not goes_on or not isinstance(result, Fail | Complete), status)
+        violations.hold("OK alone completes", isinstance(result, Complete) is (status.code is Code.OK), status)
+        if isinstance(result, RetryAt):
+            _check_retry(violations, before, status, limits, result)
+        if isinstance(result, Fail):
+            _check_failure(violations, before, status, result)
+        if status.code is Code.RETRY:
+            handed_over = restarted(before, handed_over_status(before, status, limits, jitter, NOW))
+            expected = before.failed_attempts + isinstance(result, RetryAt)
+            violations.hold(
+                "a hand-over counts as the process would", handed_over.failed_attempts == expected, status
+            )
+    assert violations.examples == {}
+    assert cases > 10_000
+
+
+# --- streaks of transient failures ---
+
+_GAPS = (0.0, 0.3, 4.0, OWN_AFTER_S, 30.0, REPORT_AFTER_S)
+# Of one failure: seconds since the one before, whether others have succeeded meanwhile, whether it is deferred.
+Step = tuple[float, bool, bool]
+
+
+def _check_streak(v: Violations, steps: Sequence[Step]) -> None:
+    streak: Streak | None = None
+    now, first, was_own = 1000.0, 1000.0, False
+    for number, (gap, others_succeed, is_deferred) in enumerate(steps):
+        now += gap if number else 0.0
+        last_success = now - gap / 2 if others_succeed and gap else -1.0
+        streak = extend(streak, now, last_success, is_deferred)
+        label = (steps[: number + 1], streak)
+        v.hold("it counts", streak.count == number + 1 and streak.first == first, label)
+        v.hold("what is its own stays so", streak.is_own or not was_own, label)
+        v.hold("it is its own after a minute", streak.is_own or now - first < REPORT_AFTER_S, label)
+        is_early = streak.is_own and not was_own and now - first < REPORT_AFTER_S
+        has_evidence = number >= QUIET_FAILURES and others_succeed and not is_deferred and now - first >= OWN_AFTER_S
+        v.hold("earlier only with evidence", not is_early or has_evidence, label)
+        classified = classify(Status(Code.TRANSIENT, ("x",)), streak)
+        v.hold("what is its own counts as an attempt", (classified.code is Code.RETRY) is streak.is_own, label)
+        was_own = streak.is_own
+
+
+def test_every_series_of_three_transient_failures(violations: Violations) -> None:
+    every_step: list[Step] = list(itertools.product(_GAPS, (False, True), (False, True)))
+    for length in (1, 2, 3):
+        for steps in itertools.product(every_step, repeat=length):
+            _check_streak(violations, steps)
+    assert violations.examples == {}
+
+
+# --- waits ---
+
+
+def test_a_request_that_waits_for_one_cause_after_another_fails_within_the_longest_limit(
+    violations: Violations,
+) -> None:
+    """Causes that take turns end as one that stays, whatever the order in which plugins answer."""
+    step = 20.0
+    limits = {"plugin a": timedelta(seconds=120), "plugin b": timedelta(seconds=120), "gang": timedelta(seconds=60)}
+    groups = [(cause,) for cause in limits] + list(itertools.permutations(limits, 2))
+    for length in (1, 2, 3):
+        for cycle in itertools.product(groups, repeat=length):
+            state, now, elapsed = WaitState(), 5000.0, 0.0
+            for turn in range(100):
+                causes = cycle[turn % len(cycle)]
+                times = Times(
+                    wait_time=timedelta(seconds=now - state.began) if state.first_waits else timedelta(),
+                    waited={cause: timedelta(seconds=now - at) for cause, at in state.first_waits.items()},
+                    longest=state.longest,
+                )
+                if min(times.wait_left(limits[cause], cause) for cause in causes) <= timedelta():
+                    break
+                state.start(",".join(causes), {cause: limits[cause] for cause in causes}, now, None)
+                now, elapsed = now + step, elapsed + step
+            violations.hold("it ends", elapsed <= 120 + step, cycle, elapsed)
+    assert violations.examples == {}
+
+
+@pytest.mark.parametrize("waited_s", range(0, 400, 7))
+def test_a_stored_wait_is_restored(waited_s: int) -> None:
+    wait = Wait((), "why", timedelta(seconds=120), "plugin a")
+    stored = request(waiting_status(request(), wait, NOW - timedelta(seconds=waited_s), NOW))
+    waited = stored_wait(stored, NOW)
+    # Stored times have whole seconds.
+    assert waited is not None
+    assert abs(waited - timedelta(seconds=waited_s)) < timedelta(seconds=1)
+
+
+# --- the order of a pod's requests ---
+
+
+def _rival(name: str, kind: tuple[bool, bool, str, str, str]) -> BindRequest:
+    deleting, is_held, phase, second, pod_uid = kind
+    metadata: dict[str, Any] = {"name": name, "uid": name, "creationTimestamp": f"2026-01-01T00:00:0{second}Z"}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:09Z"
+    if is_held:
+        metadata["finalizers"] = [names.FINALIZER]
+    return request({"phase": phase}, metadata, podUID=pod_uid)
+
+
+def _is_unfinished(of: BindRequest) -> bool:
+    if of.has_finalizer:
+        return of.phase is not Phase.SUCCEEDED
+    return of.phase is Phase.PENDING and not of.deleting
+
+
+def test_of_every_two_or_three_requests_for_a_pod_exactly_one_unfinished_one_is_first(violations: Violations) -> None:
+    kinds = list(
+        itertools.product((False, True), (False, True), ("Pending", "Succeeded", "Failed"), ("1", "2"), ("P", "Q"))
+    )
+    pool = {name: [_rival(name, kind) for kind in kinds] for name in "abc"}
+    pairs = itertools.product(pool["a"], pool["b"])
+    # Of three, the third is for the same pod: another one's is a pair.
+    triples = itertools.product(pool["a"], pool["b"], [rival for rival in pool["c"] if rival.pod_uid == "P"])
+    for rivals in itertools.chain(pairs, triples):
+        first = {rival.key: preceding_request(rival, rivals) for rival in rivals}
+        backwards = {rival.key: preceding_request(rival, rivals[::-1]) for rival in rivals}
+        violations.hold("the order read does not matter", first == backwards, first)
+        for pod_uid in ("P", "Q"):
+            unfinished = [rival for rival in rivals if rival.pod_uid == pod_uid and _is_unfinished(rival)]
+            leaders = [rival for rival in unfinished if first[rival.key] is None]
+            violations.hold("one is first", len(leaders) == min(1, len(unfinished)), first)
+    assert violations.examples == {}
+
+
+# --- what is newer than the cache ---
+
+
+def test_nothing_older_than_an_own_write_is_decided_on_whatever_the_watch_delivers(violations: Violations) -> None:
+    steps = ("own write", "foreign write", "deliver", "deliver all", "read live", "look")
+    versions = {number: request(metadata={"resourceVersion": str(number)}) for number in range(20)}
+    for series in itertools.product(steps, repeat=6):
+        overlay, stored, cached, newest = CacheOverlay(), 0, 0, 0
+        for number, step in enumerate(series):
+            latest = overlay.latest(versions[cached])
+            assert latest is not None
+            base = int(latest.resource_version)
+            if step == "own write" and base == stored:
+                stored += 1
+                overlay.replace(versions[base], versions[stored])
+                newest = stored
+            elif step == "own write":
+                overlay.invalidate()  # a Conflict
+            elif step == "foreign write":
+                stored += 1
+            elif step == "deliver":
+                cached = min(stored, cached + 1)
+            elif step == "deliver all":
+                cached = stored
+            elif step == "read live":
+                overlay.observe(versions[cached])
+                overlay.confirm()
+                overlay.replace(versions[cached], versions[stored])
+                newest = stored
+            else:
+                overlay.observe(versions[cached])
+                latest = overlay.latest(versions[cached])
+                assert latest is not None
+                is_current = int(latest.resource_version) >= newest or overlay.needs_live_read
+                violations.hold("it is current, or read live next", is_current, series[: number + 1])
+    assert violations.examples == {}
+
+
+# --- writes in flight ---
+
+
+def test_nothing_is_undone_while_a_write_may_arrive(violations: Violations) -> None:
+    limit = timedelta(seconds=60)
+    ages = (None, timedelta(0), timedelta(seconds=59), timedelta(seconds=60))
+    flags = (False, True)
+    for is_held, rolled_back, uid, node, deleting, has_ended, own, leading in itertools.product(
+        flags, ("", "False", "True"), ("P", "Q"), ("", "n"), flags, flags, ages, ages
+    ):
+        conditions = [{"type": "RolledBack", "status": rolled_back}] if rolled_back else []
+        metadata = {"finalizers": [names.FINALIZER]} if is_held else {}
+        pod = PodView(uid, "1", node, deleting, has_ended, (), "bowline")  # type: ignore[arg-type]
+        left = in_flight_for(request({"conditions": conditions}, metadata), pod, own, leading, limit)
+        can_be_bound = uid == "P" and not node and not deleting and not has_ended
+        label = (is_held, rolled_back, uid, node, own, leading, left)
+        own_left = limit - own if own is not None else timedelta()
+        violations.hold("an own Binding is awaited", not can_be_bound or left >= own_left, label)
+        violations.hold("never longer than the limit", timedelta() <= left <= limit, label)
+        inherited = limit - leading if leading is not None and not rolled_back else timedelta()
+        violations.hold("an inherited one is awaited", not can_be_bound or left >= inherited, label)
+    assert violations.examples == {}
