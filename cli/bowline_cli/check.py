@@ -96,7 +96,12 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
     settings = _settings(api, release)
     if isinstance(settings, Unread):
         return replace(release, settings=settings)
-    release = replace(release, settings=settings)
+    release = replace(
+        release,
+        settings=settings,
+        runtime_classes=_items(api, "/apis/node.k8s.io/v1/runtimeclasses"),
+        policies=_items(api, "/apis/nvidia.com/v1/clusterpolicies"),
+    )
     account, hooks = release.agent_account, "/apis/admissionregistration.k8s.io/v1"
     agent = _read(api, f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
     if release.webhook is None or settings.admission.mode == "Off":

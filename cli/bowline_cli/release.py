@@ -6,6 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bowline.api import names
+from bowline.api.gpu_operator import (
+    GpuRuntime,
+    operator_mode,
+    runtime_problem,
+    transform_policy,
+)
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time
 from bowline.framework.config import Settings
 from bowline_webhook.tls.bundle import bundle_of, entries
@@ -52,7 +58,8 @@ class InstalledRelease:
     """What was read. None is an object that does not exist, or a reply to an object that was not sent.
 
     ``now``: the API server's time. ``requests``: some BindRequests of the cluster. ``agent``: the ServiceAccount of
-    reservation pods. ``mutating``, ``validating``: the webhook configurations.
+    reservation pods. ``runtime_classes``, ``policies``: RuntimeClasses, and ClusterPolicies of NVIDIA's GPU operator.
+    ``mutating``, ``validating``: the webhook configurations.
     """
 
     namespace: str
@@ -63,6 +70,8 @@ class InstalledRelease:
     crd: Object | Unread | None = None
     settings: Settings | Unread = field(default_factory=Settings)
     agent: Object | Unread | None = None
+    runtime_classes: Sequence[Object] | Unread | None = None
+    policies: Sequence[Object] | Unread = ()
     mutating: Object | Unread | None = None
     validating: Object | Unread | None = None
     valid: Reply | Unread | None = None
@@ -114,7 +123,7 @@ def findings(release: InstalledRelease) -> list[ReleaseFinding]:
     if not release.deployments:
         remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
         return [ReleaseFinding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
-    checks = (_rollouts, _leaders, _admission, _schema, _agent, _other_binders)
+    checks = (_rollouts, _leaders, _admission, _runtime, _schema, _agent, _other_binders)
     values = [getattr(release, entry.name) for entry in fields(release)]
     reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
     return [*(finding for check in checks for finding in check(release)), *map(ReleaseFinding, reasons)]
@@ -212,6 +221,20 @@ def _untrusted(configuration: Object, now: datetime, *, is_called: bool) -> Iter
         yield f"caBundle of {empty} of {len(bundles)} webhooks"
     if any(not any(is_valid_at(ca, now) for ca in from_pem(bundle)) for bundle in set(bundles) - {b""}):
         yield "a CA that is valid now"
+
+
+def _runtime(release: InstalledRelease) -> Iterator[ReleaseFinding]:
+    """Yield why GPU shares do not work with the cluster's RuntimeClasses and NVIDIA's operator."""
+    settings, classes, policies = release.settings, release.runtime_classes, release.policies
+    if isinstance(settings, Unread) or isinstance(classes, Unread) or classes is None or not release.shares_gpus:
+        return
+    readable = [] if isinstance(policies, Unread) else [transform_policy(dict(policy)) for policy in policies]
+    class_names = frozenset(entry["metadata"]["name"] for entry in classes)
+    runtime = GpuRuntime(operator_mode(readable), class_names)
+    runtime_class, are_fractioned = settings.gpu_sharing.runtime_class_name, bool(settings.nv_fractions)
+    problem = runtime_problem(runtime, runtime_class, are_fractioned=are_fractioned)
+    if problem is not None:
+        yield ReleaseFinding(f"a container runtime for GPU shares: {problem.text}", problem.remedy)
 
 
 def _schema(release: InstalledRelease) -> Iterator[ReleaseFinding]:

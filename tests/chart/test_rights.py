@@ -22,6 +22,8 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "pods", ""): {"get"},
         ("", "persistentvolumeclaims", ""): {"get"},
         ("resource.k8s.io", "resourceclaims", ""): {"get"},
+        ("node.k8s.io", "runtimeclasses", ""): {"list", "watch"},
+        ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
     },
     ("Role", "bowline-webhook"): {
         ("", "secrets", "bowline-ca"): {"get", "list", "watch", "update"},
@@ -32,6 +34,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "pods", ""): {"get", "list", "watch", "patch"},
         ("", "configmaps", ""): {"get", "create", "delete"},
         ("nvidia.com", "clusterpolicies", ""): {"list", "watch"},
+        ("node.k8s.io", "runtimeclasses", ""): {"list", "watch"},
         ("", "pods/binding", ""): {"create"},
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},
@@ -66,6 +69,8 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("scheduling.run.ai", "bindrequests", ""): {"list", "create"},
         ("apiextensions.k8s.io", "customresourcedefinitions", "bindrequests.scheduling.run.ai"): {"get"},
         ("", "serviceaccounts", AGENT): {"get"},
+        ("node.k8s.io", "runtimeclasses", ""): {"list"},
+        ("nvidia.com", "clusterpolicies", ""): {"list"},
         ("", "namespaces", ""): {"list"},
         ("", "pods", ""): {"create"},
         (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get"},
@@ -247,7 +252,16 @@ def test_the_test_can_be_left_out(chart: Chart) -> None:
 @pytest.mark.parametrize(
     ("values", "read"),
     [
-        pytest.param(NO_REPEATS, {"nodes": {"list", "watch"}}, id="the nodes' labels, for warnings"),
+        pytest.param(
+            NO_REPEATS,
+            {key: {"list", "watch"} for key in ("nodes", "runtimeclasses", "clusterpolicies")},
+            id="the nodes' labels, for warnings, and the runtimes of shares",
+        ),
+        pytest.param(
+            {"config": {"admission": {"repeatBackoff": "0s"}, "gpuSharing": {"enabled": False}}},
+            {"nodes": {"list", "watch"}},
+            id="without shares the nodes' labels",
+        ),
         pytest.param({"webhook": {"inventory": False}}, REPEATS, id="what a failed decision depends on"),
         pytest.param({**NO_REPEATS, "webhook": {"inventory": False}}, {}, id="nothing without both"),
         pytest.param(

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api import names
+from bowline.framework.config import Settings
 from bowline.framework.plugin import Inventory
 from bowline.kube.metrics import KubeMetrics
 from bowline.localcluster.cluster import Cluster
@@ -40,7 +41,7 @@ def grant(cluster: Cluster) -> None:
 
 @asynccontextmanager
 async def watching(kubeconfig: Path, registry: CollectorRegistry | None = None) -> AsyncIterator[InventoryWatcher]:
-    watcher = InventoryWatcher(kubeconfig, KubeMetrics(registry or CollectorRegistry()))
+    watcher = InventoryWatcher(kubeconfig, Settings(), KubeMetrics(registry or CollectorRegistry()))
     task = asyncio.create_task(watcher.run(ShutdownSignal()))
     try:
         yield watcher

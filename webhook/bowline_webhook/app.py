@@ -69,7 +69,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     certificates.follow("leaf", files.serving.not_after)
     tracing = configured_tracing("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
-    inventory = InventoryWatcher(options.common.kubeconfig, kube_metrics) if options.inventory else None
+    inventory = InventoryWatcher(options.common.kubeconfig, settings, kube_metrics) if options.inventory else None
     guard = RepeatGuard(options.common.kubeconfig, kube_metrics, settings.admission.repeat_backoff)
     server = AdmissionServer(
         options.listen,

@@ -1,33 +1,41 @@
-"""The GPU inventory of the nodes, for warnings: no node has that many GPUs, or none has the memory label.
+"""The GPU inventory of the cluster: labels of the nodes, RuntimeClasses, and the mode of NVIDIA's GPU operator.
 
 Of a node two labels are kept. Neither serving nor readiness depends on the inventory: a rule that lacks it is not
 applied. It is absent without permission, before the first sync, and while its watch is interrupted.
 """
 
+import asyncio
+import logging
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectKey
+from bowline.api.gpu_operator import GpuRuntime, RuntimeProblem, operator_mode, runtime_problem, transform_policy
+from bowline.api.meta import Object, ObjectKey, identity_of
+from bowline.framework.config import Settings
 from bowline.framework.plugin import Inventory
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import wait_for_access
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import EventType, Reflector
-from bowline.kube.resources import NODES, Selection
+from bowline.kube.resources import CLUSTERPOLICIES, NODES, RUNTIMECLASSES, Selection
 from bowline.runtime.tasks import ShutdownSignal
+
+log = logging.getLogger(__name__)
 
 _LABELS = (names.NODE_GPU_COUNT, names.NODE_GPU_MEMORY)
 _COUNT = re.compile(r"[0-9]{1,9}")
 
 
 class InventoryWatcher:
-    """Watches the nodes while the process runs, and provides their current inventory."""
+    """Watches while the process runs, and provides the current inventory."""
 
-    def __init__(self, kubeconfig: Path | None, metrics: KubeMetrics) -> None:
+    def __init__(self, kubeconfig: Path | None, settings: Settings, metrics: KubeMetrics) -> None:
         self._kubeconfig = kubeconfig
+        self._settings = settings
         self._metrics = metrics
         self._inventory: GpuInventory | None = None
 
@@ -43,29 +51,78 @@ class InventoryWatcher:
         async with KubeClient(
             access, ClientOptions(name=names.FIELD_MANAGER_WEBHOOK, metrics=self._metrics)
         ) as client:
-            self._inventory = GpuInventory(client)
-            await self._inventory.reflector.run()
+            self._inventory = inventory = GpuInventory(client, self._settings)
+            async with asyncio.TaskGroup() as tasks:
+                for reflector in inventory.reflectors:
+                    tasks.create_task(reflector.run())
+                tasks.create_task(inventory.report())
 
 
 class GpuInventory:
     """The watched inventory."""
 
-    def __init__(self, client: KubeClient) -> None:
-        self.reflector = Reflector(
-            client, Selection(NODES.as_metadata()), on_event=self._on_event, transform=transform_node
+    def __init__(self, client: KubeClient, settings: Settings) -> None:
+        self._sharing, self._are_fractioned = settings.gpu_sharing, bool(settings.nv_fractions)
+        self._nodes = Reflector(
+            client, Selection(NODES.as_metadata()), on_event=self._node_event, transform=transform_node
+        )
+        self._classes = Reflector(
+            client,
+            Selection(RUNTIMECLASSES.as_metadata(), is_optional=True),
+            on_event=self._runtime_event,
+            transform=transform_class,
+        )
+        self._policies = Reflector(
+            client,
+            Selection(CLUSTERPOLICIES, is_optional=True),
+            on_event=self._runtime_event,
+            transform=transform_policy,
         )
         self._latest_inventory: Inventory | None = None
+        self._reported_problem: RuntimeProblem | None = None
+
+    @property
+    def reflectors(self) -> tuple[Reflector, ...]:
+        """The watches, to be run."""
+        return (self._nodes, self._classes, self._policies)
 
     def current(self) -> Inventory | None:
-        """Return the inventory; None while the watch is not healthy."""
-        if self.reflector.last_error is not None:
+        """Return the inventory; None while the watch of the nodes is not healthy."""
+        if self._nodes.last_error is not None:
             return None
         if self._latest_inventory is None:
             # Computed on demand: a starting cluster causes thousands of node events and few pods.
-            self._latest_inventory = inventory_of(self.reflector.store.values())
-        return self._latest_inventory
+            self._latest_inventory = inventory_of(self._nodes.store.values())
+        return replace(self._latest_inventory, gpu_runtime=self._runtime())
 
-    def _on_event(self, _: EventType, __: ObjectKey, old: Object | None, new: Object | None) -> None:
+    async def report(self) -> None:
+        """Log the mode of the GPU operator, and why shares do not work, once both watches have begun."""
+        await self._classes.first_list_ended.wait()
+        await self._policies.first_list_ended.wait()
+        if self._sharing.enabled:
+            log.info("mode of the GPU operator", extra={"mode": self._runtime().mode.value})
+            self._report_problem()
+
+    def _runtime(self) -> GpuRuntime:
+        is_known = self._classes.last_error is None
+        classes = frozenset(key.name for key in self._classes.store) if is_known else None
+        return GpuRuntime(operator_mode(self._policies.store.values()), classes)
+
+    def _report_problem(self) -> None:
+        """Log why shares do not work, and that they do again."""
+        runtime_class, before = self._sharing.runtime_class_name, self._reported_problem
+        problem = runtime_problem(self._runtime(), runtime_class, are_fractioned=self._are_fractioned)
+        self._reported_problem = problem
+        if problem is not None and problem != before:
+            log.warning("GPU shares do not work", extra={"why": problem.text, "remedy": problem.remedy})
+        elif problem is None and before is not None:
+            log.info("nothing speaks against GPU shares any more", extra={"was": before.text})
+
+    def _runtime_event(self, _: EventType, __: ObjectKey, ___: Object | None, ____: Object | None) -> None:
+        if self._classes.first_list_ended.is_set() and self._policies.first_list_ended.is_set():
+            self._report_problem()
+
+    def _node_event(self, _: EventType, __: ObjectKey, old: Object | None, new: Object | None) -> None:
         # Most events of a node change its status only.
         if old is None or new is None or old["metadata"]["labels"] != new["metadata"]["labels"]:
             self._latest_inventory = None
@@ -80,6 +137,11 @@ def inventory_of(nodes: Iterable[Object]) -> Inventory:
         most = max(most, int(count) if _COUNT.fullmatch(count) else 0)
         nodes_with_label += bool(labels.get(names.NODE_GPU_MEMORY))
     return Inventory(max_gpus_per_node=most, nodes_with_memory_label=nodes_with_label)
+
+
+def transform_class(runtime_class: dict[str, Any]) -> Object:
+    """Keep the identity of a RuntimeClass."""
+    return {"metadata": identity_of(runtime_class)}
 
 
 def transform_node(node: dict[str, Any]) -> Object:

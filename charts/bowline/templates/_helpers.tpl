@@ -308,3 +308,33 @@ readinessProbe:
 {{- $setting := dig "gpuSharing" "nvFractions" false .Values.config | toString -}}
 {{- include "bowline.pluginEnabled" (dict "root" . "name" "nv_fractions" "default" (ne $setting "false")) -}}
 {{- end }}
+
+{{/*
+Why GPU shares do not work in this cluster, as the webhook finds it; nothing where Helm is not at a cluster. Takes the root.
+Lists only: who may grant the reconciler's role has the right to list both. An absent kind cannot be looked up.
+*/}}
+{{- define "bowline.runtimeProblem" -}}
+{{- if and (lookup "v1" "Namespace" "" "kube-system") (include "bowline.gpuSharing" .) -}}
+{{- $class := .Values.config.gpuSharing.runtimeClassName -}}
+{{- $nri := false -}}
+{{- if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}
+{{- range (lookup "nvidia.com/v1" "ClusterPolicy" "" "").items -}}
+{{- $cdi := dig "spec" "cdi" dict . -}}
+{{- $nri = or $nri (and (dig "enabled" false $cdi) (dig "nriPluginEnabled" false $cdi)) -}}
+{{- end -}}
+{{- end -}}
+{{- $exists := false -}}
+{{- range (lookup "node.k8s.io/v1" "RuntimeClass" "" "").items -}}
+{{- $exists = or $exists (eq .metadata.name $class) -}}
+{{- end -}}
+{{- if $exists -}}
+{{- else if and $nri (include "bowline.nvFractions" .) -}}
+{{- else if $nri -}}
+GPU shares do not work: NVIDIA's GPU operator is in NRI mode, which creates no RuntimeClass (config.gpuSharing.runtimeClassName).
+Set config.gpuSharing.nvFractions, or disable the operator's NRI plugin (docs/support-matrix.md).
+{{- else if $class -}}
+GPU shares are denied until RuntimeClass {{ $class }} exists. NVIDIA's GPU operator creates it; for another class, or none, set
+config.gpuSharing.runtimeClassName. `bowline check` shows what is missing.
+{{- end -}}
+{{- end -}}
+{{- end }}

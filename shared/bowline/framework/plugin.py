@@ -10,7 +10,7 @@ the object continues; a validate method that raises denies the object.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.field_error import FieldError
+from bowline.api.gpu_operator import GpuRuntime
 from bowline.api.meta import Object
 from bowline.api.rule import Rule
 from bowline.framework.access import Access
@@ -34,10 +35,14 @@ class PluginConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Cluster facts about the nodes, known to the webhook; warnings may use it, denials must not."""
+    """Cluster facts, known to the webhook. Warnings may use them.
+
+    Denials may not, except where the API server denies the same: a RuntimeClass that does not exist.
+    """
 
     max_gpus_per_node: int
     nodes_with_memory_label: int
+    gpu_runtime: GpuRuntime = field(default_factory=GpuRuntime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ PODGROUPS = Resource(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, names.POD_G
 KAI_PODGROUPS = Resource(names.GROUP, names.KAI_POD_GROUP_VERSION, names.POD_GROUP_PLURAL, names.POD_GROUP_KIND)
 RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 DEVICETAINTRULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)
+RUNTIMECLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 # NVIDIA's GPU operator.
 CLUSTERPOLICIES = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False)
 CSIDRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)

@@ -63,6 +63,10 @@ def request(*writers: tuple[str, str, float]) -> Any:
     return {"metadata": {"namespace": "a", "name": "train", "managedFields": entries}}
 
 
+NRI = {
+    "metadata": {"name": "policy", "uid": "u", "resourceVersion": "1"},
+    "spec": {"cdi": {"enabled": True, "nriPluginEnabled": True}},
+}
 PREPARED = {"metadata": {"annotations": {names.SHARED_GPU_CONFIGMAP: "a"}}}
 CREATED = Reply(PREPARED)
 DENIED = Reply(None, 'metadata.annotations[gpu-fraction]: "2": must be less than 1')
@@ -140,6 +144,19 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             "the admission of a BindRequest (spec.selectedNode: must not be empty)",
             f"remove the cause, or read {LOGS}",
             id="a BindRequest is denied",
+        ),
+        pytest.param(
+            {"runtime_classes": [], "policies": [NRI]},
+            "a container runtime for GPU shares: gpuSharing.runtimeClassName: RuntimeClass nvidia does not exist for "
+            "GPU shares: NVIDIA's GPU operator is in NRI mode",
+            "set gpuSharing.nvFractions",
+            id="NVIDIA's operator is in NRI mode",
+        ),
+        pytest.param(
+            {"runtime_classes": []},
+            "a container runtime for GPU shares: gpuSharing.runtimeClassName: RuntimeClass nvidia, which a GPU share",
+            "install NVIDIA's GPU operator",
+            id="no RuntimeClass",
         ),
         pytest.param(
             {"valid": Reply(None, 'RuntimeClass "nvidia" not found')},

@@ -1,29 +1,35 @@
-"""What the cluster's GPUs are like: whether containers get devices by CDI, and which nodes have fake GPUs. Pure.
+"""What the cluster's GPUs are like: the mode of NVIDIA's operator, RuntimeClasses, nodes with fake GPUs. Pure.
 
-The state of two watches, for settings that are ``Auto``, and for a warning where a setting contradicts the cluster.
-NVIDIA's GPU operator has one ClusterPolicy. Where it is not installed, not readable or without the field, devices are
-named by their UUIDs, as every version did before CDI. A changed policy applies to shares that are bound from then on:
-a bound share keeps its ConfigMaps. Decision 209.
+The state of three watches, for settings that are ``Auto``, and for warnings where a setting contradicts the cluster.
+Where the ClusterPolicy is not installed, not readable or without the field, devices are named by their UUIDs, as
+every version did before CDI. A changed policy applies to shares that are bound from then on: a bound share keeps its
+ConfigMaps. Decisions 209 and 252.
 """
 
-import re
-from collections.abc import Iterable
 from typing import Any
 
-from bowline.api import names
+from bowline.api.gpu_operator import (
+    GpuRuntime,
+    OperatorMode,
+    RuntimeProblem,
+    cdi_of,
+    effective_policy,
+    operator_mode,
+    runtime_problem,
+)
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
-from bowline.framework.config import GpuSharingSettings
-
-# From this version of the GPU operator on, CDI is the default of its runtime wherever CDI is enabled.
-_CDI_IS_DEFAULT = (25, 10, 0)
-_VERSION = re.compile(r"v([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?(-[0-9A-Za-z.-]+)?")
+from bowline.framework.config import Settings
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import RUNTIMECLASSES, Resource
 
 
 class Detection:
     """The settings, completed by what the watches show. Its ``*_changed`` methods are event handlers."""
 
-    def __init__(self, sharing: GpuSharingSettings) -> None:
-        self._sharing = sharing
+    def __init__(self, settings: Settings) -> None:
+        self._sharing = settings.gpu_sharing
+        self._are_fractioned = bool(settings.nv_fractions)
+        self._watches: dict[Resource, Reflector] = {}
         self._policies: dict[ObjectKey, Object] = {}
         self._fake_nodes: set[str] = set()
 
@@ -51,6 +57,28 @@ class Detection:
             return "gpuSharing.cdi is false, but by NVIDIA's ClusterPolicy the runtime takes devices by CDI names"
         return ""
 
+    @property
+    def mode(self) -> OperatorMode:
+        """The mode of NVIDIA's GPU operator."""
+        return operator_mode(self._policies.values())
+
+    def problem(self) -> RuntimeProblem | None:
+        """Return why shares do not work in this cluster; None if nothing speaks against it."""
+        classes = self._watches.get(RUNTIMECLASSES.as_metadata())
+        is_known = classes is not None and classes.last_error is None
+        known_names = frozenset(key.name for key in classes.store) if classes is not None and is_known else None
+        runtime = GpuRuntime(self.mode, known_names)
+        return runtime_problem(runtime, self._sharing.runtime_class_name, are_fractioned=self._are_fractioned)
+
+    def follow(self, reflector: Reflector) -> None:
+        """Take what is known of RuntimeClasses and ClusterPolicies from their watches."""
+        self._watches[reflector.selection.resource] = reflector
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether both watches have begun, or cannot."""
+        return all(reflector.first_list_ended.is_set() for reflector in self._watches.values())
+
     def is_fake(self, node: str) -> bool:
         """Return whether the node's GPUs are fake."""
         fake = self._sharing.fake_gpus
@@ -69,39 +97,6 @@ class Detection:
             self._fake_nodes.discard(key_of(old).name)
 
 
-def transform_policy(policy: dict[str, Any]) -> Object:
-    """Keep of a ClusterPolicy its identity, its version and its settings of CDI."""
-    label = (policy["metadata"].get("labels") or {}).get(names.LABEL_VERSION)
-    spec = policy.get("spec")
-    cdi = spec.get("cdi") if isinstance(spec, dict) else None
-    metadata = identity_of(policy) | ({"labels": {names.LABEL_VERSION: label}} if label else {})
-    return {"metadata": metadata, "spec": {"cdi": cdi if isinstance(cdi, dict) else {}}}
-
-
-def transform_fake_node(node: dict[str, Any]) -> Object:
-    """Keep a node's identity."""
-    return {"metadata": identity_of(node)}
-
-
-def effective_policy(policies: Iterable[Object]) -> Object | None:
-    """Return the first policy by name: NVIDIA's operator ignores all but one."""
-    return min(policies, key=lambda entry: key_of(entry).name, default=None)
-
-
-def cdi_of(policies: Iterable[Object]) -> bool:
-    """Return whether the effective policy makes the runtime take devices by CDI, as KAI-Scheduler concludes it."""
-    policy = effective_policy(policies)
-    if policy is None or policy["spec"]["cdi"].get("enabled") is not True:
-        return False
-    version = (policy["metadata"].get("labels") or {}).get(names.LABEL_VERSION, "")
-    return is_at_least(version, _CDI_IS_DEFAULT) or policy["spec"]["cdi"].get("default") is True
-
-
-def is_at_least(version: str, least: tuple[int, int, int]) -> bool:
-    """Return whether a semantic version with a leading ``v`` is ``least`` or later; False for any other text."""
-    match = _VERSION.fullmatch(version)
-    if match is None:
-        return False
-    numbers = tuple(int(part or 0) for part in match.groups()[:3])
-    # A pre-release precedes its release.
-    return numbers > least or (numbers == least and match[4] is None)
+def transform_identity(raw: dict[str, Any]) -> Object:
+    """Keep an object's identity."""
+    return {"metadata": identity_of(raw)}

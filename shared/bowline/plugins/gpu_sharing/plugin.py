@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 from bowline.api import names
+from bowline.api.gpu_operator import RuntimeProblem, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import uid_of
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict
-from bowline.kube.resources import CLUSTERPOLICIES, NODES, PODS
+from bowline.kube.resources import CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
 from bowline.plugin import (
     RUN_PARALLEL,
     SKIP_PARALLEL,
@@ -43,7 +44,7 @@ from bowline.plugin import (
 from bowline.plugins.gpu_sharing.admission import GpuSharingAdmission
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
-from bowline.plugins.gpu_sharing.detection import Detection, transform_fake_node, transform_policy
+from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
 from bowline.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
 from bowline.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
@@ -84,6 +85,8 @@ SCAN = ObjectKey("", "scan")
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
 # never placed; the request then ends, and the scheduler may choose a device that is shared already.
 SCALING = timedelta(seconds=10)
+# How often the end of the first lists of optional watches is looked for.
+DETECTION = timedelta(seconds=2)
 # How long a request may wait while a device that pods still use is being reserved again.
 RECOVERY = timedelta(seconds=60)
 
@@ -93,7 +96,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._detection = Detection(self._sharing)
+        self._detection = Detection(settings)
+        self._reported_problem: RuntimeProblem | None = None
 
     # --- binding ---
 
@@ -114,14 +118,16 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         )
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
-        self._metrics.follow_detection(self._detection.contradiction)
+        self._metrics.follow_detection(self._detection)
         self._idle = IdleGroups()
         self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
         self._orphan_scan = OrphanScan(self._client, self._controller, self._metrics)
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
+        self._enqueue_report = handle.worker("detection", self._report_mode)
 
     async def start(self) -> None:
         if self._sharing.enabled:
+            self._enqueue_report(SCAN)
             self._orphan_scan.begin()
             self._enqueue_scan(SCAN)
 
@@ -152,12 +158,25 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             transform=transform_user,
             on_change=self._user_changed,
         )
-        yield EventSource(CLUSTERPOLICIES, transform=transform_policy, on_change=self._policy_changed, optional=True)
+        yield EventSource(
+            CLUSTERPOLICIES,
+            transform=transform_policy,
+            attach=self._detection.follow,
+            on_change=self._policy_changed,
+            optional=True,
+        )
+        yield EventSource(
+            RUNTIMECLASSES.as_metadata(),
+            transform=transform_identity,
+            attach=self._detection.follow,
+            on_change=self._classes_changed,
+            optional=True,
+        )
         if self._detection.detects_fakes:
             yield EventSource(
                 NODES.as_metadata(),
                 label_selector=f"{names.NODE_FAKE_GPU}=true",
-                transform=transform_fake_node,
+                transform=transform_identity,
                 on_change=self._detection.node_changed,
             )
         if self.args.scale_adjust_namespace:
@@ -170,6 +189,28 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         if contradiction:
             remedy = "the containers of shares may see no GPU; remove the setting, or correct it"
             log.warning("a setting contradicts the cluster", extra={"why": contradiction, "remedy": remedy})
+        self._report_problem()
+
+    def _classes_changed(self, old: Object | None, new: Object | None) -> None:
+        if old is None or new is None:
+            self._report_problem()
+
+    async def _report_mode(self, _: ObjectKey) -> timedelta | None:
+        """Log the operator's mode, and why shares do not work, once it is known; no process waits for that."""
+        if not self._detection.is_complete:
+            return DETECTION
+        log.info("mode of the GPU operator", extra={"mode": self._detection.mode.value})
+        self._report_problem()
+        return None
+
+    def _report_problem(self) -> None:
+        """Log why shares do not work, and that they do again."""
+        problem, before = self._detection.problem(), self._reported_problem
+        self._reported_problem = problem
+        if problem is not None and problem != before:
+            log.warning("GPU shares do not work", extra={"why": problem.text, "remedy": problem.remedy})
+        elif problem is None and before is not None:
+            log.info("nothing speaks against GPU shares any more", extra={"was": before.text})
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)

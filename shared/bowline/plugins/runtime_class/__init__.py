@@ -1,16 +1,19 @@
 """Sets the runtime class under which the container of a GPU share sees its device.
 
 Admission only. The kubelet assigns the device of a whole GPU. The container of a share only names its device in the
-environment, and the runtime of this class acts on that name. A pod that names a runtime class keeps it.
+environment, and the runtime of this class acts on that name. A pod that names a runtime class keeps it. Where the
+class is known not to exist, a share is denied with the reason, or, if NVIDIA's GPU fractioning gives it its device,
+gets no class. Decision 252.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from bowline.api.field_error import FieldError
+from bowline.api.gpu_operator import GpuRuntime, runtime_problem
 from bowline.api.gpu_share import wants_share
 from bowline.api.meta import Object
-from bowline.api.rule import DenialCause, Rule
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
 
@@ -19,8 +22,19 @@ MISSING: Final = Rule(
     "a sharing pod reaches the validating webhook without a runtime class: mutation was skipped",
     cause=DenialCause.REQUIRED,
 )
+ABSENT: Final = Rule(
+    "runtime_class/absent",
+    "the RuntimeClass that `gpuSharing.runtimeClassName` names does not exist in the cluster, as where NVIDIA's GPU "
+    "operator is in NRI mode",
+    cause=DenialCause.NOT_FOUND,
+)
+MODE: Final = Rule(
+    "runtime_class/operator-mode",
+    "`gpuSharing.runtimeClassName` is empty, and NVIDIA's GPU operator is in NRI mode: a share may see no GPU",
+    severity=Severity.WARNS,
+)
 
-RULES: Final = (MISSING,)
+RULES: Final = (MISSING, ABSENT, MODE)
 
 
 class RuntimeClass(AdmissionPlugin):
@@ -30,20 +44,27 @@ class RuntimeClass(AdmissionPlugin):
     rules = RULES
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        if self._is_missing(pod.raw):
-            pod.set(self.settings.gpu_sharing.runtime_class_name, "spec", "runtimeClassName")
+        name = self.settings.gpu_sharing.runtime_class_name
+        if name and self._lacks_class(pod.raw) and not _runtime(info).lacks(name):
+            pod.set(name, "spec", "runtimeClassName")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        if old is not None or not info.is_validating_webhook or not self._is_missing(pod):
+        if old is not None or not self._lacks_class(pod):
             return
-        runtime_class_name = self.settings.gpu_sharing.runtime_class_name
-        message = (
-            f"must be named for a GPU share, or its container has no GPU; the mutating webhook, which sets "
-            f"{runtime_class_name}, was unavailable: create the pod again, or name a class yourself"
-        )
-        yield FieldError(MISSING, "spec.runtimeClassName", None, message)
+        name, runtime, path = self.settings.gpu_sharing.runtime_class_name, _runtime(info), "spec.runtimeClassName"
+        problem = runtime_problem(runtime, name, are_fractioned=bool(self.settings.nv_fractions))
+        if problem is not None:
+            yield FieldError(ABSENT if problem.denies else MODE, path, None, str(problem))
+        elif name and info.is_validating_webhook and not runtime.lacks(name):
+            message = (
+                f"must be named for a GPU share, or its container has no GPU; the mutating webhook, which sets "
+                f"{name}, was unavailable: create the pod again, or name a class yourself"
+            )
+            yield FieldError(MISSING, path, None, message)
 
-    def _is_missing(self, pod: Object) -> bool:
-        sharing = self.settings.gpu_sharing
-        is_configured = bool(sharing.enabled and sharing.runtime_class_name)
-        return is_configured and wants_share(pod) and not pod["spec"].get("runtimeClassName")
+    def _lacks_class(self, pod: Object) -> bool:
+        return self.settings.gpu_sharing.enabled and wants_share(pod) and not pod["spec"].get("runtimeClassName")
+
+
+def _runtime(info: AdmissionInfo) -> GpuRuntime:
+    return info.inventory.gpu_runtime if info.inventory is not None else GpuRuntime()

@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 
-from bowline.framework.config import GpuSharingSettings
-from bowline.plugins.gpu_sharing.detection import (
-    Detection,
-    cdi_of,
-    is_at_least,
-    transform_fake_node,
-    transform_policy,
-)
+from bowline.api.gpu_operator import cdi_of, is_at_least, transform_policy
+from bowline.framework.config import GpuSharingSettings, Settings
+from bowline.plugins.gpu_sharing.detection import Detection, transform_identity
 
 Json = dict[str, Any]
 
@@ -71,7 +66,7 @@ def test_the_cache_keeps_little_of_a_policy() -> None:
 
 
 def test_a_changed_policy_is_detected() -> None:
-    detection = Detection(GpuSharingSettings())
+    detection = Detection(Settings(gpu_sharing=GpuSharingSettings()))
     off, on = (transform_policy(entry) for entry in (policy(), policy({"enabled": True}, "v26.1")))
     states = []
     for old, new in ((None, off), (off, on), (on, None)):
@@ -81,8 +76,8 @@ def test_a_changed_policy_is_detected() -> None:
 
 
 def test_nodes_with_fake_gpus_are_detected() -> None:
-    detection = Detection(GpuSharingSettings())
-    node = transform_fake_node({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}})
+    detection = Detection(Settings(gpu_sharing=GpuSharingSettings()))
+    node = transform_identity({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {}}})
     detection.node_changed(None, node)
     assert (detection.is_fake("n"), detection.is_fake("other")) == (True, False)
     detection.node_changed(node, None)
@@ -91,7 +86,7 @@ def test_nodes_with_fake_gpus_are_detected() -> None:
 
 @pytest.mark.parametrize("setting", [True, False])
 def test_a_setting_precedes_what_is_detected(setting: bool) -> None:
-    detection = Detection(GpuSharingSettings(cdi=setting, fake_gpus=setting))
+    detection = Detection(Settings(gpu_sharing=GpuSharingSettings(cdi=setting, fake_gpus=setting)))
     assert not detection.detects_fakes
     detection.policy_changed(None, transform_policy(policy({"enabled": not setting, "default": True})))
     assert detection.uses_cdi() is setting
@@ -116,7 +111,7 @@ def test_other_values_are_rejected(value: Any) -> None:
     ],
 )
 def test_a_setting_that_contradicts_the_policy_is_named(setting: Any, cdi: Json | None, expected: str) -> None:
-    detection = Detection(GpuSharingSettings(cdi=setting))
+    detection = Detection(Settings(gpu_sharing=GpuSharingSettings(cdi=setting)))
     assert detection.contradiction() == "", "without a policy there is nothing to contradict"
     detection.policy_changed(None, transform_policy(policy(cdi, "v25.3.4")))
     assert (expected in detection.contradiction()) if expected else detection.contradiction() == ""

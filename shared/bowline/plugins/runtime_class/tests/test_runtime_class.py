@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from bowline.api.gpu_operator import GpuRuntime, OperatorMode
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import GpuSharingSettings, Settings
-from bowline.framework.plugin import AdmissionInfo, PluginConfig
+from bowline.framework.plugin import AdmissionInfo, Inventory, PluginConfig
 from bowline.plugins.runtime_class import RuntimeClass
 
 
@@ -62,3 +63,51 @@ def test_only_the_last_hook_requires_it() -> None:
         .validate_pod(pod(HALF), pod(HALF), AdmissionInfo(operation="UPDATE", is_validating_webhook=True))
         .allowed
     )
+
+
+def info(mode: str, *classes: str, is_final: bool = False) -> AdmissionInfo:
+    runtime = GpuRuntime(OperatorMode(mode), frozenset(classes))
+    return AdmissionInfo(inventory=Inventory(0, 0, runtime), is_validating_webhook=is_final)
+
+
+@pytest.mark.parametrize(
+    ("mode", "classes", "sharing", "rule", "name"),
+    [
+        pytest.param("cdi", ["nvidia"], {}, "", "nvidia", id="the class exists"),
+        pytest.param("nri", [], {}, "runtime_class/absent", None, id="NRI mode creates none"),
+        pytest.param("nri", [], {"nv_fractions": True}, "", None, id="NRI mode with GPU fractioning"),
+        pytest.param("nri", [], {"nv_fractions": "Auto"}, "", None, id="NRI mode with GPU fractioning on some nodes"),
+        pytest.param("nri", ["nvidia"], {"nv_fractions": True}, "", "nvidia", id="a class in NRI mode"),
+        pytest.param("cdi", ["other"], {}, "runtime_class/absent", None, id="another class"),
+        pytest.param("unknown", [], {}, "runtime_class/absent", None, id="no operator"),
+        pytest.param("nri", [], {"enabled": False}, "", None, id="sharing is off"),
+        pytest.param("cdi", [], {"runtime_class_name": ""}, "", None, id="no class is configured"),
+    ],
+)
+def test_a_share_is_denied_with_the_reason_if_its_class_does_not_exist(
+    mode: str, classes: list[str], sharing: dict[str, Any], rule: str, name: str | None
+) -> None:
+    raw = pod(HALF)
+    verdict = chain(**sharing).admit_pod(raw, info(mode, *classes))
+    assert [error.rule.id for error in verdict.errors] == ([rule] if rule else [])
+    assert raw["spec"].get("runtimeClassName") == name
+    final = chain(**sharing).validate_pod(raw, None, info(mode, *classes, is_final=True))
+    assert [error.rule.id for error in final.errors] == ([rule] if rule else [])
+    for error in verdict.errors:
+        assert error.path == "spec.runtimeClassName"
+        assert "gpuSharing.runtimeClassName" in error.message
+        assert "; " in error.message, "a remedy"
+
+
+def test_a_pod_that_names_a_class_is_the_api_servers_to_deny() -> None:
+    assert chain().admit_pod(pod(HALF, runtimeClassName="nvidia"), info("nri")).allowed
+
+
+def test_an_empty_setting_in_nri_mode_is_a_warning() -> None:
+    verdict = chain(runtime_class_name="").admit_pod(pod(HALF), info("nri"))
+    assert verdict.allowed
+    assert [warning.rule.id for warning in verdict.warnings] == ["runtime_class/operator-mode"]
+
+
+def test_a_stored_pod_stays_updatable() -> None:
+    assert chain().validate_pod(pod(HALF), pod(HALF), info("nri", is_final=True)).allowed
