@@ -35,6 +35,7 @@ from bowline.kube.errors import NotFound
 from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
+from bowline_reconciler.bound_pods import BoundPodWatch
 from bowline_reconciler.decide.snapshot import (
     Absent,
     NodeView,
@@ -129,9 +130,14 @@ class Listed:
 
 
 class Informers:
-    """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests."""
+    """The four reflectors, and an index of requests by pod.
 
-    def __init__(self, client: KubeClient, handlers: EventHandlers, shard: str = "") -> None:
+    ``shard``: label selector of this process's requests; ``schedulers``: whose pods are bound.
+    """
+
+    def __init__(
+        self, client: KubeClient, handlers: EventHandlers, shard: str = "", schedulers: Collection[str] = ()
+    ) -> None:
         self._client = client
         self._handlers = handlers
         self._selector = parse_label_selector(shard)
@@ -147,6 +153,7 @@ class Informers:
             transform=transform_request,
             fallback=True,
         )
+        self.bound_pods = BoundPodWatch(client, schedulers)
         self._pod_cache = PodCache()
         self.pods = Reflector(
             client,
@@ -162,7 +169,12 @@ class Informers:
     @property
     def reflectors(self) -> dict[str, Reflector]:
         """The reflectors by name."""
-        return {"bindrequests": self.requests, "pods": self.pods, "nodes": self.nodes}
+        return {
+            "bindrequests": self.requests,
+            "pods": self.pods,
+            "nodes": self.nodes,
+            "boundpods": self.bound_pods.reflector,
+        }
 
     @property
     def stores(self) -> dict[Resource, Store]:
@@ -170,7 +182,7 @@ class Informers:
         return {BINDREQUESTS: self.requests.store, PODS: self.pods.store, NODES: self.nodes.store}
 
     def in_contact(self) -> timedelta:
-        """Return for how long all three have been connected to the API server; zero if one is not."""
+        """Return for how long all have been connected to the API server; zero if one is not."""
         return min(reflector.in_contact() for reflector in self.reflectors.values())
 
     def adopt(self, keys: Collection[ObjectKey]) -> None:

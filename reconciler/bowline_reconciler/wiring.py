@@ -107,7 +107,7 @@ async def build(
     except BaseException:
         await lifecycle.teardown()
         raise
-    informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard)
+    informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     runner = Runner(plugins, observation)
     store = RequestStore(client, informers, runner, settings, jitter, uninstalling=uninstalling)

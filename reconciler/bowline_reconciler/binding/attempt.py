@@ -90,7 +90,10 @@ class AttemptRunner:
         is_unacknowledged = state.attempt.unacknowledged_at is not None
         may_be_unknown = (running.past_point and not ctx.posts.rejected) or is_unacknowledged
         if ctx.posts.acknowledged if is_ok else not may_be_unknown:
+            if not is_ok:
+                state.attempt.await_bind(None)
             return status, snapshot
+        state.attempt.await_bind(None)
         # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind
         # plugin has sent a Binding of its own.
         snapshot = await self.store.read_live(snapshot, Target.POD)
@@ -116,6 +119,8 @@ class AttemptRunner:
         if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
             return WITHDRAWN
         running.pass_point()
+        request = running.request
+        state.attempt.await_bind(self.informers.bound_pods.expect(request.pod_key, request.pod_uid))
         status = await self.runner.run_bind(ctx)
         if self.gangs is not None and ctx.pod is not None and ctx.posts.acknowledged:
             self.gangs.bound(ctx.pod)

@@ -10,7 +10,8 @@ PodBound condition follows the status and never delays it (``pod_conditions``). 
 """
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bowline.api import names
@@ -21,13 +22,15 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.runtime.clock import Clock
-from bowline.runtime.workers import DONE, ReconcileError, Result
+from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Event, Fail, Nomination
 from bowline_reconciler.decide.report import (
     blocked_status,
+    changed_metadata,
     failure_report,
     preparation,
     released_status,
@@ -59,13 +62,23 @@ class Completer:
         """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
 
         ``ctx``: the attempt's context, with the present request; ``started_at``: of the attempt, if there was one.
+        The pod is read first: if it is not on its node, the request fails as for any pod that is elsewhere.
         """
+        changed: Collection[str] = ()
+        if state.attempt.awaited_bind is not None:
+            snapshot = await self._bound_pod(ctx.request, state.attempt.awaited_bind)
+            if not is_bound_as_asked(ctx.request, snapshot.pod_view):
+                return await self._fail_misdirected(snapshot, state)
+            changed = changed_metadata(ctx.annotations, ctx.labels, snapshot.named_pod)
+            ctx = replace(ctx, pod=snapshot.named_pod)
         await self.runner.run_post_bind(ctx)
         request = await self.writer.drop_finalizer(ctx.request)
         if request is None:
             return await self._close(ctx.request, state)
         now = self.clock.now()
-        preparation_status = preparation(request, state.rollback.is_prepared, not state.rollback.has_begun, ctx.pod)
+        preparation_status = preparation(
+            request, state.rollback.is_prepared, not state.rollback.has_begun, ctx.pod, changed
+        )
         bound_events = self.store.settings.binding.bound_events
         report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=bound_events)
         await self.writer.write_report(request, report, ctx.pod)
@@ -74,6 +87,22 @@ class Completer:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
         ctx.log.info("pod is bound", extra={"node": request.selected_node})
         return await self._close(request, state)
+
+    async def _bound_pod(self, request: BindRequest, awaited: AwaitedBind) -> Snapshot:
+        """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
+        snapshot = self.store.from_cache(request.key, request)
+        pod = await self.store.informers.bound_pods.pod_of(awaited)
+        return await self.store.read_live(snapshot, Target.POD) if pod is None else replace(snapshot, pod=pod)
+
+    async def _fail_misdirected(self, snapshot: Snapshot, state: RequestState) -> Result:
+        """Fail a request whose Binding was acknowledged, and whose pod is not on its node, or is gone."""
+        snapshot = await self.store.read_live(snapshot, Target.POD)
+        state.attempt.await_bind(None)
+        action = self.store.decide_on(snapshot)
+        if isinstance(action, Fail):
+            return await self.fail(snapshot, state, action)
+        state.overlay.invalidate()
+        return REQUEUE
 
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
         """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""

@@ -17,6 +17,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
+from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.snapshot import GATES, Outcome
 from bowline_reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
@@ -64,6 +65,7 @@ class AttemptState:
     pending_outcome: PendingOutcome | None = None
     unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
     retry_at: float | None = None  # no attempt before this time
+    awaited_bind: AwaitedBind | None = None  # an acknowledged Binding whose pod was not read yet
 
     def start(self) -> None:
         """Begin an attempt."""
@@ -88,6 +90,10 @@ class AttemptState:
         """End the attempt, because its result is known; returns whether one had begun."""
         was_open, self.is_open = self.is_open, False
         return was_open
+
+    def await_bind(self, awaited: AwaitedBind | None) -> None:
+        """Record that the pod is to be read before the bind is reported; None: it was read, or there is no bind."""
+        self.awaited_bind = awaited
 
     def mark_unacknowledged(self, now: float) -> None:
         """Record that a Binding may have been sent, or be on its way."""

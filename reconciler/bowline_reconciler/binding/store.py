@@ -80,7 +80,7 @@ class RequestStore:
         snapshot = self.from_cache(key, latest)
         if is_stale or key in self.stale_keys:
             snapshot = await self.read_live(snapshot, Target.REQUEST)
-        while isinstance(decision := self._decide(snapshot), ReadLive):
+        while isinstance(decision := self.decide_on(snapshot), ReadLive):
             snapshot = await self.read_live(snapshot, decision.target)
         self.stale_keys.discard(key)
         return snapshot, decision
@@ -162,7 +162,8 @@ class RequestStore:
         times = self._times(request) if outcome.status.code is Code.WAIT else Times()
         return classify_outcome(request, outcome, self.settings.binding, self._jitter(), times, self.clock.now())
 
-    def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
+    def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
+        """Return the decision for the snapshot, or the live read that it still requires."""
         request, preceding, plugin_answers, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
         ending = None
         if isinstance(request, BindRequest):

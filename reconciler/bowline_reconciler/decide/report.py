@@ -9,7 +9,7 @@ everything is prepared, and carries the request's UID. Decision 116.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -134,12 +134,33 @@ def succeeded_status(
     return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
 
 
-def preparation(request: BindRequest, was_prepared: bool, intact: bool, pod: Object | None) -> Preparation:
+def changed_metadata(
+    annotations: Mapping[str, str], labels: Mapping[str, str], pod: Object | None
+) -> Collection[str]:
+    """Return which annotations and labels of a Binding the bound pod does not have."""
+    metadata = (pod or {}).get("metadata") or {}
+    return [
+        f"{kind} {key}"
+        for kind, binding in (("annotation", annotations), ("label", labels))
+        for key, value in binding.items()
+        if (metadata.get(f"{kind}s") or {}).get(key) != value
+    ]
+
+
+def preparation(
+    request: BindRequest, was_prepared: bool, intact: bool, pod: Object | None, changed: Collection[str] = ()
+) -> Preparation:
     """Return what is known of a bound pod's preparation.
 
     ``was_prepared``: an attempt of this process has prepared everything. ``intact``: nothing was rolled back since.
-    ``pod``: the pod as last read, with the annotations of its Binding.
+    ``pod``: the pod as last read, with the annotations of its Binding. ``changed``: see ``changed_metadata``.
     """
+    if changed:
+        why = (
+            f"pod {request.pod_key.name} is on node {request.selected_node}, but does not have what its Binding "
+            f"contained: {', '.join(changed)}; an admission webhook or policy for pods/binding has changed it"
+        )
+        return Preparation(("Unknown", "NotPrepared", why), why)
     intact = intact and not is_rollback_incomplete(request)
     annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
     if intact and (was_prepared or annotations.get(names.PREPARED_FOR) == request.uid):

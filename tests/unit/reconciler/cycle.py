@@ -27,6 +27,7 @@ from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.wait_index import WaitIndex
 from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
 from bowline_reconciler.decide.actions import Event, Nomination, PodBound
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT
 from bowline_reconciler.informers import Informers
@@ -136,11 +137,27 @@ class Live(KubeClient):
         return self._cycle.pod
 
 
+class Binds(BoundPodWatch):
+    """Shows each pod on the selected node as soon as it is bound."""
+
+    def __init__(self, cycle: "Cycle") -> None:
+        self._cycle = cycle
+
+    def expect(self, pod: ObjectKey, uid: ObjectUID) -> AwaitedBind:
+        return AwaitedBind()
+
+    async def pod_of(self, awaited: AwaitedBind) -> Object | None:
+        self._cycle.bind_pod()
+        metadata = {**self._cycle.pod["metadata"], "annotations": {names.PREPARED_FOR: self._cycle.request.uid}}
+        return {**self._cycle.pod, "metadata": metadata}
+
+
 class Caches(Informers):
     """Caches that contain the cycle's request and pod, and every node."""
 
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
+        self.bound_pods = Binds(cycle)
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         return self._cycle.request

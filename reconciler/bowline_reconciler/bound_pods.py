@@ -1,0 +1,71 @@
+"""Reads where a pod was bound, from the watch event of the bind itself.
+
+The API server answers a Binding without the pod, and an admission webhook or policy of somebody else may have changed
+its target or its annotations. So a bind is reported only after the pod was read. A watch of the bound pods that no
+kubelet has started yet shows it within milliseconds, without a call for each bind; nothing of it is kept. Where the
+watch does not deliver in time, the caller reads the pod live. Decision 221.
+"""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from weakref import WeakValueDictionary
+
+from bowline.api.meta import Object, ObjectKey, ObjectUID, key_of, uid_of
+from bowline.kube.client import KubeClient
+from bowline.kube.reflector import Reflector
+from bowline.kube.resources import PODS, Selection
+
+# A live read costs less than a longer wait for the event.
+LIMIT = timedelta(milliseconds=500)
+# A pod leaves this selection when its kubelet has started it.
+_STARTING = "spec.nodeName!=,status.phase=Pending"
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class AwaitedBind:
+    """A bind whose pod is awaited for as long as this object is kept."""
+
+    observed: asyncio.Event = field(default_factory=asyncio.Event)
+    pod: Object | None = None
+
+    def resolve(self, pod: Object) -> None:
+        """Record the bound pod."""
+        self.pod = pod
+        self.observed.set()
+
+
+class BoundPodWatch:
+    """The watch. ``schedulers``: of whose pods; a single one is selected by the API server."""
+
+    def __init__(self, client: KubeClient, schedulers: Collection[str]) -> None:
+        self._awaited: WeakValueDictionary[tuple[ObjectKey, ObjectUID], AwaitedBind] = WeakValueDictionary()
+        self._is_late = False
+        selector = _STARTING + "".join(f",spec.schedulerName={name}" for name in schedulers if len(schedulers) == 1)
+        self.reflector = Reflector(
+            client, Selection(PODS, field_selector=selector), transform=self._observe, on_event=None
+        )
+
+    def expect(self, pod: ObjectKey, uid: ObjectUID) -> AwaitedBind:
+        """Await the pod's bind; called before the Binding is sent."""
+        awaited = self._awaited[pod, uid] = AwaitedBind()
+        return awaited
+
+    async def pod_of(self, awaited: AwaitedBind) -> Object | None:
+        """Return the pod as it was bound; None if the watch does not show it in time."""
+        if not awaited.observed.is_set() and not self._is_late and self.reflector.connected_since is not None:
+            try:
+                async with asyncio.timeout(LIMIT.total_seconds()):
+                    await awaited.observed.wait()
+            except TimeoutError:
+                self._is_late = True  # until it delivers again, no other bind waits for it
+        return awaited.pod
+
+    def _observe(self, pod: dict[str, Any]) -> None:
+        """Transform: record an awaited pod, and cache none."""
+        self._is_late = False
+        awaited = self._awaited.get((key_of(pod), uid_of(pod)))
+        if awaited is not None:
+            awaited.resolve(pod)

@@ -1,0 +1,142 @@
+"""A bind is reported only after the pod was read: an admission policy of somebody else may change a Binding."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.post import bind_by_post
+from bowline.framework.plugin_status import Status
+from bowline.kube.resources import PODS, Resource
+from bowline.testing.builders import pod
+from bowline_reconciler import bound_pods
+from tests.reconciler.stage import Scripted, Stage, Working
+from tests.waiting import until, until_awaited
+
+_GROUP = "admissionregistration.k8s.io"
+POLICIES = Resource(_GROUP, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False)
+POLICY_BINDINGS = Resource(
+    _GROUP, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", namespaced=False
+)
+
+
+async def hang(working: Working) -> None:
+    """Block the watch of bound pods of a process that leads."""
+    await until(lambda: working.parts.controller.queue.is_open)
+    await working.hang("boundpods")
+
+
+@asynccontextmanager
+async def changed_bindings(stage: Stage, mutation: Mapping[str, Any]) -> AsyncIterator[None]:
+    """A policy that changes every Binding of the test's namespace; it is in force inside the block."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    name = f"change-{stage.namespace}"
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [rule],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+            },
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never",
+            "mutations": [mutation],
+        },
+    }
+    await stage.client.create(POLICIES, "", body)
+    await stage.client.create(POLICY_BINDINGS, "", {"metadata": {"name": name}, "spec": {"policyName": name}})
+    try:
+        await until_awaited(lambda: _is_in_force(stage), bool)
+        yield
+    finally:
+        await stage.client.delete(POLICY_BINDINGS, "", name)
+        await stage.client.delete(POLICIES, "", name)
+
+
+async def _is_in_force(stage: Stage) -> bool:
+    """Bind a probe to node 1, and return whether it is bound otherwise."""
+    await stage.client.create(PODS, stage.namespace, pod("probe", stage.namespace, schedulerName="probe"))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-1"}
+    body = {"metadata": {"name": "probe", "annotations": {"example.com/probe": "yes"}}, "target": target}
+    await stage.client.create(PODS, stage.namespace, body, name="probe", subresource="binding")
+    stored = await stage.pod("probe")
+    await stage.delete_pod("probe")
+    is_elsewhere = stored["spec"]["nodeName"] != "gpu-node-1"
+    return is_elsewhere or "example.com/probe" not in (stored["metadata"].get("annotations") or {})
+
+
+def patching(operation: str) -> dict[str, Any]:
+    """The mutation of a policy that applies one operation of a JSON patch."""
+    return {"patchType": "JSONPatch", "jsonPatch": {"expression": f"[JSONPatch{{{operation}}}]"}}
+
+
+ELSEWHERE = patching('op: "replace", path: "/target/name", value: "gpu-node-2"')
+STRIPPED = patching('op: "remove", path: "/metadata/annotations"')
+
+
+@pytest.mark.parametrize("shows", [True, False], ids=["the watch shows it", "the watch hangs"])
+@pytest.mark.parametrize("effects", [True, False])
+async def test_a_bind_that_goes_elsewhere_is_reported_and_released(stage: Stage, effects: bool, shows: bool) -> None:
+    plugin = Scripted(effects=effects)
+    async with changed_bindings(stage, ELSEWHERE), stage.working(plugin) as working:
+        if not shows:
+            await hang(working)
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed", "Succeeded")
+        events = await stage.event("pod", "BindingFailed")
+    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-2"
+    assert status["reason"].startswith("BoundElsewhere: pod ")
+    assert "Bound" not in events
+    assert plugin.points("pod") == (["pre_bind", "rollback"] if effects else ["pre_bind"]), "no post_bind"
+    assert not (await stage.request())["metadata"].get("finalizers")
+
+
+async def test_a_pod_without_the_annotations_of_its_binding_is_reported_as_unprepared(stage: Stage) -> None:
+    async with changed_bindings(stage, STRIPPED), stage.working(Scripted()):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed", "Succeeded")
+        await stage.event("pod", names.EVENT_NOT_PREPARED)
+    assert status["phase"] == "Succeeded"
+    (prepared,) = (one for one in status["conditions"] if one["type"] == "Prepared")
+    assert prepared["status"] == "Unknown"
+    assert names.PREPARED_FOR in prepared["message"]
+
+
+async def test_a_bind_is_read_from_the_watch_without_a_call(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late the event is: the limit is only for a watch that has stopped."""
+    monkeypatch.setattr(bound_pods, "LIMIT", bound_pods.LIMIT * 60)
+    reads: list[str] = []
+    async with stage.working(Scripted()) as working:
+        read = working.client.get
+
+        async def count(resource: Resource, namespace: str, name: str, *rest: Any) -> dict[str, Any]:
+            reads.append(resource.plural)
+            return await read(resource, namespace, name, *rest)
+
+        monkeypatch.setattr(working.client, "get", count)
+        await stage.create_pod()
+        await working.pod_cached(stage.namespace)
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    assert "pods" not in reads
+
+
+async def test_a_pod_that_is_gone_before_its_bind_is_read_is_not_reported_as_bound(stage: Stage) -> None:
+    async def bind_and_delete(ctx: BindContext) -> Status:
+        status = await bind_by_post(ctx)
+        await stage.delete_pod()
+        return status
+
+    plugin = Scripted(effects=True, bind=bind_and_delete)
+    async with stage.working(plugin) as working:
+        await hang(working)
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["reason"].startswith("PodGone: ")
+    assert plugin.points("pod") == ["pre_bind", "rollback"]
