@@ -3,7 +3,8 @@
 A batch queue holds tens of thousands of unscheduled pods, and a decoded pod takes 18 KB. So a pod is kept decoded
 only while a request names it. Any other pod is packed: compressed with a pod of its namespace as the dictionary,
 because pods of a queue resemble each other. A pod that is still too large, or larger than MAX_DECODED while a request
-names it, is kept without its content: it is absent from this cache, which proves nothing, so it is read live.
+names it, or of which only the identity was read, is kept without its content: it is absent from this cache, which
+proves nothing, so it is read live.
 
 A pod that ended without a node is not kept, unless a request names it. Decision 122.
 """
@@ -17,12 +18,15 @@ from typing import NoReturn
 import orjson
 
 from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, has_ended, uid_of, version_of
+from bowline.kube.oversized import is_reduced
 from bowline.kube.store import Store
 
 # With its key, its identity and the dict entry, a packed pod stays below 1 KB.
 MAX_PACKED = 480
 # JSON bytes of a pod that is kept decoded: the largest pods have few kilobytes that are not a tenant's annotations.
 MAX_DECODED = 32 * 1024
+# JSON bytes of a pod that is packed: one that is larger would hardly fit, and the attempt would block the event loop.
+MAX_PLAIN = 16 * 1024
 # Dictionaries: the first pod of each of MAX_NAMESPACES namespaces, if it is small enough; other namespaces use the
 # first dictionary.
 MAX_NAMESPACES, MAX_DICTIONARY = 64, 4096
@@ -47,6 +51,8 @@ class _Packed:
 
 class PodCache(Store):
     """Unbound pods by key. ``name`` a pod to keep it decoded; ``get`` returns None for a pod kept without content."""
+
+    keeps_identities = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +123,8 @@ class PodCache(Store):
         if key in self._named:
             self._entries[key] = _Packed(uid_of(pod), version_of(pod))
             self._pods.pop(key, None)
-            self._keep(key, pod, len(orjson.dumps(pod)))
+            if not is_reduced(pod):
+                self._keep(key, pod, len(orjson.dumps(pod)))
         else:
             self._entries[key] = self._pack(key, pod)
         return before.identity if before is not None else None
@@ -134,7 +141,9 @@ class PodCache(Store):
             self._pods[key] = pod
 
     def _pack(self, key: ObjectKey, pod: Object) -> _Packed:
-        plain = orjson.dumps(pod)
+        plain = b"" if is_reduced(pod) else orjson.dumps(pod)
+        if not 0 < len(plain) <= MAX_PLAIN:
+            return _Packed(uid_of(pod), version_of(pod))
         dictionary = self._dictionary(key.namespace, plain)
         packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_DEFAULT_STRATEGY, dictionary)
         content = packing.compress(plain) + packing.flush()

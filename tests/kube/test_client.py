@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -22,11 +22,13 @@ from bowline.kube.errors import (
     KubeError,
     NoResponse,
     NotFound,
+    TooLarge,
     TooManyRequests,
     Unauthorized,
     UnrecognizedReply,
 )
 from bowline.kube.metrics import KubeMetrics
+from bowline.kube.oversized import MAX_VALUES, is_reduced
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
 from bowline.kube.trust import Authorities, Trust
 from bowline.localcluster.certs import LocalAuthority
@@ -144,8 +146,47 @@ async def test_a_page_of_large_objects_is_followed_by_shorter_ones(client: KubeC
         await client.create(CONFIGMAPS, namespace, configmap(f"m{number:02}", x="x" * 900_000))
     pages = client.pages(Selection(CONFIGMAPS, namespace), page_size=6)
     assert [[item["metadata"]["name"] for item in page["items"]] async for page in pages] == [
-        [f"m{number:02}" for number in numbers] for numbers in (range(6), range(6, 10), range(10, 12))
+        [f"m{number:02}" for number in numbers] for numbers in (range(6), range(6, 8), range(8, 10), range(10, 12))
     ]
+
+
+async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(client: KubeClient, namespace: str) -> None:
+    for number in range(12):
+        await client.create(CONFIGMAPS, namespace, configmap(f"m{number:02}", x="x" * 900_000))
+    pages = client.pages(Selection(CONFIGMAPS, namespace), page_size=12)
+    listed = [[item["metadata"]["name"] for item in page["items"]] async for page in pages]
+    assert [len(page) for page in listed] == [6, 2, 2, 2]
+    assert [name for page in listed for name in page] == [f"m{number:02}" for number in range(12)]
+
+
+async def test_of_an_object_with_too_many_values_only_the_metadata_is_read(
+    client: KubeClient, namespace: str
+) -> None:
+    # The API server adds as many entries to managedFields.
+    many = configmap("many", **{f"k{number}": "" for number in range(MAX_VALUES // 2 + 1)})
+    await client.create(CONFIGMAPS, namespace, configmap("few", x="y"))
+    with pytest.raises(TooLarge):  # the reply; it is stored
+        await client.create(CONFIGMAPS, namespace, many)
+    listed = {item["metadata"]["name"]: item for item in await client.list_all(CONFIGMAPS, namespace)}
+    assert listed["few"]["data"] == {"x": "y"}
+    assert "data" not in listed["many"]
+    assert is_reduced(listed["many"])
+    with pytest.raises(TooLarge, match=f"configmaps {namespace}/many: has more than {MAX_VALUES} values"):
+        await client.get(CONFIGMAPS, namespace, "many")
+    selection, version = Selection(CONFIGMAPS, namespace), await version_before(client, namespace)
+    events = client.watch(selection, version, 5)
+    with pytest.raises(TooLarge):
+        await client.patch(CONFIGMAPS, namespace, "many", {"metadata": {"annotations": {"c": "d"}}})
+    async with aclosing(events):
+        event = await anext(events)
+    assert (event["type"], is_reduced(event["object"])) == ("MODIFIED", True)
+    assert event["object"]["metadata"]["name"] == "many"
+    assert set(event["object"]["metadata"]) <= {"name", "namespace", "uid", "resourceVersion", "creationTimestamp"}
+
+
+async def version_before(client: KubeClient, namespace: str) -> str:
+    """The resourceVersion after which a watch reports later changes."""
+    return str((await client.list(CONFIGMAPS.as_metadata(), namespace, limit=1))["metadata"]["resourceVersion"])
 
 
 async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(

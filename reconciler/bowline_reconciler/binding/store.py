@@ -19,7 +19,7 @@ from bowline.framework.binding.runner import Runner, Served
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import NotFound
+from bowline.kube.errors import NotFound, TooLarge
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
 from bowline_reconciler.binding.in_flight import InFlightWrites
@@ -111,7 +111,10 @@ class RequestStore:
                     self.from_cache(snapshot.key, decode_bind_request(raw_request)), live=frozenset({target})
                 )
             case Target.POD:
-                raw = await self._get(PODS, snapshot.request.pod_key)
+                try:
+                    raw = await self._get(PODS, snapshot.request.pod_key)
+                except TooLarge:
+                    return replace(snapshot, pod=Absent.TOO_LARGE, live=snapshot.live | {target})
                 pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
                 if not isinstance(pod, Absent):
                     self.informers.offer_pod(pod)

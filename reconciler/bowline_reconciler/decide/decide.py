@@ -153,6 +153,8 @@ def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) ->
         return ReadLive(Target.POD)
     if isinstance(pod, PodView):
         return SetOwner(pod.uid)
+    if pod is Absent.TOO_LARGE:
+        return _too_large(request)
     if times.age < POD_GRACE:
         return RequeueAfter(POD_GRACE - times.age)
     return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
@@ -161,6 +163,8 @@ def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) ->
 def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
     """Rows that depend on the pod only; None if it may still be bound."""
     name = request.pod_key
+    if pod is Absent.TOO_LARGE:
+        return _too_large(request)
     if isinstance(pod, Absent):
         return Fail(Reason.POD_GONE, f"pod {name} no longer exists")
     if pod.uid != request.pod_uid:
@@ -176,6 +180,14 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
     if pod.has_ended:
         return Fail(Reason.POD_GONE, f"pod {name} has already ended")
     return None
+
+
+def _too_large(request: BindRequest) -> Fail:
+    why = (
+        f"pod {request.pod_key} has so many values (entries of lists and maps) that it is not read; create it with "
+        "fewer, for example with variables from a ConfigMap"
+    )
+    return Fail(Reason.INVALID, why, Suggestion.DELETE_POD)
 
 
 def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings: Settings) -> Action | ReadLive:

@@ -48,10 +48,11 @@ FRESH_CONTACT = timedelta(seconds=60)
 
 
 class Absent(Enum):
-    """Why an object is missing: not in the cache (which proves nothing), or not found by a live read."""
+    """Why an object is missing: not in the cache (which proves nothing), not found by a live read, or unreadable."""
 
     NOT_IN_CACHE = "not in cache"
     NOT_FOUND = "not found"
+    TOO_LARGE = "too large"  # a pod that exists and has too many values to be read
     ELSEWHERE = "elsewhere"  # a request that exists, but is not in this shard
 
 

@@ -12,7 +12,7 @@ the concurrent requests.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 from typing import Any, TypeVar
@@ -30,13 +30,15 @@ from bowline.kube.errors import (
     Forbidden,
     InfrastructureError,
     NoResponse,
+    TooLarge,
     decode_status,
     from_response,
     from_status,
     own_policy,
 )
-from bowline.kube.messages import Answer, Request, Transport, TransportOptions, parse_json
+from bowline.kube.messages import Answer, LineSplitter, Request, Transport, TransportOptions, parse_json
 from bowline.kube.metrics import KubeMetrics
+from bowline.kube.oversized import MAX_VALUES, has_too_many_values, reduced_event, reduced_page
 from bowline.kube.paging import Page, read_pages
 from bowline.kube.resources import EVENTS, LEASES, REVIEWS, Resource, Selection
 from bowline.runtime.clock import Clock, SystemClock
@@ -50,7 +52,11 @@ _GROUPS = Resource("", "", "apis", "APIGroupList", namespaced=False)
 
 # Of a list, and the bytes that a page should have at most: tenants decide how large objects are. Decision 122.
 PAGE_SIZE = 50
-_PAGE_BYTES = 4 * 2**20
+_PAGE_BYTES = 2 * 2**20
+# The bytes of a page that are read. A single object has at most 3 MB.
+MAX_PAGE_BYTES = 8 * 2**20
+# After a small page the next ones grow again by this factor.
+_GROWTH = 4
 # Pages are read one after another, so that one page is in memory; a hanging one delays the others by this much.
 _PAGE_TURN_S = 5.0
 # A continue token expires after five minutes; maximum attempts for a list that takes longer.
@@ -183,28 +189,42 @@ class KubeClient:
         selection = Selection(resource, namespace, label_selector, field_selector)
         return (await self._list(selection, limit, continue_))[0]
 
-    async def _list(self, selection: Selection, limit: int, continue_: str) -> tuple[Page, int]:
-        """Return one page and its size in bytes."""
+    async def _list(self, selection: Selection, limit: int, continue_: str, max_bytes: int = 0) -> tuple[Page, int]:
+        """Return one page and its size in bytes. Raises TooLarge beyond ``max_bytes`` or too many values."""
         params = selectors(selection)
         params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
         resource, namespace = selection.resource, selection.namespace
         call = Call("GET", "list", resource, ObjectKey(namespace, ""))
-        return await self._exchange_json(call, resource.path(namespace) + query(params))
+        path = resource.path(namespace) + query(params)
+        reduce = reduced_page if resource.metadata_only and limit == 1 else None
+        return await self._exchange_json(call, path, max_bytes=max_bytes, reduce=reduce)
 
     def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
         """Yield a list page by page; the items of a page are released when the next one is requested.
 
-        After a page, the next has as many objects of its average size as ``_PAGE_BYTES`` hold. Raises Expired if the
+        After a page, the next has as many objects of its average size as ``_PAGE_BYTES`` hold. A page with more than
+        ``MAX_PAGE_BYTES`` or too many values is aborted and asked for with half as many objects; a single object
+        with too many is reduced to its metadata, or to its identity (``kube.oversized``). Raises Expired if the
         continue token expires on the way.
         """
         limit = page_size
 
         async def ask(token: str) -> dict[str, Any]:
             nonlocal limit
-            async with self._turn():
-                page, size = await self._list(selection, limit, token)
-            limit = min(page_size, max(1, len(page.get("items") or ()) * _PAGE_BYTES // size))
-            return page
+            while True:
+                try:
+                    async with self._turn():
+                        page, size = await self._list(selection, limit, token, MAX_PAGE_BYTES)
+                except TooLarge:
+                    if limit == 1:
+                        break
+                    limit //= 2
+                else:
+                    fitting = max(1, len(page.get("items") or ()) * _PAGE_BYTES // size)
+                    limit = min(page_size, limit * _GROWTH, fitting)
+                    return page
+            metadata = replace(selection, resource=selection.resource.as_metadata())
+            return (await self._list(metadata, limit, token))[0]
 
         return read_pages(ask, self.random.random)
 
@@ -345,7 +365,7 @@ class KubeClient:
                 if not chunk and on_open is not None:
                     on_open()
                 for line in lines.feed(chunk):
-                    event = parse_json(line)
+                    event = (reduced_event(line) if has_too_many_values(line) else None) or parse_json(line)
                     if event.get("type") == "ERROR":
                         raise from_status(decode_status(event["object"]))
                     if not isinstance(event.get("object"), dict) or "metadata" not in event["object"]:
@@ -371,8 +391,14 @@ class KubeClient:
         body: Body | Sequence[Body] | None = None,
         content_type: str = "application/json",
         on_send: Callable[[], None] | None = None,
+        *,
+        max_bytes: int = 0,
+        reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
     ) -> tuple[dict[str, Any], int]:
-        """Return the object in the reply, and the reply's size in bytes."""
+        """Return the object in the reply, and the reply's size in bytes.
+
+        Of a reply with too many values ``reduce`` returns a part; TooLarge is raised if it is None or returns None.
+        """
         options = self._options
         account = current_account()
         request = Request(
@@ -384,6 +410,7 @@ class KubeClient:
             # A Lease must not queue behind hanging writes.
             separate_pool=call.verb == "list" or call.resource in (LEASES, *REVIEWS),
             is_fenced=body is not None and call.resource not in _UNFENCED,
+            max_body=max_bytes,
         )
         started_at = self.clock.monotonic()
         code, is_lease = "lost", call.resource == LEASES
@@ -407,8 +434,14 @@ class KubeClient:
             if policy and options.metrics is not None:
                 options.metrics.denied_by_policy(policy)
             raise failure
-        reply = parse_json(answer.body)
         self.availability.observe(None, is_lease=is_lease)
+        if answer.is_cut:
+            raise TooLarge(f"{call.label}: the reply has more than {max_bytes} bytes")
+        if not has_too_many_values(answer.body):
+            return parse_json(answer.body), len(answer.body)
+        reply = reduce(answer.body) if reduce is not None else None
+        if reply is None:
+            raise TooLarge(f"{call.label} {call.key}: has more than {MAX_VALUES} values, which is not read")
         return reply, len(answer.body)
 
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
@@ -440,28 +473,3 @@ class KubeClient:
             raise ConnectionFailed(why) from error
         finally:
             account.leave_queue()
-
-
-class LineSplitter:
-    """Buffers chunks and returns complete lines of any length, without copying a long one for every chunk."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    @property
-    def ends_inside_line(self) -> bool:
-        """Return whether the stream has ended inside a line."""
-        return bool(self._parts)
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Add the next chunk; return the lines it completes, without line ends and empty lines."""
-        head, newline, tail = chunk.rpartition(b"\n")
-        if not newline:
-            if chunk:
-                self._parts.append(chunk)
-            return []
-        lines = head.split(b"\n")
-        if self._parts:
-            lines[0] = b"".join((*self._parts, lines[0]))
-        self._parts = [tail] if tail else []
-        return [line for line in lines if line]

@@ -21,6 +21,7 @@
         ├── Conflict              409: the object has changed
         │   └── AlreadyExists     409: on create
         ├── Expired               410: the resourceVersion or continue token is too old
+        ├── TooLarge              the reply is larger than what is decoded; a write was applied
         ├── UnsupportedMediaType  415
         └── Invalid               422: the content is rejected
 
@@ -205,6 +206,13 @@ class AlreadyExists(Conflict):
 
 class Expired(ApiError):
     """410: restart with a list."""
+
+
+class TooLarge(ApiError):
+    """The reply has more bytes or values than are read. Repeating the request gives the same; a write was applied."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ApiStatus(0, "TooLarge", what))
 
 
 class UnsupportedMediaType(ApiError):

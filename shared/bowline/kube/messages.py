@@ -12,16 +12,20 @@ from bowline.kube.errors import NoResponse
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP response."""
+    """An HTTP response. ``is_cut``: the body was longer than the request permits, and is not here."""
 
     code: int
     headers: CIMultiDictProxy[str]
     body: bytes
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request. ``separate_pool``: uses the separate session; ``is_fenced``: not sent while read-only."""
+    """An HTTP request. ``separate_pool``: uses the separate session; ``is_fenced``: not sent while read-only.
+
+    ``max_body``: bytes of a response that are read at most; longer ones are aborted. 0: of any length.
+    """
 
     method: str
     path: str
@@ -30,6 +34,7 @@ class Request:
     content_type: str = ""
     separate_pool: bool = False
     is_fenced: bool = False
+    max_body: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +90,28 @@ def parse_json(body: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise NoResponse("the answer is no JSON object; is something between here and the API server?")
     return content
+
+
+class LineSplitter:
+    """Buffers chunks and returns complete lines of any length, without copying a long one for every chunk."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    @property
+    def ends_inside_line(self) -> bool:
+        """Return whether the stream has ended inside a line."""
+        return bool(self._parts)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Add the next chunk; return the lines it completes, without line ends and empty lines."""
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            if chunk:
+                self._parts.append(chunk)
+            return []
+        lines = head.split(b"\n")
+        if self._parts:
+            lines[0] = b"".join((*self._parts, lines[0]))
+        self._parts = [tail] if tail else []
+        return [line for line in lines if line]

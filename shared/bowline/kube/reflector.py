@@ -39,6 +39,7 @@ from bowline.kube.errors import (
     NoResponse,
     ServerError,
 )
+from bowline.kube.oversized import is_reduced
 from bowline.kube.resources import Selection
 from bowline.kube.store import Store
 from bowline.runtime.backoff import Backoff
@@ -109,6 +110,9 @@ class Reflector:
     - ``owner``: the plugin that the watch belongs to, for metrics and logs.
     - ``page_size``: the objects of a page of a list, which are decoded together.
 
+    Objects with too many values are not cached, and of a cached one the last content that was read stays; unless the
+    store keeps identities.
+
     Of an optional selection any failure ends the first list, the next try follows within a minute, and no metric
     reports its contact.
     """
@@ -145,6 +149,7 @@ class Reflector:
         self._configured_selection = selection
         self._fallback = fallback
         self._page_size = page_size
+        self._ignores_oversized = not (self.store.keeps_identities or selection.resource.metadata_only)
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._version = ""
@@ -220,6 +225,8 @@ class Reflector:
         """Store an object of a list; return whether it is cached."""
         if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
             return True  # unchanged: replacing the cached copy would only create garbage
+        if self._is_ignored(key, item):
+            return self.store.uid(key) == uid_of(item)
         result = self._transform_object(key, item)
         if result is not None:
             self._put(key, result)
@@ -255,14 +262,27 @@ class Reflector:
         match event["type"]:
             case "ADDED" | "MODIFIED":
                 key = key_of(item)
-                result = self._transform_object(key, item)
-                if result is not None:
-                    self._put(key, result)
-                elif key in self.store:
-                    self._drop_object(key, None)
+                if not self._is_ignored(key, item):
+                    result = self._transform_object(key, item)
+                    if result is not None:
+                        self._put(key, result)
+                    elif key in self.store:
+                        self._drop_object(key, None)
             case "DELETED":
                 self._drop_object(key_of(item), item)
         self._version = version
+
+    def _is_ignored(self, key: ObjectKey, item: dict[str, Any]) -> bool:
+        if not (self._ignores_oversized and is_reduced(item)):
+            return False
+        uid = self.store.uid(key)
+        if uid is not None and uid != uid_of(item):
+            self._drop_object(key, None)
+        log.warning(
+            "an object has too many values to be read",
+            extra={"resource": str(self.selection.resource), "key": str(key)},
+        )
+        return True
 
     def _put(self, key: ObjectKey, new: Object) -> None:
         uid = self.store.uid(key)
@@ -275,7 +295,7 @@ class Reflector:
     def _drop_object(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
         old = self.store.drop(key)
         if old is None and last is not None:
-            old = self._transform_object(key, last)
+            old = None if self._ignores_oversized and is_reduced(last) else self._transform_object(key, last)
         if old is not None:
             self._report(EventType.DELETED, key, old, None)
 

@@ -9,7 +9,9 @@ from bowline.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, uid_
 
 
 class Store(Mapping[ObjectKey, Object]):
-    """The objects of one selection."""
+    """The objects of one selection. ``keeps_identities``: objects with too many values are in it, without content."""
+
+    keeps_identities = False
 
     def __init__(self) -> None:
         self._objects: dict[ObjectKey, Object] = {}

@@ -149,7 +149,18 @@ class HTTPTransport:
     async def _exchange(self, request: Request) -> Answer:
         try:
             async with await self._send(request) as response:
-                return Answer(response.status, response.headers, await response.read())
+                if not request.max_body:
+                    return Answer(response.status, response.headers, await response.read())
+                parts: list[bytes] = []
+                left = request.max_body
+                async for part in response.content.iter_any():
+                    left -= len(part)
+                    if left < 0:
+                        # Not read to its end: the connection cannot be used again.
+                        response.close()
+                        return Answer(response.status, response.headers, b"", is_cut=True)
+                    parts.append(part)
+                return Answer(response.status, response.headers, b"".join(parts))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise map_error(error) from error
 

@@ -38,7 +38,7 @@ from bowline.framework.plugin import Plugin, overriding
 from bowline.framework.plugin_status import Code, Status, merge_failures, merge_waits
 from bowline.framework.reason import Reason
 from bowline.kube.accounting import Budget
-from bowline.kube.errors import Forbidden, InfrastructureError, own_policy
+from bowline.kube.errors import Forbidden, InfrastructureError, TooLarge, own_policy
 from bowline.runtime.tasks import all_done, raise_foreign_cancellation
 
 T = TypeVar("T")
@@ -399,6 +399,8 @@ class Runner:
         if isinstance(error, SystemExit):
             # A plugin that exits the process would end the work of all others.
             error = RuntimeError(f"called sys.exit({error.code!r})")
+        if isinstance(error, TooLarge):
+            return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
         if isinstance(error, Forbidden) and own_policy(error.message):
             return denied_status(error.message).from_plugin(plugin.name)
         self._observer.plugin_raised(plugin.name, point, ctx, error)

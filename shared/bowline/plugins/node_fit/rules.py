@@ -70,8 +70,8 @@ def allocatable(node: Object) -> Amounts:
 
 
 def occupied_by(pod: Object) -> Amounts:
-    """Return what the pod occupies on its node; one that has ended occupies nothing."""
-    return {} if has_ended(pod) else pod_requests(pod)
+    """Return what the pod occupies on its node; one that has ended, or is too large to be read, occupies nothing."""
+    return {} if has_ended(pod) or "spec" not in pod else pod_requests(pod)
 
 
 def shortages(requests: Amounts, has: Amounts, usage: Amounts) -> dict[str, str]:
