@@ -82,7 +82,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 leadership = Leadership(lease, new_identity)
                 debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
-                watchdog = new_watchdog(parts, access, lease, settings.binding)
+                watchdog = new_watchdog(parts, access, lease)
                 uninstall = _uninstall(options, settings, client)
                 await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
     finally:

@@ -29,7 +29,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.request_facts import MAX_CARRIED
-from bowline.api.taints import untolerated
+from bowline.api.taints import MAX_TOLERATIONS, untolerated
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
 from bowline.kube.reflector import EventType, Reflector
@@ -342,6 +342,6 @@ class Informers:
 
 def _repels(node: Object | None, pod: PodView | None) -> bool:
     """Return whether the node has a taint that the pod does not tolerate. Absence from a cache proves nothing."""
-    if node is None or pod is None or "spec" not in node:
+    if node is None or pod is None or "spec" not in node or len(pod.tolerations) > MAX_TOLERATIONS:
         return False
     return untolerated(node_view(node).taints, pod.tolerations) is not None

@@ -12,7 +12,7 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.lifecycle import PluginLifecycle, Watch
 from bowline.framework.binding.runner import PluginCall, Runner
-from bowline.framework.config import Binding, Settings
+from bowline.framework.config import Settings
 from bowline.framework.gates import GANG_BINDING
 from bowline.framework.plugin import Plugin
 from bowline.kube.client import ClientOptions, KubeClient
@@ -134,13 +134,13 @@ async def build(
     )
 
 
-def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, limits: Binding) -> EventLoopWatchdog:
+def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey) -> EventLoopWatchdog:
     """Return the watchdog of the event loop that the components run in."""
 
     async def fence_and_hand_over(call: PluginCall, why: str, identity: str) -> None:
         parts.client.forbid_writes()
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
-        await hand_over(access, options, lease, limits, call, why, identity)
+        await hand_over(access, options, lease, call, why, identity)
 
     return EventLoopWatchdog(
         parts.reconciler.store.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over

@@ -7,7 +7,6 @@ Decision 172.
 from bowline.api.bindrequest import Phase, decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.runner import PluginCall
-from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
@@ -24,30 +23,29 @@ async def hand_over(
     access: ClusterAccess,
     options: ClientOptions,
     lease: ObjectKey,
-    limits: Binding,
     call: PluginCall,
     why: str,
     identity: str,
 ) -> None:
     """Count the attempt that made ``call``, and release the Lease, if ``identity`` holds it. Raises KubeError.
 
-    An attempt beyond the backoff limit is ended as Failed by the next leader, after the rollback. Both writes have
-    the resourceVersion of what was read.
+    The next leader ends the request as Failed, after the rollback. Both writes have the resourceVersion of what was
+    read.
     """
     async with KubeClient(access, options) as client:
         lease_object = await client.get(LEASES, lease.namespace, lease.name)
         if not identity or holder_of(lease_object) != identity:
             return
         if call.key is not None and call.point in _COUNTED:
-            await _count(client, limits, call, call.key, why)
+            await _count(client, call, call.key, why)
         body = {**lease_object, "spec": spec_without_holder(lease_object["spec"], client.clock.now())}
         await client.update(LEASES, lease.namespace, lease.name, body)
 
 
-async def _count(client: KubeClient, limits: Binding, call: PluginCall, key: ObjectKey, why: str) -> None:
+async def _count(client: KubeClient, call: PluginCall, key: ObjectKey, why: str) -> None:
     request = decode_bind_request(await client.get(BINDREQUESTS, key.namespace, key.name))
     if request.uid != call.uid or request.deleting or request.phase is not Phase.PENDING:
         return
     failure = Status.retry(why).from_plugin(call.plugin)
-    status = handed_over_status(request, failure, limits, client.random.random(), client.clock.now())
+    status = handed_over_status(request, failure, client.clock.now())
     await Writer(client, lambda _: None, lambda *_: None).patch_status(request, status)

@@ -13,7 +13,7 @@ from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
 from bowline.api.meta import ObjectRef
 from bowline.api.request_facts import failure_of
-from bowline.api.taints import CORDONED, describe, untolerated
+from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, untolerated
 from bowline.framework.config import Settings
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
@@ -217,6 +217,10 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         what = "does not exist" if isinstance(observed.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    if len(pod.tolerations) > MAX_TOLERATIONS:
+        count = len(pod.tolerations)
+        why = f"pod {request.pod_key} has {count} tolerations, and at most {MAX_TOLERATIONS} are compared"
+        return Fail(Reason.INVALID, f"{why}; create it with fewer", Suggestion.DELETE_POD)
     taint = untolerated(observed.node.taints, pod.tolerations)
     if taint is not None:
         state = "is cordoned" if taint is CORDONED else f"has the taint {describe(taint)}"

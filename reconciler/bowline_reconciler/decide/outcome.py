@@ -67,18 +67,17 @@ def classify_outcome(
             assert_never(status.code)
 
 
-def handed_over_status(
-    request: BindRequest, failure: Status, limits: Binding, jitter: float, now: datetime
-) -> Mapping[str, Any]:
-    """Return the status that counts an attempt whose process ends before it can retry or roll back.
+def handed_over_status(request: BindRequest, failure: Status, now: datetime) -> Mapping[str, Any]:
+    """Return the status that ends a request whose attempt ends the process, before it can roll back.
 
-    The next leader retries the request, or ends it as Failed after the rollback. See ``classify_outcome``.
+    The next leader ends it as Failed after the rollback, whatever the backoff limit: another attempt would end that
+    process, too.
     """
-    action = _retry(request, Outcome(failure, now), limits, jitter, now)
-    if isinstance(action, RetryAt):
-        return action.report.status
+    count = request.failed_attempts + 1
+    why = f"gave up after {count} {'attempt' if count == 1 else 'attempts'}, the last: {_by(failure)}"
+    end = Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, Suggestion.RESCHEDULE_ELSEWHERE)
     pending = Status.retry("the process ended before the rollback")
-    return rollback_incomplete_status(request, action, pending, now)
+    return rollback_incomplete_status(request, end, pending, now)
 
 
 def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, now: datetime) -> RetryAt | Fail:

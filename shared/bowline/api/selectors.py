@@ -46,6 +46,21 @@ def _terms(selector: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return selector.get("nodeSelectorTerms") or ()
 
 
+# Requirements of a label selector and their values, together: one with more is not evaluated.
+MAX_REQUIREMENTS = 512
+
+
+def is_too_large(selector: Mapping[str, Any] | None) -> bool:
+    """Return whether a label selector has more than ``MAX_REQUIREMENTS`` requirements and values."""
+    if not selector:
+        return False
+    expressions = selector.get("matchExpressions") or ()
+    size = len(selector.get("matchLabels") or ()) + len(expressions)
+    return size > MAX_REQUIREMENTS or (
+        size + sum(len(expression.get("values") or ()) for expression in expressions) > MAX_REQUIREMENTS
+    )
+
+
 def selector_admits(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
     """Return whether the labels match a label selector; an absent or empty one matches all."""
     if not selector:

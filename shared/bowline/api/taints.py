@@ -10,6 +10,8 @@ from typing import Any, Final
 from bowline.api.meta import Object
 
 CORDONED: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+# Of a pod: one with more is not bound, because each event of a node compares them.
+MAX_TOLERATIONS: Final = 512
 # PreferNoSchedule only influences the choice between nodes.
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 

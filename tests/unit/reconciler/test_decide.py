@@ -156,6 +156,11 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
     [
         pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
         pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod deleted"),
+        pytest.param(seen(pod=Absent.TOO_LARGE), Reason.INVALID, id="pod with too many values"),
+        pytest.param(seen(request(uid=""), pod=Absent.TOO_LARGE), Reason.INVALID, id="such a pod, without an owner"),
+        pytest.param(
+            seen(pod=replace(POD, tolerations=({"operator": "Exists"},) * 513)), Reason.INVALID, id="many tolerations"
+        ),
         pytest.param(seen(pod=replace(POD, uid=ObjectUID("next"))), Reason.POD_GONE, id="same-named successor"),
         pytest.param(
             seen(pod=replace(ON_NODE, uid=ObjectUID("next"))), Reason.POD_GONE, id="successor, even on our node"

@@ -166,11 +166,10 @@ def test_every_outcome_and_what_a_restarted_process_does_with_its_status(violati
         if isinstance(result, Fail):
             _check_failure(violations, before, status, result)
         if status.code is Code.RETRY:
-            handed_over = restarted(before, handed_over_status(before, status, limits, jitter, NOW))
-            expected = before.failed_attempts + isinstance(result, RetryAt)
-            violations.hold(
-                "a hand-over counts as the process would", handed_over.failed_attempts == expected, status
-            )
+            handed_over = restarted(before, handed_over_status(before, status, NOW))
+            end = pending_failure(handed_over)
+            is_final = end is not None and end.reason is Reason.BACKOFF_LIMIT_EXCEEDED
+            violations.hold("an attempt that ends the process ends its request", is_final, status, end)
     assert violations.examples == {}
     assert cases > 10_000
 

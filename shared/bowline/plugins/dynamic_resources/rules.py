@@ -153,6 +153,10 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
     ]
 
 
+# Of a pod: each is read and written by itself.
+MAX_CLAIMS = 128
+
+
 def required_claims(
     pod: Object, spec: BindRequestSpec, pod_group: Object | None = None
 ) -> tuple[RequiredClaim | Status, ...]:
@@ -165,6 +169,9 @@ def required_claims(
         return (Status.fatal("; ".join(map(str, errors)), Reason.INVALID),)
     allocations = {decision.name: decision.allocation or {} for decision in spec.resource_claim_allocations}
     entries = pod["spec"].get("resourceClaims") or ()
+    if len(entries) > MAX_CLAIMS:
+        why = f"the pod has {len(entries)} claims, and at most {MAX_CLAIMS} are allocated; create it with fewer"
+        return (Status.fatal(why, Reason.INVALID, Suggestion.DELETE_POD),)
     unknown = allocations.keys() - {entry["name"] for entry in entries}
     if unknown:
         listing = ", ".join(sorted(unknown))

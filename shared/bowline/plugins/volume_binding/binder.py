@@ -30,6 +30,7 @@ from bowline.plugins.volume_binding.rules import (
     Unbound,
     capacity_hint,
     check_claim,
+    check_count,
     check_reserved,
     check_unbound,
     check_volume,
@@ -107,6 +108,9 @@ class VolumeBinder:
         """
         live = False
         volumes = pod_volumes(pod)
+        count_status = check_count(volumes)
+        if count_status.code is not Code.OK:
+            return count_status
         for evaluation in range(MAX_EVALUATIONS):
             try:
                 return await self._evaluate(request, pod, node, volumes, state, live=live)

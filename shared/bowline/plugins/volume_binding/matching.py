@@ -88,15 +88,12 @@ class FreeVolumes:
             self._at.setdefault(_index_key(volume), {})[volume.name] = volume
 
     def candidates(self, claims: Iterable[PersistentVolumeClaim], node: Node) -> Iterator[Volume]:
-        """Yield every volume that one of the PVCs could use on the node, and perhaps others; some twice."""
+        """Yield every volume that one of the PVCs could use on the node, and perhaps others, each once."""
+        keys: set[_IndexKey] = set()
         for claim in claims:
-            keys: set[_IndexKey] = {
-                claim.key,
-                (claim.spec, None),
-                (claim.spec, node.labels.get(names.NODE_HOSTNAME)),
-            }
-            for key in keys:
-                yield from self._at.get(key, {}).values()
+            keys |= {claim.key, (claim.spec, None), (claim.spec, node.labels.get(names.NODE_HOSTNAME))}
+        for key in keys:
+            yield from self._at.get(key, {}).values()
 
     def _drop(self, volume: Volume) -> None:
         key = _index_key(volume)

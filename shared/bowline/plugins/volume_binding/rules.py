@@ -20,7 +20,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, ObjectRef, uid_of
 from bowline.api.quantity import parse_quantity
-from bowline.api.selectors import Node, selector_admits, topologies_admit
+from bowline.api.selectors import MAX_REQUIREMENTS, Node, is_too_large, selector_admits, topologies_admit
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
@@ -92,6 +92,17 @@ def waits(
 
 # --- PVCs ---
 
+# Of a pod: each unbound one is compared with the free volumes of its class, and no node attaches more.
+MAX_CLAIMS = 128
+
+
+def check_count(volumes: Sequence[PodVolume]) -> Status:
+    """Check how many PVCs the pod mounts."""
+    if len(volumes) <= MAX_CLAIMS:
+        return Status.ok()
+    why = f"the pod mounts {len(volumes)} claims, and at most {MAX_CLAIMS} are bound; mount fewer"
+    return Status.fatal(why, Reason.INVALID, Suggestion.DELETE_POD)
+
 
 def check_claim(
     volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
@@ -146,6 +157,12 @@ def check_unbound(
             "it has removed the annotation selected-node"
         )
         return ProvisioningRejected(node_conflict(why))
+    if is_too_large(claim.selector):
+        why = (
+            f"claim {name} has a selector of more than {MAX_REQUIREMENTS} requirements and values, which is not "
+            "evaluated; create the claim with a shorter one"
+        )
+        return Status.fatal(why, Reason.INVALID)
     return Unbound(claim, cls)
 
 

@@ -86,3 +86,9 @@ def test_the_choice_is_the_one_among_all_volumes(seed: int) -> None:
     assert among_some.volume == among_all.volume
     # To wait for, any of those that are not available yet is valid.
     assert (among_some.soon is None) == (among_all.soon is None)
+
+
+def test_a_volume_is_offered_once_for_all_claims_of_a_class() -> None:
+    index = FreeVolumes()
+    index.on_change(None, {"volume": volume()})
+    assert len(list(index.candidates([claim(f"c{number}") for number in range(100)], NODE))) == 1

@@ -10,6 +10,7 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
 from bowline.plugins.volume_binding.rules import (
+    MAX_CLAIMS,
     BindVolume,
     Bound,
     Provision,
@@ -18,6 +19,7 @@ from bowline.plugins.volume_binding.rules import (
     Unbound,
     capacity_hint,
     check_claim,
+    check_count,
     check_reserved,
     check_unbound,
     check_volume,
@@ -168,6 +170,35 @@ def test_a_claim_that_ends_the_check(
     assert parts_of(status) == expected
     if isinstance(status, Status) and status.code is Code.WAIT:
         assert [ref.key for ref in status.wake_on] == [pod_volume.claim]
+
+
+def expressions(count: int) -> Any:
+    return {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for number in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_invalid"),
+    [
+        pytest.param(expressions(512), False, id="at the bound"),
+        pytest.param(expressions(513), True, id="expressions"),
+        pytest.param(
+            {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"] * 512}]}, True, id="values"
+        ),
+        pytest.param({"matchLabels": {f"k{number}": "" for number in range(513)}}, True, id="labels"),
+    ],
+)
+def test_a_selector_beyond_the_bound_is_not_evaluated(selector: Any, is_invalid: bool) -> None:
+    """The user chooses its length, and each free volume of the class is compared with it."""
+    result = check_unbound(claim(selector=selector), cls(), NODE, requested_before=False)
+    assert isinstance(result, Status) is is_invalid
+    if isinstance(result, Status):
+        assert (result.code, result.reason) == (Code.FATAL, Reason.INVALID)
+
+
+def test_a_pod_with_more_claims_than_any_node_attaches_is_invalid() -> None:
+    volumes = [PodVolume(ObjectKey("ns", f"c{number}"), "v", ephemeral=False) for number in range(MAX_CLAIMS + 1)]
+    assert check_count(volumes[:-1]).code is Code.OK
+    assert (check_count(volumes).code, check_count(volumes).reason) == (Code.FATAL, Reason.INVALID)
 
 
 def test_a_bound_claim_and_one_to_check() -> None:
