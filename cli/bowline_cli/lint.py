@@ -25,6 +25,7 @@ from bowline.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
 from bowline.framework.config import ConfigurationError, load_settings
 from bowline.framework.strict_yaml import YamlBudget
 from bowline.plugins.offline import offline_plugins
+from bowline.plugins.reads import unread_annotations
 from bowline_cli.findings import DUPLICATE_KEY, UNREADABLE, Finding, FindingSubject, duplicate_text
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.schema import ApiSchema
@@ -120,7 +121,10 @@ def run(options: argparse.Namespace) -> int:
         return EXIT_USAGE
     reading = _read_all(paths, options.exclude, is_strict=options.strict)
     scheduler = options.assume_scheduler or DEFAULT_SCHEDULER
-    chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error, default_scheduler=scheduler)
+    unread = unread_annotations(plugins)
+    chain = AdmissionChain(
+        plugins, settings, on_error=_report_plugin_error, default_scheduler=scheduler, unread=unread
+    )
     manifests = with_progress(reading.manifests, "objects", sys.stderr)
     results = [review_manifest(chain, manifest, schema) for manifest in manifests]
     _write(options, results, reading)

@@ -21,6 +21,7 @@ from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Registry
 from bowline.kube.metrics import KubeMetrics
 from bowline.plugins.catalog import BUILTINS
+from bowline.plugins.reads import unread_annotations
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.gc import freeze_startup_objects
 from bowline.runtime.metrics import new_registry
@@ -63,7 +64,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     """Serve until ``stop``. Raises CertificateError or OSError if it cannot start."""
     registry = new_registry()
     metrics = WebhookMetrics(registry, [plugin.name for plugin in plugins])
-    chain = AdmissionChain(plugins, settings, options.common.namespace, on_error=_reporter(metrics))
+    unread = unread_annotations(plugins)
+    chain = AdmissionChain(plugins, settings, options.common.namespace, on_error=_reporter(metrics), unread=unread)
     certificates = CertificateMetrics(registry)
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 from bowline.api import names
@@ -22,7 +22,7 @@ from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework import structure
 from bowline.framework.config import SYSTEM_NAMESPACES, Settings
 from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
-from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Plugin, overriding
+from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, AnnotationReads, Plugin, overriding
 from bowline.framework.templates import Template
 from bowline.framework.workloads import resolve_workloads
 
@@ -54,6 +54,11 @@ TEMPLATE_PATH: Final = Rule(
     "the object's pods are not reviewed where it is applied",
     severity=Severity.WARNS,
 )
+PLUGIN_OFF: Final = Rule(
+    "plugin/off",
+    "an annotation is read by a plugin that is off, so it has no effect",
+    severity=Severity.WARNS,
+)
 MORE_ERRORS: Final = Rule("admission/more", "a denial has reached the number of errors after which a review ends")
 
 RULES: Final = (
@@ -62,6 +67,7 @@ RULES: Final = (
     SCHEDULER,
     SCHEDULER_NAME,
     TEMPLATE_PATH,
+    PLUGIN_OFF,
     MORE_ERRORS,
 )
 
@@ -135,7 +141,9 @@ class AdmissionChain:
         own_namespace: str = "",
         on_error: OnPluginError = _ignore,
         default_scheduler: str = DEFAULT_SCHEDULER,
+        unread: Sequence[AnnotationReads] = (),
     ) -> None:
+        self._unread = tuple(unread)
         self._default_scheduler = default_scheduler
         self._own_namespace = own_namespace
         self._settings = settings
@@ -156,7 +164,9 @@ class AdmissionChain:
     def for_unknown_scheduler(self) -> "AdmissionChain":
         """Return a chain in which a pod that names no scheduler is in scope: of a part of a pod it is not known."""
         scheduler = next(iter(self._settings.scheduler_names), self._default_scheduler)
-        return AdmissionChain(self._plugins, self._settings, self._own_namespace, self._on_error, scheduler)
+        return AdmissionChain(
+            self._plugins, self._settings, self._own_namespace, self._on_error, scheduler, self._unread
+        )
 
     # --- pods ---
 
@@ -210,10 +220,19 @@ class AdmissionChain:
         return self.admit_pod(pod, info).placed(template)
 
     def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
-        return verdict_of(
+        by_plugin = (
             self._plugin_errors(plugin, "validate_pod", partial(plugin.validate_pod, raw, old, info))
             for plugin in self._validate_pod
         )
+        return verdict_of(chain(by_plugin, [list(self._unread_warnings(raw))] if old is None else ()))
+
+    def _unread_warnings(self, raw: Object) -> Iterator[FieldError]:
+        """Yield a warning for each annotation that only a plugin reads which is off."""
+        annotations = raw["metadata"].get("annotations") or {}
+        for reads in self._unread:
+            for key in islice(filter(reads.covers, annotations), structure.MAX_ERRORS):
+                message = f"plugin {reads.plugin} is off: {reads.remedy}"
+                yield FieldError(PLUGIN_OFF, annotation_path(key), annotations[key], message)
 
     def _early_verdict(self, raw: Object, info: AdmissionInfo) -> Verdict | None:
         """Return the verdict on a pod that is not passed to the plugins: malformed or out of scope. None for the

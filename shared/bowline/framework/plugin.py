@@ -71,6 +71,25 @@ class AdmissionInfo:
     traceparent: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AnnotationReads:
+    """The annotations of pods that a plugin reads, and that have no effect while it is off.
+
+    ``keys``: in full. ``affixes``: prefix and suffix of keys. ``remedy``: what to do while it is off.
+    """
+
+    plugin: str
+    remedy: str
+    keys: tuple[str, ...] = ()
+    affixes: tuple[tuple[str, str], ...] = ()
+
+    def covers(self, annotation: str) -> bool:
+        """Return whether the plugin reads the annotation."""
+        return annotation in self.keys or any(
+            annotation.startswith(prefix) and annotation.endswith(suffix) for prefix, suffix in self.affixes
+        )
+
+
 # A plugin without arguments leaves it out.
 Args_co = TypeVar("Args_co", bound=PluginConfig, default=PluginConfig, covariant=True)
 
@@ -91,6 +110,8 @@ class Plugin(Generic[Args_co]):
     gates: ClassVar[tuple[Gate, ...]] = ()
     # What it needs of the cluster; the chart renders rights, conditions of hooks and policies from it.
     access: ClassVar[Access] = Access()
+    # The annotations that only it reads, for a warning while it is off; of a built-in plugin.
+    reads: ClassVar[AnnotationReads | None] = None
     # The feature gate, if any, without which the plugin as a whole is not available.
     gate: ClassVar[str | None] = None
 

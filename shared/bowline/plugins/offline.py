@@ -26,7 +26,7 @@ def offline_plugins(settings: Settings) -> tuple[Plugin, ...]:
 
     A configuration that names plugins or gates is resolved as in the cluster, with all plugins.
     """
-    if settings.plugins or settings.plugin_order or settings.feature_gates:
+    if settings.plugins or settings.plugin_order or settings.feature_gates or settings.nv_fractions:
         plugins: tuple[Plugin, ...] = import_module("bowline.plugins.catalog").build_plugins(settings)
         return plugins
     return tuple(plugin(plugin.config_model.model_construct(), settings) for plugin in DEFAULT)

@@ -268,6 +268,13 @@ ANNOTATION_NAME: Final = Rule(
     invalid='annotations: {gpu-fracton: "0.5"}',
     valid='annotations: {gpu-fraction: "0.5"}',
 )
+LABEL_AS_ANNOTATION: Final = Rule(
+    "gpu_request/label-as-annotation",
+    "the queue is set as an annotation of the pod, where KAI-Scheduler does not read it",
+    severity=Severity.WARNS,
+    invalid="annotations: {kai.scheduler/queue: team-a}",
+    valid="labels: {kai.scheduler/queue: team-a}",
+)
 ANNOTATION_AS_LABEL: Final = Rule(
     "gpu_request/annotation-as-label",
     "a label has the name of an annotation of a share",
@@ -318,6 +325,7 @@ RULES: Final = (
     POD_LEVEL,
     WHOLE_INVENTORY,
     ANNOTATION_NAME,
+    LABEL_AS_ANNOTATION,
     ANNOTATION_AS_LABEL,
     RESOURCE_NAME,
     IMMUTABLE,

@@ -16,7 +16,21 @@ from bowline.api.meta import Object
 from bowline.plugins.gpu_request import rule_table
 from bowline.plugins.gpu_request.pod import mapping_of
 
-_PREFIXES = ("", "kai.scheduler", "runai", "run.ai", "bowline.dev")
+_PREFIXES = ("", "kai.scheduler", "runai", "run.ai", "bowline.dev", "nvidia.com")
+# Names of other projects, or of resources, in place of the annotation or the part of a pod that has the meaning.
+_ELSEWHERE = {
+    "gpu-memory-limit": f"annotation {names.GPU_MEMORY_LIMIT}, a quantity such as 8Gi",
+    "gpu-fraction-limit": f"annotation {names.GPU_FRACTION_LIMIT}",
+    "nvidia.com/gpu": f"limits {names.RESOURCE_GPU} of a container",
+    "nvidia.com/gpu.shared": f"annotation {names.GPU_FRACTION} or {names.GPU_MEMORY}",
+    "nvidia.com/gpumem": f"annotation {names.GPU_MEMORY}, in MiB",
+    "nvidia.com/gpumem-percentage": f"annotation {names.GPU_FRACTION}, such as 0.5",
+    "nvidia.com/gpucores": f"annotation {names.GPU_FRACTION}",
+}
+# Labels that are meant by an annotation of the same name, or by that of an older version.
+_LABELS = {names.QUEUE_LABEL: names.QUEUE_LABEL, "runai/queue": names.QUEUE_LABEL}
+# Plugin nv_fractions reads them.
+_LIMITS = (names.GPU_MEMORY_LIMIT, names.GPU_FRACTION_LIMIT)
 _SPELLINGS = tuple(name for name in names.OWNED_ANNOTATIONS if name.startswith("gpu-"))
 # gpu-mem and gpu-fracton resemble an annotation; gpu-product does not.
 _LIKENESS = 0.8
@@ -34,10 +48,15 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
     annotations, labels = mapping_of(metadata.get("annotations")), mapping_of(metadata.get("labels"))
     for key in islice(filter(_is_candidate, annotations), _MOST):
         matches = get_close_matches(_local_name(key), _SPELLINGS, 1, _LIKENESS)
-        if matches:
-            message = f"has no effect: no component reads this annotation; did you mean {matches[0]}?"
+        meaning = _ELSEWHERE.get(key) or _ELSEWHERE.get(_local_name(key)) or next(iter(matches), "")
+        if meaning:
+            message = f"has no effect: no component reads this annotation; did you mean {meaning}?"
             path = annotation_path(key)
             yield FieldError(rule_table.ANNOTATION_NAME, path, annotations[key], message)
+    for key, label in _LABELS.items():
+        if key in annotations and label not in labels:
+            message = f"has no effect as an annotation; set the label {label}"
+            yield FieldError(rule_table.LABEL_AS_ANNOTATION, annotation_path(key), annotations[key], message)
     yield from _resource_warnings(raw)
     memory = annotations.get(names.GPU_MEMORY)
     if isinstance(memory, str) and memory.isascii() and memory.isdigit() and 0 < int(memory[:9]) < _LEAST_MIB:
@@ -66,7 +85,7 @@ def _resource_warnings(raw: Object) -> Iterator[FieldError]:
 
 def _is_candidate(key: Any) -> bool:
     """Return whether a key may be meant as a share annotation and is none."""
-    if not isinstance(key, str) or len(key) > _LONGEST or key in names.OWNED_ANNOTATIONS:
+    if not isinstance(key, str) or len(key) > _LONGEST or key in (*names.OWNED_ANNOTATIONS, *_LIMITS):
         return False
     return "gpu" in key.lower() and key.rpartition("/")[0] in _PREFIXES
 

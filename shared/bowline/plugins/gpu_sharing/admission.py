@@ -34,6 +34,7 @@ from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.rules import request_error
+from bowline.plugins.reads import GPU_SHARING
 
 CONFIGMAP_PREFIX: Final = Rule(
     "gpu_sharing/configmap-prefix",
@@ -71,6 +72,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
     """The methods of plugin ``gpu_sharing`` that admission calls."""
 
     name = "gpu_sharing"
+    reads = GPU_SHARING
     rules = RULES
     after = ("gpu_request",)
     # The rights on reservation pods end at their namespace, which has its own part of the chart.

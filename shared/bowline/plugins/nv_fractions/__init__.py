@@ -39,12 +39,14 @@ from bowline.plugins.nv_fractions.rules import (
     pod_errors,
     unserved_reason,
 )
+from bowline.plugins.reads import NV_FRACTIONS
 
 
 class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsConfig]):
     """Writes what the node's GPU fractioning reads, and guards it."""
 
     name = "nv_fractions"
+    reads = NV_FRACTIONS
     rules = RULES
     # A pod that requests memory in NVIDIA's form is a share for the other plugins from here on.
     before = ("gpu_sharing", "hami_core", "runtime_class", "device_access")

@@ -256,6 +256,17 @@ GOLDEN = [
         id="annotation-as-label",
     ),
     pytest.param(
+        {
+            "metadata": {"name": "p", "annotations": {"kai.scheduler/queue": "a"}},
+            "spec": {"containers": [container()]},
+        },
+        DEFAULT,
+        None,
+        'metadata.annotations[kai.scheduler/queue]: "a": has no effect as an annotation; set the label '
+        "kai.scheduler/queue",
+        id="label-as-annotation",
+    ),
+    pytest.param(
         {"metadata": {"name": "p"}, "spec": {"containers": [container(limits={"nvidia.com/gpus": "1"})]}},
         DEFAULT,
         None,

@@ -1,0 +1,110 @@
+"""Annotations without effect: of plugins that are off, and look-alikes of other projects' names."""
+
+from typing import Any
+
+import pytest
+
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
+from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.registry import Registry
+from bowline.plugins.catalog import BUILTINS
+from bowline.plugins.reads import BUILTIN_READS, unread_annotations
+
+Json = dict[str, Any]
+HALF = {"gpu-fraction": "0.5"}
+
+
+def warnings(settings: Settings, annotations: Json, labels: Json | None = None) -> dict[str, str]:
+    """The message of each warning by its path; the pod is admitted."""
+    plugins = Registry(BUILTINS, discover=dict).build(settings)
+    chain = AdmissionChain(plugins, settings, unread=unread_annotations(plugins))
+    raw = {
+        "metadata": {"name": "p", "annotations": dict(annotations), "labels": labels or {}},
+        "spec": {"schedulerName": "bowline", "containers": [{"name": "main"}]},
+    }
+    verdict = chain.admit_pod(raw, AdmissionInfo(request_uid="s"))
+    assert verdict.allowed
+    assert chain.validate_pod(raw, raw, AdmissionInfo(operation="UPDATE")).warnings == ()
+    return {warning.path: f"{warning.rule}: {warning.message}" for warning in verdict.warnings}
+
+
+OFF = [
+    "nvidia.com/container.main.gpu-memory.request",
+    "nvidia.com/container.main.gpu-memory.limit",
+    "nvidia.com/container.main.gpu-compute.mode",
+    "nvidia.com/container.main.gpu-compute.request",
+    "kai.scheduler/container.main.gpu-memory.portion.limit",
+    "gpu-memory.limit",
+    "gpu-fraction.limit",
+]
+
+
+@pytest.mark.parametrize("annotation", OFF)
+def test_an_annotation_of_a_plugin_that_is_off_names_the_plugin_and_the_setting(annotation: str) -> None:
+    found = warnings(Settings(), {**HALF, annotation: "8Gi"})
+    assert list(found) == [f"metadata.annotations[{annotation}]"]
+    (message,) = found.values()
+    assert message.startswith("plugin/off: plugin nv_fractions is off: ")
+    assert "gpuSharing.nvFractions" in message
+    assert "did you mean" not in message
+
+
+def test_an_annotation_of_an_enabled_plugin_is_no_warning() -> None:
+    enabled = Settings(gpu_sharing=GpuSharingSettings(nv_fractions=True))
+    assert warnings(enabled, {"gpu-memory": "8192", OFF[1]: "16Gi"}) == {}
+
+
+def test_a_share_without_the_plugin_that_gives_it_is_named() -> None:
+    off = Settings(plugins=(PluginEntry(name="gpu_sharing", enabled=False),))
+    assert "plugin gpu_sharing is off" in warnings(off, HALF)["metadata.annotations[gpu-fraction]"]
+
+
+ALIKE = [
+    ("nvidia.com/gpu-fraction", "gpu-fraction"),
+    ("nvidia.com/gpu-memory", "gpu-memory"),
+    ("nvidia.com/gpu.memory", "gpu-memory"),
+    ("nvidia.com/gpumem", "annotation gpu-memory, in MiB"),
+    ("nvidia.com/gpumem-percentage", "annotation gpu-fraction"),
+    ("nvidia.com/gpucores", "annotation gpu-fraction"),
+    ("nvidia.com/gpu.shared", "annotation gpu-fraction or gpu-memory"),
+    ("nvidia.com/gpu", "limits nvidia.com/gpu of a container"),
+    ("gpu-memory-limit", "annotation gpu-memory.limit"),
+    ("gpu-fraction-limit", "annotation gpu-fraction.limit"),
+    ("run.ai/gpu-fraction", "gpu-fraction"),
+    ("runai/gpu-memory-limit", "annotation gpu-memory.limit"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "meaning"), ALIKE)
+def test_a_name_of_another_project_gets_the_right_spelling_and_place(annotation: str, meaning: str) -> None:
+    found = warnings(Settings(), {annotation: "1"})
+    assert list(found) == [f"metadata.annotations[{annotation}]"]
+    assert f"did you mean {meaning}" in next(iter(found.values()))
+
+
+@pytest.mark.parametrize("annotation", ["kai.scheduler/queue", "runai/queue"])
+def test_a_queue_as_an_annotation_is_a_label(annotation: str) -> None:
+    found = warnings(Settings(), {annotation: "team-a"})
+    assert "set the label kai.scheduler/queue" in found[f"metadata.annotations[{annotation}]"]
+    assert warnings(Settings(), {annotation: "team-a"}, {"kai.scheduler/queue": "team-a"}) == {}
+
+
+NO_WARNING = [
+    "nvidia.com/gpu-driver-upgrade-state",
+    "nvidia.com/use-gpuuuid",
+    "nvidia.com/gpu-product",
+    "kai.scheduler/topology",
+    "nvidia.com/container.main.gpus.devicess",
+    "hami.io/gpu-scheduler-policy",
+]
+
+
+@pytest.mark.parametrize("annotation", NO_WARNING)
+def test_other_names_are_no_warnings(annotation: str) -> None:
+    assert warnings(Settings(), {annotation: "x"}) == {}
+
+
+def test_each_entry_is_that_of_its_plugins_class() -> None:
+    declared = {builtin.plugin.name: builtin.plugin.reads for builtin in BUILTINS if builtin.plugin.reads is not None}
+    assert declared == {reads.plugin: reads for reads in BUILTIN_READS}
