@@ -25,6 +25,7 @@ from tests.benchmarks.policies import PolicySizes, bench_policies
 from tests.benchmarks.report import Report, as_json, as_text
 from tests.benchmarks.review_cpu import QUICK as QUICK_REVIEWS
 from tests.benchmarks.review_cpu import ReviewSizes, bench_reviews
+from tests.benchmarks.soak import SoakSizes, bench_soak
 from tests.benchmarks.volumes import VolumeSizes, bench_volumes
 from tests.benchmarks.waiting import WaitingSizes, bench_waiting
 from tests.benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, bench_webhooks
@@ -34,6 +35,11 @@ MANY = {
     "medium": ManySizes(10_000, 2000, 30.0, (15.0, 30.0)),
     "full": ManySizes(),
 }
+
+
+def _soak(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.set_defaults(run=lambda options: bench_soak(SoakSizes(200, 4) if options.size == "quick" else SoakSizes()))
+    return parser
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     waiting.set_defaults(
         run=lambda options: bench_waiting(WaitingSizes(200, 3) if options.size == "quick" else WaitingSizes())
     )
+    soak = _soak(commands.add_parser("soak", help="50,000 requests through one process: its memory and CPU time"))
     isolation = commands.add_parser("isolation", help="healthy requests beside rejected ones of another namespace")
     isolation.set_defaults(
         run=lambda options: bench_isolation(
@@ -113,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         memory,
         pending,
         waiting,
+        soak,
         isolation,
         many,
     )

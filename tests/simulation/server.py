@@ -306,7 +306,9 @@ class Server:
             )
         if method == "PUT" and not version and kind.is_custom:
             raise RejectedError(422, "Invalid", "metadata.resourceVersion: must be specified for an update")
-        if after.get("uid", before["uid"]) != before["uid"]:
+        # Of a custom resource's status patch, the API server takes the resourceVersion and no other metadata.
+        is_uid_read = not (kind.is_custom and subresource == "status")
+        if is_uid_read and after.get("uid", before["uid"]) != before["uid"]:
             raise RejectedError(422, "Invalid", "metadata.uid: field is immutable", (("metadata.uid", "immutable"),))
         if before.get("deletionTimestamp"):
             added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
@@ -326,6 +328,8 @@ class Server:
         after |= {"name": key[1], **({"namespace": key[0]} if kind.namespaced else {})}
         if subresource == "status":
             new = {**old, "status": new.get("status") or {}}
+            if not new["status"]:
+                del new["status"]
             if not kind.is_custom:
                 new["metadata"] = {**after, "finalizers": before.get("finalizers")}
         else:
@@ -479,8 +483,6 @@ def _validate_claim(old: Object, new: Object) -> None:
         raise RejectedError(422, "Invalid", "status.reservedFor: new users may not be added while being deleted")
     if before.get("allocation") and after.get("allocation") and before["allocation"] != after["allocation"]:
         raise RejectedError(422, "Invalid", "status.allocation: field is immutable")
-    if not before.get("allocation") and after.get("allocation") and new["metadata"].get("deletionTimestamp"):
-        raise RejectedError(422, "Invalid", "status.allocation: new allocation may not be set while being deleted")
 
 
 def _json_patch(old: Object, operations: Any) -> Any:

@@ -1,4 +1,7 @@
-"""One run: a cluster, reconcilers, chaos, then calm, then the checks. Everything follows from the seed."""
+"""One run: a cluster, reconcilers, chaos, then calm, then the checks. Everything follows from the seed.
+
+Decision 270.
+"""
 
 import asyncio
 import logging
