@@ -146,7 +146,7 @@ def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reco
     def execute(command: Command) -> None:
         run(command.text.replace("CHART", str(CHART)), live.cluster.kubeconfig, *folders)
 
-    delete, off, warn, wait, enforce, stop = commands("docs/emergency.md")
+    delete, off, warn, wait, enforce, renew, stop = commands("docs/emergency.md")
     execute(delete)
     assert present(live) == []
     execute(off)
@@ -158,6 +158,7 @@ def test_the_commands_of_the_page_disable_and_enable_admission_and_stop_the_reco
     execute(enforce)
     restart(live)
     until_created(live, "denied", created=False)
+    execute(renew)
     execute(stop)
     deployment = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconciler"
     assert live.cluster.api.get(deployment)["spec"]["replicas"] == 0

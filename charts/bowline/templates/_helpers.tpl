@@ -132,7 +132,7 @@ registry, repository and tag are those of the release.
 {{- end }}
 {{- $_ := set $fixed "plugins" (include "bowline.plugins" . | fromJsonArray) }}
 {{- $filled := dict "gpuSharing" (dict "agentImage" (include "bowline.image" .)) }}
-{{- merge $fixed (deepCopy .Values.config) $filled | toYaml }}
+{{- merge $fixed (deepCopy (omit .Values.config "plugins")) $filled | toYaml }}
 {{- end }}
 
 {{/* Not empty if the webhook denies repeated decisions. */}}
@@ -141,7 +141,20 @@ registry, repository and tag are those of the release.
 {{- if and (ne (include "bowline.mode" .) "Off") (not (regexMatch "^([0.]+(ms|s|m|h))+$" $longest)) }}true{{ end }}
 {{- end }}
 
-{{/* config.plugins with the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}
+{{/* config.plugins as a list, a JSON array: it is a map by name, so that files of values combine, or a list as in the configuration. */}}
+{{- define "bowline.givenPlugins" -}}
+{{- $given := .Values.config.plugins | default list }}
+{{- if kindIs "map" $given }}
+{{- $plugins := list }}
+{{- range $name, $plugin := $given }}
+{{- $plugins = append $plugins (merge (dict "name" $name) ($plugin | default dict)) }}
+{{- end }}
+{{- $given = $plugins }}
+{{- end }}
+{{- toJson $given }}
+{{- end }}
+
+{{/* These plugins with the values of reservation as arguments of gpu_sharing, which an argument there precedes: a JSON array. */}}
 {{- define "bowline.plugins" -}}
 {{- $given := dict "reservationServiceAccount" .Values.reservation.serviceAccountName "reservationPriorityClassName" .Values.reservation.priorityClassName }}
 {{- $_ := set $given "reservationRequests" (dig "requests" dict (.Values.reservation.resources | default dict)) }}
@@ -150,18 +163,23 @@ registry, repository and tag are those of the release.
 {{- range $name, $value := $given }}
 {{- if $value }}{{ $_ := set $args $name $value }}{{ end }}
 {{- end }}
+{{- /* Without a context there is none: the plugin's own default would be one. */}}
+{{- $_ := set $args "reservationPodSecurityContext" (.Values.reservation.podSecurityContext | default dict) }}
+{{- $_ := set $args "reservationContainerSecurityContext" (.Values.reservation.containerSecurityContext | default dict) }}
 {{- $plugins := list }}
-{{- $own := dict }}
-{{- if $args }}{{ $own = dict "name" "gpu_sharing" "args" $args }}{{ end }}
-{{- range .Values.config.plugins }}
+{{- $own := dict "name" "gpu_sharing" "args" $args }}
+{{- range $plugin := include "bowline.givenPlugins" . | fromJsonArray }}
 {{- if eq .name "gpu_sharing" }}
-{{- $own = merge dict . $own }}
+{{- /* A security context is one argument, which is replaced as a whole. */}}
+{{- range $name := list "reservationPodSecurityContext" "reservationContainerSecurityContext" }}
+{{- if hasKey ($plugin.args | default dict) $name }}{{ $args = omit $args $name }}{{ end }}
+{{- end }}
+{{- $own = merge (dict "args" (merge (dict) (.args | default dict) $args)) . }}
 {{- else }}
 {{- $plugins = append $plugins . }}
 {{- end }}
 {{- end }}
-{{- with $own }}{{ $plugins = append $plugins . }}{{ end }}
-{{- toJson $plugins }}
+{{- append $plugins $own | toJson }}
 {{- end }}
 
 {{/* The name of the configuration's ConfigMap, which follows from its content (decision 165). */}}
@@ -236,10 +254,10 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with .values.nodeSelector }}
+{{- with merge (dict) (.values.nodeSelector | default dict) (.root.Values.nodeSelector | default dict) }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.tolerations }}
+{{- with concat (.root.Values.tolerations | default list) (.values.tolerations | default list) | uniq }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.affinity }}
@@ -272,32 +290,22 @@ topologySpreadConstraints:
       fieldPath: metadata.uid
 {{- end }}
 
+{{/* The probes of a process, with what its values change. Takes the process's values. */}}
 {{- define "bowline.probes" -}}
 {{- /* Two minutes to start; only then does liveness count. */ -}}
-startupProbe:
-  httpGet:
-    path: /healthz
-    port: metrics
-  periodSeconds: 1
-  failureThreshold: 120
-livenessProbe:
-  httpGet:
-    path: /healthz
-    port: metrics
-  periodSeconds: 10
-  timeoutSeconds: 5
-readinessProbe:
-  httpGet:
-    path: /readyz
-    port: metrics
-  periodSeconds: 2
-  timeoutSeconds: 5
+{{- $startup := dict "httpGet" (dict "path" "/healthz" "port" "metrics") "periodSeconds" 1 "failureThreshold" 120 }}
+{{- $liveness := dict "httpGet" (dict "path" "/healthz" "port" "metrics") "periodSeconds" 10 "timeoutSeconds" 5 }}
+{{- $readiness := dict "httpGet" (dict "path" "/readyz" "port" "metrics") "periodSeconds" 2 "timeoutSeconds" 5 }}
+{{- $probes := .probes | default dict }}
+startupProbe: {{- merge (dict) ($probes.startup | default dict) $startup | toYaml | nindent 2 }}
+livenessProbe: {{- merge (dict) ($probes.liveness | default dict) $liveness | toYaml | nindent 2 }}
+readinessProbe: {{- merge (dict) ($probes.readiness | default dict) $readiness | toYaml | nindent 2 }}
 {{- end }}
 
 {{/* Whether a plugin is enabled: "true" or nothing. Takes the root, the plugin's name and its default. */}}
 {{- define "bowline.pluginEnabled" -}}
 {{- $enabled := .default }}
-{{- range .root.Values.config.plugins }}
+{{- range include "bowline.givenPlugins" .root | fromJsonArray }}
 {{- if eq .name $.name }}{{ $enabled = dig "enabled" true . }}{{ end }}
 {{- end }}
 {{- if $enabled }}true{{ end }}

@@ -124,12 +124,12 @@ has(object.{{ . }}) == has(oldObject.{{ . }}) && (!has(object.{{ . }}) || object
 {{- end -}}
 {{- end }}
 
-{{/* An argument of plugin gpu_sharing that is a map, as CEL; "null" if it is not configured. Takes dict "root" and "name". */}}
+{{/* An argument of plugin gpu_sharing that is a map, as CEL; "null" if it is none. Takes dict "root" and "name". */}}
 {{- define "bowline.sharingObject" -}}
 {{- $value := "null" }}
 {{- $name := .name }}
-{{- range .root.Values.config.plugins }}
-{{- if and (eq .name "gpu_sharing") (hasKey (.args | default dict) $name) }}{{ $value = include "bowline.cel.value" (get .args $name) }}{{ end }}
+{{- range include "bowline.plugins" .root | fromJsonArray }}
+{{- if and (eq .name "gpu_sharing") (get (.args | default dict) $name) }}{{ $value = include "bowline.cel.value" (get .args $name) }}{{ end }}
 {{- end }}
 {{- $value }}
 {{- end }}
