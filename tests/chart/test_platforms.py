@@ -229,7 +229,7 @@ def test_values_of_reservation_pods_are_arguments_of_their_plugin(chart: Chart) 
 
 
 def test_an_argument_of_the_plugin_precedes_a_value_of_the_reservation(chart: Chart) -> None:
-    own = {
+    own: dict[str, Any] = {
         "name": "gpu_sharing",
         "enabled": True,
         "args": {"reservationPriorityClassName": "own", "reservationLimits": {}},
