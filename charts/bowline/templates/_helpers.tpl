@@ -141,7 +141,7 @@ registry, repository and tag are those of the release.
 {{- if and (ne (include "bowline.mode" .) "Off") (not (regexMatch "^([0.]+(ms|s|m|h))+$" $longest)) }}true{{ end }}
 {{- end }}
 
-{{/* config.plugins as a list, a JSON array: it is a map by name, so that files of values combine, or a list as in the configuration. */}}
+{{/* config.plugins as a list, a JSON array: it is a map by name, so that files of values combine, or a list as in the configuration. Decision 243. */}}
 {{- define "bowline.givenPlugins" -}}
 {{- $given := .Values.config.plugins | default list }}
 {{- if kindIs "map" $given }}
