@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    return run_connected(options, lambda api: bind(api, namespace_of(options), options))
+    return run_connected(options, lambda api: bind(api, namespace_of(api, options), options))
 
 
 def bind(api: Api, namespace: str, options: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from bowline.api import names
 from bowline.api.duration import parse_duration
@@ -18,8 +17,9 @@ from bowline.api.selectors import selector_admits
 from bowline.framework.config import ConfigurationError, Settings, parse_settings
 from bowline.framework.options import argument_type
 from bowline_cli.api import Api, ApiException, ClusterError
-from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected, server_time
-from bowline_cli.release import CRD, InstalledRelease, ReleaseFinding, Reply, Unread, findings
+from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected
+from bowline_cli.reader import Reader, Unread
+from bowline_cli.release import CRD, InstalledRelease, ReleaseFinding, Reply, findings
 from bowline_cli.terminal import printable
 
 EXIT_WELL, EXIT_MISSING = 0, 1
@@ -36,7 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "CAs, CRD, the agents' ServiceAccount, and other binders. Exit status: 0 all is well, 1 something is missing,"
         " 2 the cluster cannot be reached, or bad usage."
     )
-    add_cluster_options(parser, "bowline-system")
+    add_cluster_options(parser, is_namespaced=False)
+    parser.add_argument(
+        *("-n", "--system-namespace", "--namespace"),
+        dest="namespace",
+        default="bowline-system",
+        metavar="NAME",
+        help="of the release (%(default)s)",
+    )
     what = "repeat until all is well, at most this long, such as 2m"
     duration = argument_type(parse_duration)
     parser.add_argument("--wait", type=duration, default=timedelta(), metavar="DURATION", help=what)
@@ -84,35 +91,36 @@ def check(api: Api, namespace: str, limit: timedelta) -> int:
 
 def read_release(api: Api, namespace: str) -> InstalledRelease:
     """Read what ``findings`` decides on. Raises ApiException, but for what is absent or not permitted."""
+    reader = Reader(api)
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     release = InstalledRelease(
         namespace,
-        server_time(api),
-        _items(api, f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
-        leases=_items(api, leases, labelSelector=names.SHARD_LABEL),
-        requests=_items(api, f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
-        crd=_read(api, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"),
+        api.now,
+        reader.list(f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
+        leases=reader.list(leases, labelSelector=names.SHARD_LABEL),
+        requests=reader.list(f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
+        crd=reader.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"),
     )
-    settings = _settings(api, release)
+    settings = _settings(reader, release)
     if isinstance(settings, Unread):
         return replace(release, settings=settings)
     release = replace(
         release,
         settings=settings,
-        runtime_classes=_items(api, "/apis/node.k8s.io/v1/runtimeclasses"),
-        policies=_items(api, "/apis/nvidia.com/v1/clusterpolicies"),
+        runtime_classes=reader.list("/apis/node.k8s.io/v1/runtimeclasses"),
+        policies=reader.list("/apis/nvidia.com/v1/clusterpolicies"),
     )
     account, hooks = release.agent_account, "/apis/admissionregistration.k8s.io/v1"
-    agent = _read(api, f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
+    agent = reader.get(f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
     if release.webhook is None or settings.admission.mode == "Off":
         return replace(release, agent=agent)
     name = release.webhook["metadata"]["name"]
-    validating = _read(api, f"{hooks}/validatingwebhookconfigurations/{name}")
-    scope = _namespace_in_scope(api, validating)
+    validating = reader.get(f"{hooks}/validatingwebhookconfigurations/{name}")
+    scope = _namespace_in_scope(reader, validating)
     return replace(
         release,
         agent=agent,
-        mutating=_read(api, f"{hooks}/mutatingwebhookconfigurations/{name}"),
+        mutating=reader.get(f"{hooks}/mutatingwebhookconfigurations/{name}"),
         validating=validating,
         valid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "0.5" if release.shares_gpus else "")),
         invalid=_reply(api, f"/api/v1/namespaces/{scope}/pods", _pod(settings, "2")),
@@ -120,31 +128,14 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
     )
 
 
-def _read(api: Api, path: str, **query: str | int) -> Any:
-    """Return an object; None for 404, Unread for 403."""
-    try:
-        return call(api, "GET", path, **query)
-    except ApiException as error:
-        if error.status == 403:
-            return Unread(f"missing permission: {message_of(error)}")
-        if error.status != 404:
-            raise
-    return None
-
-
-def _items(api: Api, path: str, **query: str | int) -> Any:
-    listed = _read(api, path, **query)
-    return listed if isinstance(listed, Unread) else (listed or {}).get("items", ())
-
-
-def _settings(api: Api, release: InstalledRelease) -> Settings | Unread:
+def _settings(reader: Reader, release: InstalledRelease) -> Settings | Unread:
     """Return the configuration that the Deployments mount."""
     if isinstance(release.deployments, Unread):
         return release.deployments
     pods = [deployment["spec"]["template"]["spec"] for deployment in release.deployments]
     volumes = [volume for pod in pods for volume in pod.get("volumes") or () if volume["name"] == "config"]
     name = volumes[0]["configMap"]["name"] if volumes else ""
-    stored = _read(api, f"/api/v1/namespaces/{release.namespace}/configmaps/{name}") if name else None
+    stored = reader.get(f"/api/v1/namespaces/{release.namespace}/configmaps/{name}") if name else None
     if isinstance(stored, Unread):
         return stored
     try:
@@ -153,11 +144,11 @@ def _settings(api: Api, release: InstalledRelease) -> Settings | Unread:
         return Unread(f"ConfigMap {name}, which is of another version of Bowline: {error}")
 
 
-def _namespace_in_scope(api: Api, configuration: Object | Unread | None) -> str:
+def _namespace_in_scope(reader: Reader, configuration: Object | Unread | None) -> str:
     """Return a namespace whose pods the webhook reviews: default, unless that is excluded."""
     hooks = configuration["webhooks"] if configuration and not isinstance(configuration, Unread) else ()
     selector = next((hook.get("namespaceSelector") for hook in hooks if hook["name"] == "pods.bowline.dev"), None)
-    listed = _items(api, "/api/v1/namespaces")
+    listed = reader.list("/api/v1/namespaces")
     namespaces = [item["metadata"] for item in listed] if not isinstance(listed, Unread) else []
     active = [each for each in namespaces if "deletionTimestamp" not in each]
     scope = [each["name"] for each in active if selector_admits(selector, each.get("labels") or {})]

@@ -1,37 +1,94 @@
-"""``bowline explain POD``: why a pod is not bound, since when, until when, and the command that helps.
+"""``bowline explain``: why a pod is not bound, since when, until when, and the command that helps; or all such pods.
 
-Reads only: the pod and its BindRequest, their events, the reconcilers' Leases, the release's Deployments and its
-configuration. What the user may not read is named, and the rest is explained without it. ``diagnosis`` decides.
+Reads only. What the user may not read is named in one line, and the rest is explained without it. What every user
+needs of the release, its chart publishes in a ConfigMap that all may read (decision 277). ``diagnosis`` decides.
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectKey, format_time, parse_time
-from bowline.framework.config import ConfigurationError, parse_settings
+from bowline.api.duration import parse_duration
+from bowline.api.failed_decision import condition_of
+from bowline.api.meta import Object, ObjectKey, ObjectRef, format_time, key_of, parse_time
 from bowline_cli.api import Api, ApiException, ClusterError
-from bowline_cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
-from bowline_cli.diagnosis import Explanation, Facts, awaited_keys, explain
+from bowline_cli.cluster import add_cluster_options, namespace_of, run_connected
+from bowline_cli.diagnosis import explain
+from bowline_cli.facts import (
+    PLURALS,
+    Explanation,
+    Facts,
+    ReleaseInfo,
+    age,
+    current_request,
+    named_objects,
+)
+from bowline_cli.reader import Reader, Unread, acquired_at, readable
 from bowline_cli.terminal import printable
+from bowline_cli.undecided import explain_uncreated
 
 EXIT_EXPLAINED, EXIT_NOT_FOUND = 0, 1
-SELECTOR = "app.kubernetes.io/name=bowline"
+INFO: Final = "bowline-info"
+_BOWLINE: Final = "app.kubernetes.io/name=bowline"
+_REQUESTS: Final = f"/apis/{names.API_VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind whose objects own pods. ``path``: of its API; ``aliases``: as kubectl has them."""
+
+    name: str
+    path: str
+    aliases: tuple[str, ...]
+
+    def collection(self, namespace: str) -> str:
+        """Return the path of a namespace's objects."""
+        return f"{self.path}/namespaces/{namespace}/{self.aliases[1]}"
+
+
+# In the order in which a name without a kind is looked up, after pods. Of aliases the second is the plural.
+KINDS: Final = (
+    Kind("Deployment", "/apis/apps/v1", ("deployment", "deployments", "deploy")),
+    Kind("StatefulSet", "/apis/apps/v1", ("statefulset", "statefulsets", "sts")),
+    Kind("Job", "/apis/batch/v1", ("job", "jobs")),
+    Kind("DaemonSet", "/apis/apps/v1", ("daemonset", "daemonsets", "ds")),
+    Kind("ReplicaSet", "/apis/apps/v1", ("replicaset", "replicasets", "rs")),
+    Kind("CronJob", "/apis/batch/v1", ("cronjob", "cronjobs", "cj")),
+)
+_POD: Final = ("pod", "pods", "po")
+EXAMPLES: Final = """examples:
+  bowline explain train-7d9f                 a pod of the context's namespace
+  bowline explain deploy/train -n team       the pod of a workload that waits longest, or why it has none
+  bowline explain -A                         all pods that wait, in all namespaces
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedObject:
+    """What is explained: its name for the user, and what was read and follows."""
+
+    name: str
+    facts: Facts
+    explanation: Explanation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
+    """Describe the command line."""
     parser.description = (
-        "Explain why a pod is not bound: what happens, since when, until when, and what helps. Exit status: 0 "
-        "explained, 1 no such pod, 2 the cluster cannot be reached, or bad usage."
+        "Explain why a pod is not bound: what happens, since when, until when, and what helps. Without a name, list "
+        "the pods that wait. Exit status: 0 explained, 1 no such pod, 2 the cluster cannot be reached, or bad usage."
     )
-    parser.add_argument("pod", metavar="POD", help="name of the pod; of one that is not created, its owner's")
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EXAMPLES
+    parser.add_argument("target", metavar="[KIND/]NAME", nargs="?", help="a pod, or a workload such as deploy/train")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="list the pods of all namespaces")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="(%(default)s)")
     parser.add_argument(
-        "--system-namespace", default="bowline-system", metavar="NAMESPACE", help="of the release (%(default)s)"
+        "--system-namespace", default="bowline-system", metavar="NAME", help="of the release (%(default)s)"
     )
     add_cluster_options(parser)
     parser.set_defaults(run=run)
@@ -39,126 +96,377 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    return run_connected(options, lambda client: _explain(client, options))
+    if options.target and options.all_namespaces:
+        print("a NAME is of one namespace: leave out -A, or the name", file=sys.stderr)
+        return 2
+    return run_connected(options, lambda api: _explain(api, options))
 
 
-def _explain(client: Api, options: argparse.Namespace) -> int:
-    key = ObjectKey(namespace_of(options), options.pod)
-    facts = read_facts(Reader(client), key, options.system_namespace)
-    explanation = explain(facts)
-    if explanation is None:
-        print(f"there is no pod {facts.key}, and no controller has failed to create it", file=sys.stderr)
+def _explain(api: Api, options: argparse.Namespace) -> int:
+    reading = Reading.begin(Reader(api), options.system_namespace)
+    if not options.target:
+        namespace = "" if options.all_namespaces else namespace_of(api, options)
+        subjects = stuck_subjects(reading, namespace)
+        print(as_json(subjects, is_list=True) if options.output == "json" else as_table(subjects, reading.now))
+        return EXIT_EXPLAINED
+    subject = find_subject(reading, namespace_of(api, options), options.target)
+    if subject is None:
+        print(printable(f"there is no {options.target} in namespace {namespace_of(api, options)}"), file=sys.stderr)
         return EXIT_NOT_FOUND
-    print(as_text(facts, explanation))
+    print(as_json([subject], is_list=False) if options.output == "json" else as_text(subject))
     return EXIT_EXPLAINED
 
 
-class ForbiddenError(ClusterError):
-    """The user may not read this."""
-
-
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """Reads raw objects by path. Methods raise ForbiddenError, and ApiException."""
+class Reading:
+    """Reads what explanations need. ``unread``: what the user may not read, each once, by its name."""
 
-    client: Api
+    reader: Reader
+    system: str
+    now: datetime
+    leases: Any = ()  # of reconcilers
+    info: ReleaseInfo | None = None
+    unread: dict[str, str] = field(default_factory=dict)
 
-    def get(self, path: str) -> Object | None:
-        """Return the object at a path; None if it does not exist, or the API server does not serve its kind."""
-        return self._read(path)
+    @classmethod
+    def begin(cls, reader: Reader, system: str) -> "Reading":
+        """Read what all explanations need of the release in the namespace ``system``."""
+        reading = cls(reader, system, reader.api.now)
+        leases = reader.list("/apis/coordination.k8s.io/v1/leases", labelSelector=names.SHARD_LABEL)
+        if isinstance(leases, Unread):  # only those of the release's namespace are for all users
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{system}/leases"
+            leases = reading.list(f"leases in {system}", path, labelSelector=names.SHARD_LABEL)
+        path = f"/api/v1/namespaces/{system}/configmaps/{INFO}"
+        info = info_of(reading.get(f"configmap {INFO} in {system}", path))
+        return replace(reading, leases=leases, info=info)
 
-    def list(self, path: str, **selectors: str) -> Sequence[Object]:
-        """Return the objects of a list; none if the API server does not serve it.
+    def list(self, what: str, path: str, **query: str | int) -> Any:
+        """Return the objects of a list, or Unread, which is noted."""
+        return self._noted(what, self.reader.list(path, **query))
 
-        ``selectors``: ``labelSelector`` and ``fieldSelector``.
-        """
-        items: Sequence[Object] = (self._read(path, **selectors) or {}).get("items") or ()
-        return items
+    def pages(self, what: str, path: str) -> Any:
+        """Return the objects of a long list, or Unread, which is noted."""
+        return self._noted(what, self.reader.pages(path))
 
-    def _read(self, path: str, **selectors: str) -> dict[str, Any] | None:
+    def get(self, what: str, path: str) -> Any:
+        """Return an object, None if it does not exist, or Unread, which is noted."""
+        return self._noted(what, self.reader.get(path))
+
+    def pods(self, path: str, **query: str | int) -> Sequence[Object]:
+        """Return pods. Raises ClusterError without the right: nothing can be explained then."""
+        pods = self.reader.pages(path, **query)
+        if isinstance(pods, Unread):
+            raise ClusterError(pods.reason)
+        return list(pods)
+
+    def requests(self, namespace: str, pod: str) -> Any:
+        """Return the requests for a pod, whatever their names."""
+        path = f"{_REQUESTS}/namespaces/{namespace}/{names.PLURAL}"
         try:
-            content: dict[str, Any] = call(self.client, "GET", path, **selectors)
+            return self.list("bindrequests", path, fieldSelector=f"spec.podName={pod}")
         except ApiException as error:
-            if error.status == 404:
-                return None
-            if error.status == 403:
-                raise ForbiddenError(message_of(error)) from error
-            raise
-        return content
+            if error.status != 400:
+                raise
+        # KAI-Scheduler's CRD does not select by that field.
+        requests = self.list("bindrequests", path)
+        return requests if isinstance(requests, Unread) else [r for r in requests if _pod_name(r) == pod]
+
+    def _noted(self, what: str, answer: Any) -> Any:
+        if isinstance(answer, Unread):
+            self.unread.setdefault(what, answer.reason)
+        return answer
 
 
-def read_facts(reader: Reader, key: ObjectKey, system: str) -> Facts:
-    """Read what explains the state of a pod. Raises ForbiddenError for the pod itself."""
-    pod = reader.get(f"/api/v1/namespaces/{key.namespace}/pods/{key.name}")
-    facts = Facts(key, datetime.now(UTC), pod, system=system)
-    unreadable: list[str] = []
+# --- what is explained ---
 
-    def read_list(what: str, path: str, **selectors: str) -> Sequence[Object]:
-        try:
-            return reader.list(path, **selectors)
-        except ForbiddenError as error:
-            unreadable.append(f"{what}: {error}")
-            return ()
 
+def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObject | None:
+    """Return the explanation of ``[KIND/]NAME``; None if there is no such object."""
+    kind, _, name = target.rpartition("/")
+    if not kind or kind.lower() in _POD:
+        key = ObjectKey(namespace, name)
+        pod = reading.reader.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        if isinstance(pod, Unread):
+            raise ClusterError(pod.reason)
+        if pod is None and not kind:
+            workload = _find_workload(reading, namespace, name, KINDS)
+            if workload is not None:
+                return workload
+        subject = _pod_subject(reading, key, pod)
+        return subject if subject is not None or kind else _uncreated_pod(reading, key)
+    kinds = [each for each in KINDS if kind.lower().partition(".")[0] in each.aliases]
+    if not kinds:
+        known = ", ".join(("pod", *(each.aliases[0] for each in KINDS)))
+        raise ClusterError(f"{kind} is no kind that is known here; there are: {known}")
+    return _find_workload(reading, namespace, name, kinds)
+
+
+def _find_workload(reading: Reading, namespace: str, name: str, kinds: Iterable[Kind]) -> ExplainedObject | None:
+    for kind in kinds:
+        owner = reading.get(f"{kind.aliases[1]}", f"{kind.collection(namespace)}/{name}")
+        if owner is not None and not isinstance(owner, Unread):
+            return _workload_subject(reading, namespace, kind, owner)
+    return None
+
+
+def _workload_subject(reading: Reading, namespace: str, kind: Kind, owner: Object) -> ExplainedObject:
+    """Explain the pod of a workload that is stuck longest; or why it has none."""
+    key, uid = ObjectKey(namespace, owner["metadata"]["name"]), owner["metadata"].get("uid")
+    between = [
+        *readable(reading.list("replicasets", f"/apis/apps/v1/namespaces/{namespace}/replicasets")),
+        *readable(reading.list("jobs", f"/apis/batch/v1/namespaces/{namespace}/jobs")),
+    ]
+    uids = {uid}
+    for each in between:
+        if any(reference.get("uid") in uids for reference in each["metadata"].get("ownerReferences") or ()):
+            uids.add(each["metadata"].get("uid"))
+    pods = [
+        pod
+        for pod in reading.pods(f"/api/v1/namespaces/{namespace}/pods")
+        if any(reference.get("uid") in uids for reference in pod["metadata"].get("ownerReferences") or ())
+    ]
+    described = f"{kind.name} {key}"
+    failure = _failed_creation(reading, namespace, [owner, *(e for e in between if e["metadata"].get("uid") in uids)])
+    waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
+    if not waiting and (not pods or (failure is not None and len(pods) < _desired(owner))):
+        facts = Facts(key, reading.now, deployments=_deployments(reading), system=reading.system)
+        facts = _with_unread(facts, reading)
+        return ExplainedObject(described, facts, explain_uncreated(owner, kind.name, facts, failure))
+    oldest = min(waiting or pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
+    subject = _pod_subject(reading, key_of(oldest), oldest)
+    assert subject is not None  # noqa: S101 - the pod exists
+    count = f"{len(waiting)} of {len(pods)} pods wait" if waiting else f"none of {len(pods)} pods waits"
+    explanation = replace(subject.explanation, details=(*subject.explanation.details, f"{described}: {count}"))
+    return replace(subject, explanation=explanation)
+
+
+def _deployments(reading: Reading) -> Any:
+    """Return the release's Deployments, for the users who may read them."""
+    path = f"/apis/apps/v1/namespaces/{reading.system}/deployments"
+    return reading.reader.list(path, labelSelector=_BOWLINE)
+
+
+def _seems_stuck(reading: Reading, pod: Object) -> bool:
+    explanation = explain(_facts(reading, key_of(pod), pod, ()))
+    return explanation is not None and explanation.is_stuck
+
+
+def _desired(owner: Object) -> int:
+    spec = owner.get("spec") or {}
+    return int(spec.get("replicas", spec.get("parallelism", 1)))
+
+
+def _failed_creation(
+    reading: Reading, namespace: str, owners: Sequence[Object]
+) -> tuple[str, datetime | None] | None:
+    """Return why the pods of workloads are not created now, and since when; None if no creation fails.
+
+    A ReplicaSet reports it in a condition, which ends with the cause; of others there are only events.
+    """
+    for owner in owners:
+        condition = condition_of(owner, "ReplicaFailure")
+        if condition.get("status") == "True":
+            return str(condition.get("message")), parse_time(condition.get("lastTransitionTime"))
+    uids = {owner["metadata"].get("uid") for owner in owners if "replicas" not in (owner.get("spec") or {})}
+    uids |= {owner["metadata"].get("uid") for owner in owners if (owner.get("spec") or {}).get("serviceName")}
+    path = f"/api/v1/namespaces/{namespace}/events"
+    events = readable(reading.list("events", path, fieldSelector="reason=FailedCreate")) if uids else ()
+    failures = sorted((each for each in events if each["involvedObject"].get("uid") in uids), key=_time_of)
+    if not failures:
+        return None
+    return str(failures[-1].get("message")), parse_time(failures[-1].get("firstTimestamp")) or _time_of(failures[-1])
+
+
+def _uncreated_pod(reading: Reading, key: ObjectKey) -> ExplainedObject | None:
+    """Explain a name that begins with a workload's: a pod that its controller fails to create has no name yet."""
+    parts = key.name.split("-")
+    for end in range(len(parts) - 1, 0, -1):
+        workload = _find_workload(reading, key.namespace, "-".join(parts[:end]), KINDS)
+        if workload is not None:
+            return workload
+    return None
+
+
+def _pod_subject(reading: Reading, key: ObjectKey, pod: Object | None) -> ExplainedObject | None:
+    facts = read_facts(reading, key, pod)
+    explanation = explain(facts)
+    return None if explanation is None else ExplainedObject(f"Pod {key}", facts, explanation)
+
+
+def _facts(reading: Reading, key: ObjectKey, pod: Object | None, requests: Sequence[Object]) -> Facts:
+    return Facts(key, reading.now, pod, requests, leases=reading.leases, info=reading.info, system=reading.system)
+
+
+def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
+    """Read what explains the state of a pod; None if it does not exist."""
+    facts = _facts(reading, key, pod, readable(reading.requests(key.namespace, key.name)))
+    request = current_request(facts)
+    selector = f"involvedObject.name={key.name}"
+    events = reading.list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=selector)
+    objects = {ref: _object(reading, ref) for ref in dict.fromkeys(named_objects(request))}
+    if not any(acquired_at(lease, reading.now) for lease in readable(reading.leases)):
+        facts = replace(facts, deployments=_deployments(reading))
+    if pod is not None and not (pod.get("spec") or {}).get("nodeName"):
+        facts = _with_scheduling(reading, facts, pod)
+    facts = replace(facts, events=sorted(readable(events), key=_time_of), objects=objects)
+    return _with_unread(facts, reading)
+
+
+def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
+    """Add what only an unbound pod needs: its scheduler's Leases, KAI's queue and group, devices of DRA drivers."""
+    scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
+    metadata = pod["metadata"]
+    nodes = reading.reader.list("/api/v1/nodes", limit=1)
+    facts = replace(facts, may_read_nodes=not isinstance(nodes, Unread))
+    path = "/apis/coordination.k8s.io/v1/leases"
+    facts = replace(facts, schedulers=reading.reader.list(path, fieldSelector=f"metadata.name={scheduler}"))
+    queue = (metadata.get("labels") or {}).get(names.QUEUE_LABEL)
+    if queue:
+        facts = replace(facts, queue=reading.reader.get(f"/apis/scheduling.run.ai/v2/queues/{queue}"))
+    group = (metadata.get("annotations") or {}).get(names.POD_GROUP_NAME)
+    if group:
+        path = f"/apis/{names.KAI_POD_GROUP_API}/namespaces/{facts.key.namespace}/{names.POD_GROUP_PLURAL}/{group}"
+        facts = replace(facts, pod_group=reading.reader.get(path))
+    if (pod.get("spec") or {}).get("resourceClaims"):
+        slices = reading.reader.list("/apis/resource.k8s.io/v1/resourceslices", limit=1)
+        facts = replace(facts, slices=None if isinstance(slices, Unread) else len(slices))
+    return facts
+
+
+def _object(reading: Reading, ref: ObjectRef) -> Any:
+    plural = PLURALS.get(ref.kind)
+    if plural is None or not ref.key.name:
+        return Unread("a kind that is not known here")
+    root = f"/api/{ref.api_version}" if "/" not in ref.api_version else f"/apis/{ref.api_version}"
+    namespace = f"/namespaces/{ref.key.namespace}" if ref.key.namespace else ""
+    return reading.reader.get(f"{root}{namespace}/{plural}/{ref.key.name}")
+
+
+def _with_unread(facts: Facts, reading: Reading) -> Facts:
+    return replace(facts, unreadable=tuple(reading.unread))
+
+
+def info_of(configuration: Any) -> ReleaseInfo | None:
+    """Return what a release's ConfigMap publishes; None without one, or of a newer version."""
+    if configuration is None or isinstance(configuration, Unread):
+        return None
     try:
-        request = reader.get(f"/apis/{names.API_VERSION}/namespaces/{key.namespace}/{names.PLURAL}/{key.name}")
-    except ForbiddenError as error:
-        request = None
-        unreadable.append(f"bindrequests: {error}")
-    awaited_pods: list[Object] = []
-    for awaited in awaited_keys(request) if request is not None else ():
-        field = f"metadata.name={awaited.name}"
-        awaited_pods += read_list("pods", f"/api/v1/namespaces/{awaited.namespace}/pods", fieldSelector=field)
-    field = f"involvedObject.name={key.name}" if pod is not None else "reason=FailedCreate"
-    events = read_list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=field)
-    configurations = read_list("configmaps", f"/api/v1/namespaces/{system}/configmaps", labelSelector=SELECTOR)
-    return replace(
-        facts,
-        request=request,
-        awaited_pods=awaited_pods,
-        events=sorted(events, key=_time_of),
-        leases=read_list("leases", "/apis/coordination.k8s.io/v1/leases", labelSelector=names.SHARD_LABEL),
-        deployments=read_list(
-            "deployments", f"/apis/apps/v1/namespaces/{system}/deployments", labelSelector=SELECTOR
-        ),
-        scheduler_names=scheduler_names(configurations),
-        unreadable=unreadable,
-    )
+        content = json.loads((configuration.get("data") or {})["release.json"])
+        schedulers = tuple(str(name) for name in content["schedulerNames"])
+        return ReleaseInfo(
+            schedulers, parse_duration(str(content["repeatBackoff"])), str(content.get("docsURL") or "")
+        )
+    except (ValueError, TypeError, LookupError):
+        return None
 
 
-def scheduler_names(configurations: Sequence[Object]) -> tuple[str, ...]:
-    """Return the scheduler names of the release's configurations; empty if there is none that can be read."""
-    scheduler_names: list[str] = []
-    for configuration in configurations:
-        text = (configuration.get("data") or {}).get("config.yaml")
-        try:
-            scheduler_names += parse_settings(text).scheduler_names if text else ()
-        except ConfigurationError:
-            continue  # of a newer version
-    return tuple(dict.fromkeys(scheduler_names))
+# --- all that is stuck ---
 
 
-def as_text(facts: Facts, explanation: Explanation) -> str:
+def stuck_subjects(reading: Reading, namespace: str) -> list[ExplainedObject]:
+    """Return the pods that wait, and the workloads without pods, the longest first; empty ``namespace``: of all."""
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    pods = reading.pods(f"/api/v1{scope}/pods", fieldSelector="status.phase!=Succeeded")
+    requests = readable(reading.pages("bindrequests", f"{_REQUESTS}{scope}/{names.PLURAL}"))
+    by_pod: dict[ObjectKey, list[Object]] = {}
+    for request in requests:
+        key = ObjectKey(request["metadata"].get("namespace") or "", _pod_name(request))
+        by_pod.setdefault(key, []).append(request)
+    subjects = []
+    for pod in pods:
+        if _is_of(reading.info, pod):
+            facts = _facts(reading, key_of(pod), pod, by_pod.get(key_of(pod), ()))
+            explanation = explain(facts)
+            if explanation is not None and explanation.is_stuck:
+                subjects.append(ExplainedObject(f"Pod {facts.key}", facts, explanation))
+    subjects += _uncreated_subjects(reading, scope)
+    return sorted(subjects, key=lambda subject: subject.explanation.since or reading.now)
+
+
+def _uncreated_subjects(reading: Reading, scope: str) -> Iterator[ExplainedObject]:
+    kind = next(each for each in KINDS if each.name == "ReplicaSet")
+    for owner in readable(reading.list("replicasets", f"/apis/apps/v1{scope}/replicasets")):
+        failure = condition_of(owner, "ReplicaFailure")
+        if failure.get("status") == "True":
+            facts = Facts(key_of(owner), reading.now, system=reading.system)
+            since = parse_time(failure.get("lastTransitionTime"))
+            explanation = explain_uncreated(owner, kind.name, facts, (str(failure.get("message")), since))
+            yield ExplainedObject(f"ReplicaSet {facts.key}", facts, explanation)
+
+
+def _is_of(info: ReleaseInfo | None, pod: Object) -> bool:
+    """Return whether the list is about the pod: of a scheduler that Bowline serves, or with a misspelt one."""
+    spec = pod.get("spec") or {}
+    scheduler = spec.get("schedulerName") or "default-scheduler"
+    return info is None or "*" in info.scheduler_names or scheduler != "default-scheduler"
+
+
+# --- output ---
+
+
+def as_text(subject: ExplainedObject) -> str:
     """Return the explanation as text."""
-    lines = [f"Pod {facts.key}: {explanation.cause}"]
+    facts, explanation = subject.facts, subject.explanation
+    lines = [f"{subject.name}: {explanation.cause}"]
     if explanation.since is not None:
-        lines.append(f"  since  {format_time(explanation.since)} ({duration(facts.now - explanation.since)})")
+        lines.append(f"  since  {format_time(explanation.since)} ({age(facts.now - explanation.since)})")
     lines += [f"  until  {explanation.until}"] if explanation.until else []
     lines += [f"  next   {command}" for command in explanation.commands]
     lines += [f"  also   {detail}" for detail in explanation.details]
-    lines += [f"  not read: {text}" for text in facts.unreadable]
+    lines += [f"  not read (rights): {', '.join(facts.unreadable)}"] if facts.unreadable else []
+    lines += [f"  more   {facts.info.docs}"] if facts.info is not None and facts.info.docs else []
     return "\n".join(map(printable, lines))
 
 
-def duration(time: timedelta) -> str:
-    """Return a duration in its two largest units, such as ``4m12s``."""
-    seconds = max(0, round(time.total_seconds()))
-    units = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s")]
-    while len(units) > 1 and not units[0][0]:
-        del units[0]
-    return "".join(f"{number}{unit}" for number, unit in units[:2])
+def as_table(subjects: Sequence[ExplainedObject], now: datetime) -> str:
+    """Return one line for each subject, in columns."""
+    if not subjects:
+        return "no pod waits"
+    rows = [("NAMESPACE", "NAME", "AGE", "CAUSE")]
+    for subject in subjects:
+        kind, _, key = subject.name.partition(" ")
+        name = key.rpartition("/")[2] if kind == "Pod" else f"{kind.lower()}/{key.rpartition('/')[2]}"
+        since = subject.explanation.since
+        rows.append((subject.facts.key.namespace, name, age(now - since) if since else "", subject.explanation.cause))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        printable("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+        for row in rows
+    )
+
+
+def as_json(subjects: Sequence[ExplainedObject], *, is_list: bool) -> str:
+    """Return the explanations as JSON: one object, or ``{"items": [...]}``."""
+    items: list[Mapping[str, Any]] = []
+    for subject in subjects:
+        kind, _, _ = subject.name.partition(" ")
+        explanation = subject.explanation
+        items.append(
+            {
+                "kind": kind,
+                "namespace": subject.facts.key.namespace,
+                "name": subject.facts.key.name,
+                "cause": explanation.cause,
+                "since": format_time(explanation.since) if explanation.since is not None else None,
+                "until": explanation.until,
+                "next": list(explanation.commands),
+                "also": list(explanation.details),
+                "notRead": list(subject.facts.unreadable),
+                "isStuck": explanation.is_stuck,
+            }
+        )
+    return json.dumps({"items": items} if is_list else items[0], indent=2)
+
+
+# --- parts of objects ---
+
+
+def _pod_name(request: Object) -> str:
+    return str((request.get("spec") or {}).get("podName") or "")
 
 
 def _time_of(event: Object) -> datetime:
-    moment = parse_time(event.get("lastTimestamp") or event.get("eventTime"))
+    series = event.get("series") or {}
+    text = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    moment = parse_time(text)
     return moment if moment is not None else datetime.min.replace(tzinfo=UTC)

@@ -1,48 +1,203 @@
-"""The API server of a kubeconfig, by the `kubernetes` package."""
+"""Where the API server is and who the user is: from kubeconfig files as kubectl reads them, or from a pod's account.
 
-from kubernetes import config
-from kubernetes.client import ApiClient, Configuration
-from urllib3.exceptions import HTTPError
+It reads what client-go reads for one call: several files merged, tokens, token files, client certificates, exec
+plugins, basic authentication and the ID token of `auth-provider: oidc` (which is not refreshed). Nothing is written.
+Each file is read once, because it may be a pipe. The package `kubernetes` is not used: its import alone takes longer
+than a whole command, and the image lacks it. Decisions 186 and 276.
+"""
 
-from bowline.kube.kubeconfig import REMEDY
-from bowline_cli.api import REQUEST_TIMEOUT_S, ApiAnswer, ClusterError, unreachable
+import base64
+import binascii
+import json
+import os
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bowline_cli.api import ClusterError, ServerAccess
+
+REMEDY = "pass a valid file with --kubeconfig, or set KUBECONFIG"
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# A plugin may ask its user to log in.
+EXEC_TIMEOUT_S = 300
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
-class KubeconfigApi:
-    """A client of the context's API server. Raises ClusterError if the files are not usable."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A cluster, user or context, and the folder of its file, to which paths are relative."""
 
-    def __init__(self, files: str, context: str | None) -> None:
-        """``files``: as in KUBECONFIG. ``context``: None is the current one."""
-        configuration = Configuration()
-        configuration.retries = False  # the library logs each retry on standard error
+    content: Mapping[str, Any]
+    folder: Path
+    where: str
+
+    def text(self, key: str) -> str:
+        """Return a field as text; empty if it is absent."""
+        value = self.content.get(key)
+        return "" if value is None else str(value)
+
+    def data(self, name: str) -> bytes:
+        """Return a field that is given as ``name-data`` in base64 or as the path ``name``; empty without one."""
         try:
-            config.load_kube_config(files, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
-        except Exception as error:  # the package raises arbitrary exceptions for what a file contains
-            cause = str(error).removeprefix("Invalid kube-config file. ").strip() or type(error).__name__
-            raise ClusterError(f"{files}: is not usable ({cause}); {REMEDY}") from error
-        if configuration.host.startswith("https:") and not (configuration.api_key or configuration.cert_file):
-            # The package logs the failure of an exec plugin and continues unauthenticated.
-            raise ClusterError(f"{files}: gives no token and no client certificate for the context's user; {REMEDY}")
-        self._client = ApiClient(configuration)
-        self.server: str = configuration.host
+            if self.content.get(f"{name}-data"):
+                return base64.b64decode(self.text(f"{name}-data"), validate=True)
+            return (self.folder / self.text(name)).read_bytes() if self.content.get(name) else b""
+        except (OSError, binascii.Error) as error:
+            raise _unusable(self.where, f"{name}: {error}") from error
 
-    def send(self, method: str, path: str, body: object) -> ApiAnswer:
-        """Send a request.
 
-        The package's own API classes take up to a second to import, and convert objects of other versions lossily.
-        """
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        request = self._client.param_serialize(method, path, {}, [], headers, body, auth_settings=["BearerToken"])
+def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
+    """Return the access of a context, None is the current one. Raises ClusterError, which names file and remedy.
+
+    Of several files, the first one that has an entry counts, and missing ones are ignored.
+    """
+    where = os.pathsep.join(map(str, paths))
+    documents = [(path, document) for path in paths if (document := _read(path)) is not None]
+    if not documents:
+        raise ClusterError(f"{where}: does not exist; {REMEDY}")
+    currents = (document.get("current-context") for _, document in documents)
+    name = context or next((str(current) for current in currents if current), "")
+    chosen = _entry(documents, "context", name, where)
+    cluster = _entry(documents, "cluster", chosen.text("cluster"), where)
+    user = _entry(documents, "user", chosen.text("user"), where) if chosen.content.get("user") else None
+    server = cluster.text("server").rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        raise _unusable(where, f"server {server!r} must be an http or https URL")
+    headers, certificate = _credentials(user, cluster, where) if user is not None else ({}, None)
+    if server.startswith("https:") and not headers and certificate is None:
+        raise ClusterError(f"{where}: gives no token and no client certificate for the context's user; {REMEDY}")
+    tls = None
+    if server.startswith("https:"):
         try:
-            response = self._client.call_api(*request, _request_timeout=REQUEST_TIMEOUT_S)
-            content = response.read()  # type: ignore[no-untyped-call]
-        except HTTPError as error:
-            raise unreachable(self.server, error) from error
-        return ApiAnswer(response.status, response.headers, content)
+            is_insecure = cluster.content.get("insecure-skip-tls-verify") is True
+            tls = _tls(cluster.data("certificate-authority"), certificate, is_insecure=is_insecure)
+        except (ssl.SSLError, ValueError) as error:
+            raise _unusable(where, f"its certificates cannot be used: {error}") from error
+    namespace, server_name = chosen.text("namespace") or "default", cluster.text("tls-server-name")
+    return ServerAccess(server, namespace, headers, tls, server_name, cluster.text("proxy-url"))
 
 
-def namespace_of_context(files: str, name: str | None) -> str:
-    """Return the namespace of the context, else ``default``."""
-    contexts, current = config.list_kube_config_contexts(files)  # type: ignore[no-untyped-call]
-    contexts = [context for context in contexts if context["name"] == name] or [current]
-    return str(contexts[0]["context"].get("namespace") or "default")
+def load_service_account(environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> ServerAccess:
+    """Return the access of the pod's ServiceAccount. Raises ClusterError."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    try:
+        token, namespace = ((folder / name).read_text("ascii").strip() for name in ("token", "namespace"))
+        tls = _tls((folder / "ca.crt").read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"{folder}: is not usable ({error}); mount the pod's ServiceAccount token") from error
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return ServerAccess(server, namespace, {"Authorization": f"Bearer {token}"}, tls)
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        document = yaml.load(path.read_bytes(), _LOADER)  # noqa: S506 - both loaders are safe
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClusterError(f"{path}: cannot be read ({error}); {REMEDY}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}" if mark is not None else ""
+        raise ClusterError(f"{path}: is not YAML{line}; {REMEDY}") from error
+    if not isinstance(document, dict):
+        raise ClusterError(f"{path}: is no kubeconfig: it must hold a mapping; {REMEDY}")
+    return document
+
+
+def _entry(documents: Sequence[tuple[Path, Mapping[str, Any]]], kind: str, name: str, where: str) -> _Entry:
+    entries = [
+        (path, entry)
+        for path, document in documents
+        for entry in (document.get(f"{kind}s") if isinstance(document.get(f"{kind}s"), list) else None) or ()
+        if isinstance(entry, dict)
+    ]
+    for path, entry in entries:
+        if entry.get("name") == name and isinstance(entry.get(kind), dict):
+            return _Entry(entry[kind], path.parent, where)
+    existing = ", ".join(dict.fromkeys(str(entry.get("name")) for _, entry in entries)) or "none"
+    raise _unusable(
+        where, f"there is no {kind} {name!r}; there are: {existing}" if name else f"no {kind} is selected"
+    )
+
+
+_Certificate = tuple[bytes, bytes]
+
+
+def _credentials(user: _Entry, cluster: _Entry, where: str) -> tuple[Mapping[str, str], _Certificate | None]:
+    """Return the headers and the client certificate of a user."""
+    certificate = (user.data("client-certificate"), user.data("client-key"))
+    token = user.text("token")
+    if user.content.get("tokenFile"):
+        token = user.data("tokenFile").decode("utf-8", "replace").strip()
+    provider = user.content.get("auth-provider")
+    if not token and isinstance(provider, dict):
+        token = str((provider.get("config") or {}).get("id-token") or "")
+    if not token and isinstance(user.content.get("exec"), dict):
+        token, plugin_certificate = _run_plugin(user, cluster, where)
+        certificate = certificate if certificate[0] else plugin_certificate
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if not headers and user.content.get("username"):
+        basic = f"{user.text('username')}:{user.text('password')}".encode()
+        headers = {"Authorization": f"Basic {base64.b64encode(basic).decode()}"}
+    return headers, certificate if certificate[0] else None
+
+
+def _run_plugin(user: _Entry, cluster: _Entry, where: str) -> tuple[str, _Certificate]:
+    """Run an exec plugin; return its token and its client certificate, each empty if it gives none."""
+    plugin: Mapping[str, Any] = user.content["exec"]
+    version = str(plugin.get("apiVersion") or "")
+    if version not in _EXEC_VERSIONS:
+        raise _unusable(where, f"exec: apiVersion {version!r} is none of {', '.join(_EXEC_VERSIONS)}")
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.get("provideClusterInfo"):
+        spec["cluster"] = {"server": cluster.text("server")}
+        authority = cluster.data("certificate-authority")
+        if authority:
+            spec["cluster"]["certificate-authority-data"] = base64.b64encode(authority).decode()
+    info = json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": spec})
+    added = {str(entry.get("name")): str(entry.get("value")) for entry in plugin.get("env") or ()}
+    command = str(plugin.get("command") or "")
+    if "/" in command:
+        command = str(user.folder / command)
+    arguments = [command, *map(str, plugin.get("args") or ())]
+    environment = {**os.environ, **added, "KUBERNETES_EXEC_INFO": info}
+    try:
+        result = subprocess.run(
+            arguments, env=environment, stdout=subprocess.PIPE, check=True, timeout=EXEC_TIMEOUT_S
+        )
+        status = json.loads(result.stdout)["status"]
+        certificate = (status.get("clientCertificateData") or "", status.get("clientKeyData") or "")
+        return str(status.get("token") or ""), (certificate[0].encode(), certificate[1].encode())
+    except FileNotFoundError as error:
+        hint = f"; {plugin['installHint']}" if plugin.get("installHint") else ""
+        raise _unusable(where, f"exec: {command} does not exist{hint}") from error
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise _unusable(where, f"exec: {command} gives no credentials: {error}") from error
+
+
+def _tls(authority: bytes, certificate: _Certificate | None, *, is_insecure: bool = False) -> ssl.SSLContext:
+    """Return a context that trusts the authorities; without any those of the system."""
+    context = ssl.create_default_context(cadata=authority.decode("utf-8") if authority else None)
+    if is_insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate is not None:
+        # The ssl module reads certificates only from files.
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / name for name in ("certificate", "key")]
+            for file, content in zip(files, certificate, strict=True):
+                file.touch(0o600)
+                file.write_bytes(content)
+            context.load_cert_chain(files[0], files[1])
+    return context
+
+
+def _unusable(where: str, cause: str) -> ClusterError:
+    return ClusterError(f"{where}: is not usable ({cause}); {REMEDY}")

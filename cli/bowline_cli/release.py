@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from bowline.api import names
@@ -14,6 +14,7 @@ from bowline.api.gpu_operator import (
 )
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time
 from bowline.framework.config import Settings
+from bowline_cli.reader import Unread, acquired_at
 from bowline_webhook.tls.bundle import bundle_of, entries
 from bowline_webhook.tls.ca import from_pem, is_valid_at
 
@@ -24,13 +25,6 @@ STATUS_FIELDS = frozenset(
     {"completionTime", "conditions", "lastAttemptTime", "nextAttemptTime"}
     | {"failure", "nodeName", "observedGeneration", "startTime", "suggestion", "wait"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """In place of what could not be read. ``reason``: usually the missing permission."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +143,12 @@ def _leaders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
         name = deployment["metadata"]["name"]
         # The name of a shard's Lease ends with a hash.
         leases = [lease for lease in release.leases if f"{lease['metadata']['name']}-".startswith(f"{name}-")]
-        if not any(_acquired(lease, release.now) for lease in leases):
+        if not any(acquired_at(lease, release.now) for lease in leases):
             is_stopped = deployment["spec"].get("replicas") == 0
             logs = f"kubectl -n {release.namespace} logs deployment/{name}"
             remedy = f"{release.upgrade} --set reconciler.replicas=2" if is_stopped else logs
             renewed = max((str(_spec(lease).get("renewTime")) for lease in leases), default="never")
             yield ReleaseFinding(f"a reconciler that holds Lease {name} (last renewed: {renewed})", remedy)
-
-
-def _acquired(lease: Object, now: datetime) -> datetime | None:
-    """Return when the holder acquired the Lease; None if it is not held, or not renewed within its duration."""
-    spec = _spec(lease)
-    renewed, duration = parse_time(spec.get("renewTime")), timedelta(seconds=spec.get("leaseDurationSeconds") or 0)
-    if not spec.get("holderIdentity") or renewed is None or now - renewed > duration:
-        return None
-    return parse_time(spec.get("acquireTime"))
 
 
 def _spec(lease: Object) -> Any:
@@ -261,7 +246,7 @@ def _other_binders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     """Yield each other writer of a status since the present reconcilers lead: a second binder."""
     if isinstance(release.requests, Unread) or isinstance(release.leases, Unread):
         return
-    terms = [term for lease in release.leases if (term := _acquired(lease, release.now)) is not None]
+    terms = [term for lease in release.leases if (term := acquired_at(lease, release.now)) is not None]
     # The API server rounds the time of a write down to a second.
     since = max(terms, default=release.now).replace(microsecond=0)
     writers = {

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO, TypeVar
@@ -55,3 +56,8 @@ def with_progress(
 def shown(lines: Iterable[tuple[str, str]], *, colours: bool) -> str:
     """Return lines, each with its colour or none, as one text."""
     return "\n".join(painted(printable(line), colour if colours else "") for line, colour in lines)
+
+
+def report_error(text: str) -> None:
+    """Print an error of a command, in red on a terminal."""
+    print(painted(printable(text), RED if has_colours(sys.stderr) else ""), file=sys.stderr)

@@ -178,6 +178,7 @@ def test_an_api_server_that_does_not_answer_is_unknown_and_waited_for(
         status = pool.submit(check_release, api, NAMESPACE, timedelta(seconds=LIMIT_S))
         cluster.start_apiserver()
         assert status.result() == 0
+    api.close()
     assert capsys.readouterr().out == WELL
 
 
@@ -197,7 +198,7 @@ def test_the_crd_of_another_project(release: Release) -> None:
 
     with repaired(release, restore):
         cluster.kubectl("replace", "-f", "-", input=json.dumps(THEIRS))
-        assert "conditions, lastAttemptTime, nextAttemptTime" in report(cluster)
+        assert "conditions, failure, lastAttemptTime, nextAttemptTime" in report(cluster)
 
 
 def test_a_second_binder(release: Release) -> None:

@@ -1,14 +1,20 @@
 """Which explanation follows from which objects. The causes on a real cluster: tests/pair/test_explain_live.py."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey, format_micro_time, format_time
-from bowline_cli.diagnosis import Explanation, Facts, awaited_keys, explain, is_held
-from bowline_cli.explain import as_text, duration, scheduler_names
+from bowline.api.failed_decision import ABSENT, Decision, Dependency, FailedDecision
+from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_time
+from bowline.api.request_facts import FailureFact, WaitFact
+from bowline_cli.diagnosis import explain
+from bowline_cli.explain import ExplainedObject, as_json, as_table, as_text, info_of
+from bowline_cli.facts import Explanation, Facts, ReleaseInfo, age, current_request, named_objects
+from bowline_cli.reader import Unread, acquired_at
+from bowline_cli.undecided import explain_uncreated
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = ObjectKey("team", "train")
@@ -45,19 +51,35 @@ def ago(seconds: float) -> str:
     return format_time(NOW - timedelta(seconds=seconds))
 
 
-def event(reason: str, message: str, kind: str = "Pod", name: str = "train", source: str = "x") -> dict[str, Any]:
-    involved = {"kind": kind, "name": name}
-    return {"reason": reason, "message": message, "involvedObject": involved, "reportingComponent": source}
+CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
+WAIT = WaitFact("plugin volume_binding", (CLAIM,), NOW + timedelta(minutes=10))
+
+
+def waiting(wait: WaitFact = WAIT, message: str = "claim data is not bound", **changes: Any) -> dict[str, Any]:
+    prepared = condition("Prepared", "False", message, reason="Waiting")
+    return request("Waiting: words", **{"wait": wait.as_field(), "conditions": prepared, **changes})
+
+
+def failed_before(last_s: float = 20, failures: int = 3, reason: str = "NodeGone", **changes: Any) -> dict[str, Any]:
+    """A pod between two decisions."""
+    node, claim = Dependency("Node", "", "x"), Dependency("PersistentVolumeClaim", "data", ABSENT)
+    first, last = NOW - timedelta(seconds=300), NOW - timedelta(seconds=last_s)
+    failed = FailedDecision(Decision("gpu-1", "d"), reason, first, last, failures=failures, objects=(node, claim))
+    sentence = condition(names.CONDITION_POD_BOUND, "False", "claim data does not exist")
+    return pod(conditions=[*sentence, failed.as_condition(), *changes.pop("conditions", ())])
 
 
 def explained(**facts: Any) -> Explanation:
+    if "request" in facts:
+        facts["requests"] = [facts.pop("request")]
     explanation = explain(Facts(KEY, NOW, **{"leases": [lease()], "pod": pod(), **facts}))
     assert explanation is not None
     return explanation
 
 
-def condition(kind: str, status: str, message: str = "", since: float = 40) -> list[dict[str, Any]]:
-    return [{"type": kind, "status": status, "message": message, "lastTransitionTime": ago(since)}]
+def condition(kind: str, status: str, message: str = "", since: float = 40, reason: str = "") -> list[dict[str, Any]]:
+    times = {"lastTransitionTime": ago(since)}
+    return [{"type": kind, "status": status, "message": message, "reason": reason, **times}]
 
 
 TABLE = [
@@ -69,26 +91,97 @@ TABLE = [
         id="the scheduler finds no node",
     ),
     pytest.param(
-        {"request": request("Waiting: example: data is absent (waiting for ConfigMap team/x)")},
-        "example: data is absent (waiting for ConfigMap team/x)",
-        "the object changes; there is no deadline",
-        50,
+        {"request": waiting(WaitFact("plugin example"), "data is absent")},
+        "data is absent",
+        "one of the objects changes; there is no deadline",
+        40,
         id="a wait without a deadline",
+    ),
+    pytest.param(
+        {"request": waiting()},
+        "claim data is not bound",
+        "fails with WaitTimeout at 2026-01-01T12:10:00Z",
+        40,
+        id="a wait with a deadline",
+    ),
+    pytest.param(
+        {"request": waiting(WaitFact("x", (), NOW - timedelta(seconds=1)))},
+        "claim data is not bound",
+        "it fails with WaitTimeout: its deadline was 2026-01-01T11:59:59Z",
+        40,
+        id="a wait whose deadline has passed",
+    ),
+    pytest.param(
+        {"request": waiting(), "pod": failed_before()},
+        "claim data is not bound",
+        "fails with WaitTimeout at",
+        300,
+        id="a wait of a decision that has failed before",
+    ),
+    pytest.param(
+        {"pod": failed_before(last_s=20)},
+        "the decision for node gpu-1 has failed 20s ago, 3 times since 5m0s ago: NodeGone: claim data does not exist",
+        "the same decision is denied until 2026-01-01T12:00:40Z, or until one of these changes: Node, Persistent",
+        300,
+        id="between two decisions",
+    ),
+    pytest.param(
+        {"pod": failed_before(last_s=90, failures=1)},
+        "the decision for node gpu-1 has failed 1m30s ago: NodeGone",
+        "bowline decides again",
+        300,
+        id="after the denial has ended",
+    ),
+    pytest.param(
+        {"request": request("Retrying: busy", nextAttemptTime=ago(-5), startTime=ago(45))},
+        "Retrying: busy",
+        "the next attempt, at 2026-01-01T12:00:05Z",
+        45,
+        id="a pause between attempts",
+    ),
+    pytest.param(
+        {"request": request("Retrying: busy", nextAttemptTime=ago(5))},
+        "Retrying: busy",
+        "the next attempt, which is due",
+        50,
+        id="an attempt that is due",
+    ),
+    pytest.param(
+        {"request": request("NodeGone: x", "Failed", completionTime=ago(10), suggestion="RescheduleElsewhere")},
+        "the bind has failed: NodeGone: x",
+        "bowline decides for another node",
+        10,
+        id="a failure",
+    ),
+    pytest.param(
+        {"request": request("NodeGone: x", "Failed", completionTime=ago(1440), suggestion="RescheduleElsewhere")},
+        "the bind has failed: NodeGone: x",
+        "bowline decides for another node; it has not for 24m0s: is it running?",
+        1440,
+        id="a failure to which no scheduler reacts",
     ),
     pytest.param(
         {"request": request("RollbackFailed: busy", conditions=condition("RolledBack", "False", "busy"))},
         "busy",
-        "",
+        "the rollback is complete",
         40,
         id="an incomplete rollback",
     ),
     pytest.param(
-        {"request": request("Released: uninstalled")}, "uninstalled", "", 50, id="a request of an uninstalled release"
+        {
+            "request": request(
+                "Released: uninstalled", conditions=condition("Prepared", "False", "x", reason="Released")
+            )
+        },
+        "uninstalled",
+        "a reconciler that is not being uninstalled leads",
+        40,
+        id="a request of an uninstalled release",
     ),
     pytest.param(
         {"request": request("Created: no reconciler has reported", phase="")},
         "the reconciler has not reported on the BindRequest yet",
-        "",
+        "the reconciler reports",
         50,
         id="a request that was created now",
     ),
@@ -100,8 +193,8 @@ TABLE = [
         id="the request of an earlier pod",
     ),
     pytest.param(
-        {"request": request("Waiting: x"), "leases": [lease(holder="")]},
-        "no reconciler leads: no Lease of a reconciler is held (bowline-system/bowline-reconciler)",
+        {"request": waiting(), "leases": [lease(holder="")]},
+        "no reconciler leads: no Lease of a reconciler is held (bowline-system/bowline-reconciler, last renewed ",
         "a reconciler leads",
         50,
         id="a wait that no reconciler continues",
@@ -122,7 +215,7 @@ TABLE = [
     ),
     pytest.param(
         {"pod": None, "request": request("Waiting: x")},
-        "the pod does not exist; its BindRequest remains",
+        "the pod does not exist; its BindRequest team/train remains",
         "",
         50,
         id="a request without its pod",
@@ -161,20 +254,43 @@ TABLE = [
     ),
     pytest.param(
         {
-            "pod": None,
-            "events": [event("FailedCreate", 'admission webhook "x" denied the request: no', "Job", "train")],
+            "pod": pod(
+                spec={"nodeName": "gpu-1"},
+                phase="Failed",
+                reason="UnexpectedAdmissionError",
+                message="Allocate failed",
+            )
         },
-        "the pod is not created; Job train: ",
-        "the pod template is corrected",
-        None,
-        id="a denied template",
+        "the pod has failed on node gpu-1: Failed, on node gpu-1, UnexpectedAdmissionError: Allocate failed",
+        "its controller creates another one",
+        60,
+        id="a pod that the kubelet refuses",
     ),
     pytest.param(
-        {"pod": None, "events": [event("FailedCreate", "exceeded quota: gpus", "ReplicaSet", "train-6fd")]},
-        "the pod is not created; ReplicaSet train-6fd: exceeded quota: gpus",
-        "the cause is removed; the controller retries",
-        None,
-        id="a quota",
+        {
+            "pod": pod(
+                spec={"nodeName": "gpu-1"},
+                phase="Running",
+                containerStatuses=[
+                    {
+                        "name": "main",
+                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                    }
+                ],
+            )
+        },
+        "container main CrashLoopBackOff, container main ended: OOMKilled, exit code 137",
+        "the container starts",
+        60,
+        id="a container that ends again and again",
+    ),
+    pytest.param(
+        {"pod": pod(metadata={"deletionTimestamp": ago(20), "finalizers": ["x/y"]})},
+        "the pod is being deleted; finalizers: x/y",
+        "their owners remove the finalizers",
+        20,
+        id="a pod that is being deleted",
     ),
 ]
 
@@ -187,66 +303,234 @@ def test_what_is_explained(facts: dict[str, Any], what: str, until: str, since_s
     assert explanation.since == (None if since_s is None else NOW - timedelta(seconds=since_s))
 
 
-def test_nothing_is_explained_without_a_pod_and_a_failed_creation() -> None:
-    assert explain(Facts(KEY, NOW, events=[event("FailedCreate", "x", "ReplicaSet", "other-6fd")])) is None
+def test_nothing_is_explained_without_a_pod_and_a_request() -> None:
+    assert explain(Facts(KEY, NOW)) is None
 
 
 def test_leases_that_may_not_be_read_prove_nothing() -> None:
-    facts = {"request": request("Waiting: x"), "leases": (), "unreadable": ("leases: 403 Forbidden",)}
-    assert explained(**facts).cause == "x"
+    facts = {"request": waiting(), "leases": Unread("403 Forbidden")}
+    assert explained(**facts).cause == "claim data is not bound"
 
 
 def test_a_shard_of_another_version_may_select_the_request() -> None:
-    assert "no shard" not in explained(request=request("Waiting: x"), leases=[lease("{}")]).cause
+    assert "no shard" not in explained(request=waiting(), leases=[lease("{}")]).cause
 
 
 @pytest.mark.parametrize(
-    ("changes", "held"), [({}, True), ({"holder": ""}, False), ({"age_s": 29}, True), ({"age_s": 31}, False)]
+    ("changes", "is_held"), [({}, True), ({"holder": ""}, False), ({"age_s": 14}, True), ({"age_s": 16}, False)]
 )
-def test_a_lease_is_held_for_twice_its_duration(changes: dict[str, Any], held: bool) -> None:
-    assert is_held(lease(**changes), NOW) is held
+def test_a_lease_is_held_for_its_duration(changes: dict[str, Any], is_held: bool) -> None:
+    assert (acquired_at(lease(**changes), NOW) is not None) is is_held
 
 
-def test_kai_schedulers_queue_is_named() -> None:
-    queue = "queue: label kai.scheduler/queue of the pod's owner, else that of the pod (none), else default-queue"
-    assert explained(pod=pod(spec={"schedulerName": "kai-scheduler"})).details == (queue,)
+NOT_SERVED = ReleaseInfo(("kai-scheduler", "bowline"))
 
 
-def test_the_awaited_pods_are_named_by_the_status() -> None:
-    reason = "Waiting: gpu_sharing: no device yet (waiting for Pod a/b, Pod a/c); fails with WaitTimeout at x"
-    assert awaited_keys(request(reason)) == [ObjectKey("a", "b"), ObjectKey("a", "c")]
+@pytest.mark.parametrize(
+    ("scheduler", "is_hinted"),
+    [("kai-schedular", True), ("default-scheduler", False), ("volcano", False)],
+)
+def test_only_a_misspelt_scheduler_has_a_hint(scheduler: str, is_hinted: bool) -> None:
+    explanation = explained(pod=pod(spec={"schedulerName": scheduler}), info=NOT_SERVED)
+    assert explanation.cause.startswith(f"schedulerName {scheduler} is not one that Bowline serves (kai-scheduler, ")
+    assert ("did you mean kai-scheduler?" in explanation.cause) is is_hinted
+
+
+KAI = pod(spec={"schedulerName": "kai-scheduler"}, metadata={"labels": {names.QUEUE_LABEL: "gpus"}})
+
+
+@pytest.mark.parametrize(
+    ("facts", "detail"),
+    [
+        pytest.param(
+            {"pod": pod(spec={"schedulerName": "kai-scheduler"})},
+            "queue: label kai.scheduler/queue of the pod's owner, else that of the pod (none), else default-queue",
+            id="KAI-Scheduler's queue",
+        ),
+        pytest.param({"pod": KAI, "queue": None}, "queue gpus of the label ", id="a queue that does not exist"),
+        pytest.param(
+            {
+                "pod": KAI,
+                "pod_group": {
+                    "metadata": {"name": "pg", "namespace": "team"},
+                    "status": {"schedulingConditions": [{"message": "over quota"}]},
+                },
+            },
+            "PodGroup team/pg: over quota",
+            id="what KAI-Scheduler says of the group",
+        ),
+        pytest.param(
+            {"pod": pod(spec={"resourceClaims": [{}]}), "slices": 0},
+            "the cluster has no ResourceSlice: no DRA driver offers devices",
+            id="no driver",
+        ),
+        pytest.param(
+            {"schedulers": [lease(age_s=300)]}, "bowline is not running: Lease ", id="a scheduler that has ended"
+        ),
+        pytest.param({"schedulers": [lease()]}, "bowline is running: Lease ", id="a scheduler that runs"),
+        pytest.param(
+            {"request": waiting(), "objects": {CLAIM: None}},
+            "PersistentVolumeClaim team/data does not exist: create it",
+            id="an awaited object that does not exist",
+        ),
+        pytest.param(
+            {"request": waiting(), "pod": failed_before()},
+            "the decision for this node has failed 3 times before, last NodeGone",
+            id="earlier failures",
+        ),
+        pytest.param(
+            {"pod": failed_before(conditions=condition("PodScheduled", "False", "none of 4 nodes fits"))},
+            "bowline reports: none of 4 nodes fits",
+            id="what the scheduler says after a failure",
+        ),
+    ],
+)
+def test_details(facts: dict[str, Any], detail: str) -> None:
+    assert any(each.startswith(detail) for each in explained(**facts).details)
+
+
+@pytest.mark.parametrize(
+    ("facts", "command"),
+    [
+        pytest.param(
+            {"request": waiting(), "objects": {CLAIM: {}}},
+            "kubectl -n team describe persistentvolumeclaims data",
+            id="an object that exists",
+        ),
+        pytest.param(
+            {"request": waiting(), "objects": {CLAIM: None}},
+            "kubectl -n team get persistentvolumeclaims",
+            id="an object that does not",
+        ),
+        pytest.param(
+            {"request": waiting(), "objects": {CLAIM: Unread("403")}},
+            "kubectl -n team describe bindrequest train",
+            id="an object that may not be read",
+        ),
+        pytest.param(
+            {"pod": failed_before()}, "kubectl -n team get persistentvolumeclaims", id="the absent claim of a failure"
+        ),
+        pytest.param(
+            {"request": request("x", "Failed", failure=FailureFact("NodeGone").as_field(), suggestion="y")},
+            "kubectl get nodes",
+            id="the remedy of the reason",
+        ),
+    ],
+)
+def test_the_first_command(facts: dict[str, Any], command: str) -> None:
+    assert explained(**facts).commands[0] == command
+
+
+def of_pod(name: str, uid: str, phase: str = "Pending", age_s: float = 10) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "team", "creationTimestamp": ago(age_s)},
+        "spec": {"podName": "train", "podUID": uid},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("requests", "current"),
+    [
+        pytest.param([of_pod("other", "u")], "other", id="of any name"),
+        pytest.param([of_pod("train", "old")], None, id="not that of an earlier pod"),
+        pytest.param([of_pod("a", "u"), of_pod("b", "u", age_s=20)], "b", id="the oldest unfinished one"),
+        pytest.param([of_pod("a", "u", "Failed"), of_pod("b", "u", age_s=20)], "b", id="an unfinished one first"),
+        pytest.param([of_pod("a", "u", "Failed"), of_pod("b", "u", "Failed", 20)], "a", id="else the newest"),
+    ],
+)
+def test_the_request_that_is_explained(requests: list[dict[str, Any]], current: str | None) -> None:
+    chosen = current_request(Facts(KEY, NOW, pod(metadata={"uid": "u"}), requests))
+    assert (chosen["metadata"]["name"] if chosen is not None else None) == current
+
+
+def test_the_objects_that_a_status_names() -> None:
+    failure = FailureFact("VolumeConflict", objects=(CLAIM,)).as_field()
+    assert named_objects(waiting()) == (CLAIM,)
+    assert named_objects(request("x", "Failed", failure=failure)) == (CLAIM,)
+    assert named_objects(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("owner", "failure", "cause", "is_stuck"),
+    [
+        pytest.param({"spec": {"suspend": True}}, None, "is suspended", True, id="suspended"),
+        pytest.param({"spec": {"replicas": 0}}, None, "has replicas 0", False, id="no replicas"),
+        pytest.param(
+            {"status": {"conditions": condition("Complete", "True")}}, None, "has ended", False, id="a Job that ended"
+        ),
+        pytest.param({}, None, "no creation has failed", True, id="no failure"),
+        pytest.param({}, ("exceeded quota: gpus", NOW), "are not created: exceeded quota: gpus", True, id="a quota"),
+    ],
+)
+def test_a_workload_without_pods(
+    owner: dict[str, Any], failure: tuple[str, datetime] | None, cause: str, is_stuck: bool
+) -> None:
+    stored = {"metadata": {"name": "train", "creationTimestamp": ago(60)}, **owner}
+    explanation = explain_uncreated(stored, "Job", Facts(KEY, NOW), failure)
+    assert cause in explanation.cause
+    assert explanation.is_stuck is is_stuck
+    if failure is not None:
+        assert (explanation.since, explanation.commands) == (NOW, ("kubectl -n team describe resourcequota",))
+
+
+def subject(**changes: Any) -> ExplainedObject:
+    info = ReleaseInfo(docs="https://docs.example")
+    facts = Facts(KEY, NOW, pod(), [waiting()], leases=[lease()], info=info, **changes)
+    explanation = explain(facts)
+    assert explanation is not None
+    return ExplainedObject("Pod team/train", facts, explanation)
 
 
 def test_the_text_names_time_commands_and_what_was_not_read() -> None:
-    reason = "Waiting: p: c (waiting for ConfigMap team/x); fails with WaitTimeout at 2026-01-01T12:10:00Z"
-    facts = Facts(
-        KEY,
-        NOW,
-        pod(),
-        request(reason, conditions=condition("Prepared", "False", since=252)),
-        leases=[lease()],
-        unreadable=("deployments: 403 Forbidden: \x1b[2J",),
-    )
-    explanation = explain(facts)
-    assert explanation is not None
-    assert as_text(facts, explanation).splitlines() == [
-        "Pod team/train: p: c (waiting for ConfigMap team/x)",
-        "  since  2026-01-01T11:55:48Z (4m12s)",
-        "  until  fails with WaitTimeout at 2026-01-01T12:10:00Z",
-        "  next   kubectl -n team describe configmap x",
-        "  not read: deployments: 403 Forbidden: \\x1b[2J",
+    text = as_text(subject(objects={CLAIM: {}}, unreadable=("leases in \x1b[2J", "events")))
+    assert text.splitlines() == [
+        "Pod team/train: claim data is not bound",
+        "  since  2026-01-01T11:59:20Z (40s)",
+        "  until  one of the objects changes; fails with WaitTimeout at 2026-01-01T12:10:00Z",
+        "  next   kubectl -n team describe persistentvolumeclaims data",
+        "  not read (rights): leases in \\x1b[2J, events",
+        "  more   https://docs.example",
     ]
+
+
+def test_the_table_and_the_json_have_every_subject() -> None:
+    table = as_table([subject(), subject()], NOW).splitlines()
+    assert [line.split() for line in table[:2]] == [
+        ["NAMESPACE", "NAME", "AGE", "CAUSE"],
+        ["team", "train", "40s", "claim", "data", "is", "not", "bound"],
+    ]
+    assert as_table([], NOW) == "no pod waits"
+    (item,) = json.loads(as_json([subject()], is_list=True))["items"]
+    assert item == json.loads(as_json([subject()], is_list=False))
+    assert (item["kind"], item["namespace"], item["name"], item["since"]) == (
+        "Pod",
+        "team",
+        "train",
+        "2026-01-01T11:59:20Z",
+    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-5, "0s"), (0, "0s"), (59, "59s"), (252, "4m12s"), (3600, "1h0m"), (90061, "1d1h")]
 )
 def test_durations_have_two_units(seconds: float, text: str) -> None:
-    assert duration(timedelta(seconds=seconds)) == text
+    assert age(timedelta(seconds=seconds)) == text
 
 
-def test_scheduler_names_are_those_of_all_readable_configurations() -> None:
-    head = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
-    texts = [head + "schedulerNames: [a, b]", head + "schedulerNames: [b, c]", head + "newField: 1", None]
-    configurations = [{"data": {"config.yaml": text} if text else None} for text in texts]
-    assert scheduler_names(configurations) == ("a", "b", "c")
+@pytest.mark.parametrize(
+    ("configuration", "info"),
+    [
+        (None, None),
+        (Unread("403"), None),
+        ({"data": {}}, None),
+        ({"data": {"release.json": "{}"}}, None),
+        ({"data": {"release.json": "["}}, None),
+        (
+            {"data": {"release.json": '{"schedulerNames": ["a"], "repeatBackoff": "2m", "docsURL": "d"}'}},
+            ReleaseInfo(("a",), timedelta(minutes=2), "d"),
+        ),
+    ],
+)
+def test_what_a_release_publishes(configuration: Any, info: ReleaseInfo | None) -> None:
+    assert info_of(configuration) == info

@@ -9,7 +9,8 @@ import pytest
 
 from bowline.api import names
 from bowline.framework.config import Admission, GpuSharingSettings, PluginEntry, Settings
-from bowline_cli.release import STATUS_FIELDS, InstalledRelease, Reply, Unread, findings
+from bowline_cli.reader import Unread
+from bowline_cli.release import STATUS_FIELDS, InstalledRelease, Reply, findings
 from bowline_webhook.tls.ca import make_authority, to_pem
 from tools.generate.crd import custom_resource_definition
 from tools.generate.status import BindRequestStatus

@@ -1,0 +1,185 @@
+"""What is read to explain a pod, and how its parts are shown. Data, and functions of single objects."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from bowline.api import names
+from bowline.api.failed_decision import condition_of
+from bowline.api.meta import Object, ObjectKey, ObjectRef, key_of, parse_time, status_of
+from bowline.api.request_facts import failure_of, reported_status, wait_of
+from bowline.framework.reason import Reason
+from bowline_cli.reader import Unread
+
+# Plural names of the kinds that requests wait for and that failures are about.
+PLURALS: Final[Mapping[str, str]] = {
+    "BindRequest": names.PLURAL,
+    "ConfigMap": "configmaps",
+    "PersistentVolume": "persistentvolumes",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "PodGroup": "podgroups",
+    "ResourceClaim": "resourceclaims",
+    "StorageClass": "storageclasses",
+}
+NOT_READ: Final = Unread("not read")
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseInfo:
+    """What a release publishes for all users (the chart's ConfigMap ``bowline-info``)."""
+
+    scheduler_names: tuple[str, ...] = ()
+    repeat_backoff: timedelta = timedelta(seconds=60)
+    docs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was read. ``unreadable``: what could not be, and why; the fields are then empty.
+
+    - ``requests``: for the pod, of any name. ``events``: about the pod (core/v1), oldest first.
+    - ``leases``: of reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
+    - ``objects``: those that the request waits for or that its failure is about; None: it does not exist.
+    - ``queue``: the KAI queue that the pod names; None: it does not exist. ``pod_group``: KAI's PodGroup of the pod.
+    - ``may_read_nodes``: whether commands about nodes would work. ``slices``: of ResourceSlices; None: not read.
+    - ``info``: None: not published, or not read.
+    - ``system``: the release's namespace.
+    """
+
+    key: ObjectKey
+    now: datetime
+    pod: Object | None = None
+    requests: Sequence[Object] = ()
+    events: Sequence[Object] = ()
+    leases: Sequence[Object] | Unread = ()
+    schedulers: Sequence[Object] | Unread = ()
+    deployments: Sequence[Object] | Unread = NOT_READ
+    objects: Mapping[ObjectRef, Object | Unread | None] = field(default_factory=dict)
+    queue: Object | Unread | None = NOT_READ
+    pod_group: Object | Unread | None = None
+    slices: int | None = None
+    may_read_nodes: bool = True
+    info: ReleaseInfo | None = None
+    system: str = "bowline-system"
+    unreadable: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What happens, since when, until when, and the commands that help; ``is_stuck``: it needs someone to act."""
+
+    cause: str
+    since: datetime | None = None
+    until: str = ""
+    commands: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    is_stuck: bool = True
+
+
+def current_request(facts: Facts) -> Object | None:
+    """Return the request for this pod that is processed: an unfinished one, the oldest first, else the newest."""
+    uid = facts.pod["metadata"].get("uid") if facts.pod is not None else None
+    own = [request for request in facts.requests if uid is None or pod_uid(request) in ("", uid)]
+    own.sort(key=lambda request: str(request["metadata"].get("creationTimestamp") or ""))
+    unfinished = [request for request in own if status_of(request).get("phase") not in ("Succeeded", "Failed")]
+    if unfinished:
+        # One that waits for another's end is explained by that one, unless that is not here.
+        return unfinished[0]
+    return own[-1] if own else None
+
+
+def named_objects(request: Object | None) -> tuple[ObjectRef, ...]:
+    """Return the objects that the status of a request names: of a wait, of a failure."""
+    status = reported_status(request) if request is not None else {}
+    wait, failure = wait_of(status), failure_of(status)
+    return (*(wait.objects if wait is not None else ()), *(failure.objects if failure is not None else ()))
+
+
+def pod_state(pod: Object) -> str:
+    """Return the phase of a pod with its reason, its node, and what its containers wait for or ended with."""
+    status, node = status_of(pod), (pod.get("spec") or {}).get("nodeName")
+    words = [str(status.get("phase") or "Pending"), f"on node {node}" if node else "without a node"]
+    if status.get("reason") or status.get("message"):
+        words.append(": ".join(str(status[key]) for key in ("reason", "message") if status.get(key)))
+    words += troubles(pod)
+    scheduled = condition_of(pod, "PodScheduled")
+    if not node and scheduled.get("message"):
+        words.append(str(scheduled["message"]))
+    return ", ".join(words)
+
+
+def troubles(pod: Object) -> list[str]:
+    """Return each container that waits for something, or has ended other than with success."""
+    status, words = status_of(pod), []
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = container.get("state") or {}
+        waiting = state.get("waiting") or {}
+        ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+        if waiting.get("reason"):
+            message = f": {waiting['message']}" if waiting.get("message") else ""
+            words.append(f"container {container.get('name')} {waiting['reason']}{message}")
+        if ended.get("exitCode") and (waiting or state.get("terminated")):
+            message = f": {ended['message']}" if ended.get("message") else ""
+            text = f"container {container.get('name')} ended: {ended.get('reason') or 'Error'}, exit code"
+            words.append(f"{text} {ended['exitCode']}{message}")
+    return words
+
+
+def show(key: ObjectKey, kind: str, *, is_absent: bool) -> str:
+    """Return the command that shows an object, or of one that does not exist the others of its kind."""
+    namespace = f"-n {key.namespace} " if key.namespace and kind not in ("StorageClass", "PersistentVolume") else ""
+    plural = PLURALS.get(kind, kind.lower())
+    return f"kubectl {namespace}get {plural}" if is_absent else f"kubectl {namespace}describe {plural} {key.name}"
+
+
+def remedy_of(facts: Facts, reason: str, node: str) -> str:
+    """Return the command that a reason of a failure names; empty for a plugin's own reason, or without one."""
+    template = next((each.remedy for each in Reason if each.value == reason), "")
+    if "{node}" in template or "nodes" in template:
+        template = template if facts.may_read_nodes else ""
+    return template.format(namespace=facts.key.namespace, system=facts.system, node=node)
+
+
+def components(facts: Facts, component: str) -> tuple[str, ...]:
+    return tuple(
+        f"Deployment {key_of(deployment)}: {status_of(deployment).get('readyReplicas') or 0} of "
+        f"{(deployment.get('spec') or {}).get('replicas', 0)} replicas ready"
+        for deployment in (() if isinstance(facts.deployments, Unread) else facts.deployments)
+        if (deployment["metadata"].get("labels") or {}).get("app.kubernetes.io/component") == component
+    )
+
+
+def last_event(facts: Facts) -> tuple[str, ...]:
+    if not facts.events:
+        return ()
+    event = facts.events[-1]
+    source = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
+    return (f"last event: {event.get('reason')} from {source}: {event.get('message')}",)
+
+
+def age(time: timedelta) -> str:
+    """Return a duration in its two largest units, such as ``4m12s``."""
+    seconds = max(0, round(time.total_seconds()))
+    units = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s")]
+    while len(units) > 1 and not units[0][0]:
+        del units[0]
+    return "".join(f"{number}{unit}" for number, unit in units[:2])
+
+
+def age_of(moment: datetime, now: datetime) -> str:
+    return age(now - moment)
+
+
+def created(obj: Object) -> datetime | None:
+    return parse_time(obj["metadata"].get("creationTimestamp"))
+
+
+def pod_uid(request: Object) -> str:
+    return str((request.get("spec") or {}).get("podUID") or "")
+
+
+def delete_request(request: Object) -> str:
+    key = key_of(request)
+    return f"kubectl -n {key.namespace} delete bindrequest {key.name}"

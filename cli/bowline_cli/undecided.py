@@ -1,0 +1,166 @@
+"""Why a pod has no decision: what its scheduler, its gates, its earlier decisions or its creation say. Pure."""
+
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Final
+
+from bowline.api import names
+from bowline.api.failed_decision import ABSENT, FailedDecision, condition_of, failed_decision_of
+from bowline.api.meta import Object, ObjectKey, format_time, key_of, parse_time, status_of
+from bowline_cli.facts import (
+    Explanation,
+    Facts,
+    ReleaseInfo,
+    age_of,
+    components,
+    created,
+    last_event,
+    remedy_of,
+    show,
+)
+from bowline_cli.reader import Unread, acquired_at
+
+_KAI: Final = "kai-scheduler"
+# Below it a name that is not served is another scheduler's, not a misspelt one.
+_MISSPELT: Final = 0.85
+
+
+def explain_uncreated(
+    owner: Object, kind: str, facts: Facts, failure: tuple[str, datetime | None] | None
+) -> Explanation:
+    """Explain a workload without the pods that it should have. ``failure``: of a creation, and since when."""
+    key, since = facts.key, created(owner)
+    describe = f"kubectl -n {key.namespace} describe {kind.lower()} {key.name}"
+    if (owner.get("spec") or {}).get("suspend"):
+        until = "spec.suspend is removed, by a queue such as Kueue or by its owner"
+        return Explanation(f"{kind} {key} is suspended and has no pods", since, until, (describe,))
+    if any(condition_of(owner, ended).get("status") == "True" for ended in ("Complete", "Failed")):
+        return Explanation(f"{kind} {key} has ended, and has no pods", since, "", (describe,), is_stuck=False)
+    if (owner.get("spec") or {}).get("replicas") == 0:
+        return Explanation(f"{kind} {key} has replicas 0, so it has no pods", since, is_stuck=False)
+    if failure is None:
+        return Explanation(f"{kind} {key} has no pods yet; no creation has failed", since, "", (describe,))
+    message, failed_since = failure
+    cause = f"the pods of {kind} {key} are not created: {message}"
+    if "failed calling webhook" in message:
+        check = describe
+        if not isinstance(facts.deployments, Unread):
+            check = f"kubectl -n {facts.system} get pods,endpointslices"
+        until = "a replica of the webhook answers; the controller retries"
+        return Explanation(cause, failed_since, until, (check,), components(facts, "webhook"))
+    if "exceeded quota" in message:
+        command = f"kubectl -n {key.namespace} describe resourcequota"
+        return Explanation(cause, failed_since, "others release the quota, or it is raised", (command,))
+    until = "the pod template is corrected, or the cause is removed; the controller retries"
+    return Explanation(cause, failed_since, until, (describe,))
+
+
+def undecided(facts: Facts, pod: Object) -> Explanation:
+    spec, since, namespace = pod.get("spec") or {}, created(pod), facts.key.namespace
+    scheduler = spec.get("schedulerName") or "default-scheduler"
+    describe = f"kubectl -n {namespace} describe pod {facts.key.name}"
+    gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
+    if gates:
+        cause = f"no scheduler decides while the pod has scheduling gates: {', '.join(gates)}"
+        return Explanation(cause, since, "their owners remove the gates", (describe,))
+    served = facts.info.scheduler_names if facts.info is not None else ()
+    condition = condition_of(pod, "PodScheduled")
+    is_reported = condition.get("status") == "False" and bool(condition.get("message"))
+    if served and "*" not in served and scheduler not in served:
+        return _unserved_name(facts, pod, scheduler, condition if is_reported else {})
+    failed = failed_decision_of(pod)
+    if failed is not None and failed.has_ended:
+        return _failed_before(facts, pod, failed, condition if is_reported else {})
+    if is_reported:
+        cause = f"scheduler {scheduler} has found no node: {condition['message']}"
+        since = parse_time(condition.get("lastTransitionTime")) or since
+        return Explanation(cause, since, f"{scheduler} decides again", (describe,), scheduling(facts, pod, scheduler))
+    cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
+    details = (*running(facts, scheduler), *last_event(facts), *scheduling(facts, pod, scheduler))
+    return Explanation(cause, since, f"{scheduler} decides: is it installed and running?", (describe,), details)
+
+
+def _unserved_name(facts: Facts, pod: Object, scheduler: str, condition: Object) -> Explanation:
+    served = facts.info.scheduler_names if facts.info is not None else ()
+    cause = f"schedulerName {scheduler} is not one that Bowline serves ({', '.join(served)})"
+    matches = get_close_matches(scheduler, served, 1, _MISSPELT) if scheduler != "default-scheduler" else []
+    if matches:
+        cause += f"; did you mean {matches[0]}?"
+    if condition:
+        cause += f"; {scheduler} reports: {condition['message']}"
+    until = f"a scheduler named {scheduler} binds it; to change the immutable name, delete and create the pod"
+    command = f"kubectl -n {facts.key.namespace} get pod {facts.key.name} -o jsonpath='{{.spec.schedulerName}}'"
+    return Explanation(cause, created(pod), until, (command,), (*running(facts, scheduler), *last_event(facts)))
+
+
+def _failed_before(facts: Facts, pod: Object, failed: FailedDecision, condition: Object) -> Explanation:
+    """Explain a pod between two decisions: the last one has failed, and its request is deleted."""
+    sentence = str(condition_of(pod, names.CONDITION_POD_BOUND).get("message") or "")
+    times = f", {failed.failures} times since {age_of(failed.first, facts.now)} ago" if failed.failures > 1 else ""
+    cause = (
+        f"the decision for node {failed.decision.node} has failed {age_of(failed.last, facts.now)} ago{times}: "
+        f"{failed.reason}: {sentence}"
+    )
+    longest = facts.info.repeat_backoff if facts.info is not None else ReleaseInfo().repeat_backoff
+    denied_until = failed.denied_until(longest)
+    objects = ", ".join(str(entry) for entry in failed.objects) or "anything that it depends on"
+    scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
+    until = (
+        f"{scheduler} decides for another node; the same decision is denied until {format_time(denied_until)}, or "
+        f"until one of these changes: {objects}"
+        if facts.now < denied_until
+        else f"{scheduler} decides again"
+    )
+    commands = [
+        show(ObjectKey(facts.key.namespace, entry.name), entry.kind, is_absent=entry.print == ABSENT)
+        for entry in failed.objects
+        if entry.name
+    ]
+    remedy = remedy_of(facts, failed.reason, failed.decision.node)
+    details = (f"{scheduler} reports: {condition['message']}",) if condition else ()
+    commands = commands or ([remedy] if remedy else [])
+    describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
+    return Explanation(cause, failed.first, until, tuple(commands or [describe]), (*details, *devices(facts, pod)))
+
+
+def running(facts: Facts, scheduler: str) -> tuple[str, ...]:
+    """Return what the Leases say of the scheduler: only some schedulers have one of their name."""
+    if isinstance(facts.schedulers, Unread) or not facts.schedulers:
+        return ()
+    lease = max(facts.schedulers, key=lambda lease: str((lease.get("spec") or {}).get("renewTime") or ""))
+    renewed = parse_time((lease.get("spec") or {}).get("renewTime"))
+    age = f"renewed {age_of(renewed, facts.now)} ago" if renewed is not None else "never renewed"
+    state = "is running" if acquired_at(lease, facts.now) is not None else "is not running"
+    return (f"{scheduler} {state}: Lease {key_of(lease)} was {age}",)
+
+
+def scheduling(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
+    return (*_queue(facts, pod, scheduler), *_group(facts), *devices(facts, pod))
+
+
+def _queue(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
+    """Return which queue KAI-Scheduler uses: the label of the top owner, else the pod's, else default-queue."""
+    if scheduler != _KAI:
+        return ()
+    label = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL)
+    if label and facts.queue is None:
+        return (f"queue {label} of the label {names.QUEUE_LABEL} does not exist: create it, or correct the label",)
+    of_pod = f"{label} of the pod" if label else "that of the pod (none)"
+    return (f"queue: label {names.QUEUE_LABEL} of the pod's owner, else {of_pod}, else default-queue",)
+
+
+def _group(facts: Facts) -> tuple[str, ...]:
+    """Return what KAI-Scheduler says of the pod's group, such as a queue over its quota."""
+    if facts.pod_group is None or isinstance(facts.pod_group, Unread):
+        return ()
+    status = status_of(facts.pod_group)
+    conditions = [*(status.get("schedulingConditions") or ()), *(status.get("conditions") or ())]
+    messages = [str(each.get("message")) for each in conditions if isinstance(each, dict) and each.get("message")]
+    return tuple(f"PodGroup {key_of(facts.pod_group)}: {message}" for message in messages[-1:])
+
+
+def devices(facts: Facts, pod: Object) -> tuple[str, ...]:
+    """Return that no driver offers devices, for a pod with claims."""
+    if facts.slices != 0 or not (pod.get("spec") or {}).get("resourceClaims"):
+        return ()
+    return ("the cluster has no ResourceSlice: no DRA driver offers devices, so its claims cannot be allocated",)

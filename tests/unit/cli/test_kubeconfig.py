@@ -1,0 +1,196 @@
+"""What is read from kubeconfig files, as kubectl reads them, and from a pod's account."""
+
+import base64
+import json
+import os
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bowline_cli.api import Api, ClusterError, ServerAccess
+from bowline_cli.kubeconfig import load_kubeconfig, load_service_account
+from bowline_webhook.tls.ca import to_pem
+from tests.unit.webhook.tls import authority
+
+SERVER = "https://api.example:6443"
+CA = to_pem([authority().certificate]).decode()
+EXEC_VERSION = "client.authentication.k8s.io/v1"
+
+
+def document(user: dict[str, Any], cluster: dict[str, Any] | None = None, **change: Any) -> dict[str, Any]:
+    return {
+        "clusters": [{"name": "c", "cluster": {"server": SERVER, **(cluster or {})}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+        **change,
+    }
+
+
+def load(folder: Path, *documents: dict[str, Any], context: str | None = None) -> ServerAccess:
+    paths = [folder / str(number) for number in range(len(documents))]
+    for path, content in zip(paths, documents, strict=True):
+        path.write_text(yaml.safe_dump(content))
+    return load_kubeconfig(paths, context)
+
+
+def plugin(*lines: str, **change: Any) -> dict[str, Any]:
+    script = "\n".join(("import json, os", *lines))
+    return {"exec": {"apiVersion": EXEC_VERSION, "command": sys.executable, "args": ["-c", script], **change}}
+
+
+def credential(status: str) -> str:
+    return f"print(json.dumps({{'apiVersion': '{EXEC_VERSION}', 'kind': 'ExecCredential', 'status': {status}}}))"
+
+
+@pytest.mark.parametrize(
+    ("user", "header"),
+    [
+        pytest.param({"token": "t"}, "Bearer t", id="a token"),
+        pytest.param({"tokenFile": "token", "token": "old"}, "Bearer of-file", id="a token file precedes"),
+        pytest.param({"username": "u", "password": "p"}, "Basic dTpw", id="a password"),
+        pytest.param(
+            {"auth-provider": {"name": "oidc", "config": {"id-token": "oidc"}}}, "Bearer oidc", id="an ID token"
+        ),
+        pytest.param(
+            plugin(credential("{'token': os.environ['T']}"), env=[{"name": "T", "value": "e"}]),
+            "Bearer e",
+            id="a plugin",
+        ),
+        pytest.param(
+            plugin(
+                "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])",
+                credential("{'token': info['spec']['cluster']['server']}"),
+                provideClusterInfo=True,
+            ),
+            f"Bearer {SERVER}",
+            id="a plugin that is given the cluster",
+        ),
+    ],
+)
+def test_the_users_credentials(tmp_path: Path, user: dict[str, Any], header: str) -> None:
+    (tmp_path / "token").write_text("of-file\n")
+    assert load(tmp_path, document(user)).headers == {"Authorization": header}
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        pytest.param({}, "gives no token and no client certificate", id="nothing"),
+        pytest.param({"tokenFile": "absent"}, "tokenFile: ", id="no token file"),
+        pytest.param({"client-certificate-data": "%"}, "client-certificate: ", id="no base64"),
+        pytest.param(
+            {"client-certificate-data": base64.b64encode(b"x").decode(), "client-key-data": "eA=="},
+            "its certificates cannot be used",
+            id="no certificate",
+        ),
+        pytest.param(plugin("raise SystemExit(3)"), "gives no credentials: ", id="a plugin that fails"),
+        pytest.param(plugin("print('hello')"), "gives no credentials: ", id="a plugin that prints no JSON"),
+        pytest.param(plugin("print('{}')"), "gives no credentials: ", id="a plugin without a status"),
+        pytest.param(plugin(command="/no/such", installHint="get it"), "does not exist; get it", id="no plugin"),
+        pytest.param(plugin(apiVersion="v0"), "apiVersion 'v0' is none of", id="a plugin of another version"),
+    ],
+)
+def test_unusable_credentials_are_one_error_with_the_file_and_the_remedy(
+    tmp_path: Path, user: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        load(tmp_path, document(user))
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / '0'}: ")
+    assert "pass a valid file with --kubeconfig" in str(caught.value)
+
+
+@pytest.mark.parametrize("entries", [None, "x", [1], [{"name": "c"}], [{"name": "c", "cluster": None}]])
+def test_entries_of_a_wrong_type_are_none(tmp_path: Path, entries: Any) -> None:
+    with pytest.raises(ClusterError, match="there is no cluster 'c'"):
+        load(tmp_path, document({"token": "t"}, clusters=entries))
+
+
+def test_a_server_is_an_url(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="must be an http or https URL"):
+        load(tmp_path, document({"token": "t"}, {"server": "api:6443"}))
+
+
+def test_of_several_files_the_first_entry_counts_and_missing_ones_are_ignored(tmp_path: Path) -> None:
+    second = document({"token": "second"}, {"tls-server-name": "kube", "proxy-url": "http://proxy:3128"})
+    second["contexts"].append({"name": "y", "context": {"cluster": "c", "user": "u", "namespace": "team"}})
+    access = load(tmp_path, {"users": [{"name": "u", "user": {"token": "first"}}]}, second, context="y")
+    assert access.headers == {"Authorization": "Bearer first"}
+    assert (access.namespace, access.server_name, access.proxy) == ("team", "kube", "http://proxy:3128")
+    assert load_kubeconfig([tmp_path / "absent", tmp_path / "1"], None).namespace == "default"
+
+
+def test_a_file_that_can_be_read_once_is_read_once(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "w") as stream:
+        stream.write(yaml.safe_dump(document({"token": "t"})))
+    assert load_kubeconfig([Path(f"/dev/fd/{read_end}")], None).server == SERVER
+    os.close(read_end)
+
+
+def test_the_servers_certificate_is_verified_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    ca = base64.b64encode(CA.encode()).decode()
+    trusting = load(tmp_path, document({"token": "t"}, {"certificate-authority-data": ca})).tls
+    assert trusting is not None
+    assert (trusting.verify_mode, trusting.check_hostname) == (ssl.CERT_REQUIRED, True)
+    insecure = load(tmp_path, document({"token": "t"}, {"insecure-skip-tls-verify": True})).tls
+    assert insecure is not None
+    assert insecure.verify_mode == ssl.CERT_NONE
+
+
+def test_a_pod_uses_its_account(tmp_path: Path) -> None:
+    for name, text in (("token", "t\n"), ("namespace", "team"), ("ca.crt", CA)):
+        (tmp_path / name).write_text(text)
+    environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = load_service_account(environment, tmp_path)
+    assert (access.server, access.namespace) == ("https://[fd00::1]:443", "team")
+    assert access.headers == {"Authorization": "Bearer t"}
+    (tmp_path / "token").unlink()
+    with pytest.raises(ClusterError, match="mount the pod's ServiceAccount token"):
+        load_service_account(environment, tmp_path)
+
+
+class Closing(BaseHTTPRequestHandler):
+    """Answers each request, and closes the connection without saying so in the first reply."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = json.dumps({"path": self.path, "accept": self.headers["Accept"]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def log_message(self, *args: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The URL of a server that closes each connection."""
+    http_server = HTTPServer(("127.0.0.1", 0), Closing)
+    thread = threading.Thread(target=http_server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{http_server.server_port}"
+    http_server.shutdown()
+    thread.join()
+    http_server.server_close()
+
+
+def test_a_read_is_repeated_over_a_new_connection_when_the_kept_one_is_closed(server: str) -> None:
+    api = Api(ServerAccess(f"{server}/prefix", "default"))
+    for _ in range(3):
+        answer = api.send("GET", "/version", None)
+        assert json.loads(answer.body) == {"path": "/prefix/version", "accept": "application/json"}
+    assert api.now.tzinfo is not None
+    api.close()
