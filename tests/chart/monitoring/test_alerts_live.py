@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import CommandError, LocalApiError
+from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.workload import WorkloadOptions
 from bowline.testing.builders import bind_request
@@ -157,7 +157,7 @@ def test_alerts_on_requests(monitored: Monitored, live: Live) -> None:
 def test_alerts_on_reviews(monitored: Monitored, live: Live) -> None:
     _, pair, prometheus = monitored
     start = prometheus.now()
-    with pytest.raises(CommandError, match="alert_review"):
+    with pytest.raises(LocalApiError, match="alert_review"):
         live.create_pod("raises", {FAULT: RAISE_REVIEW})
     for number in range(3):
         live.create_pod(f"slow-review-{number}", {FAULT: SLOW_REVIEW})
@@ -203,7 +203,7 @@ def test_no_webhook_for_the_api_server(monitored: Monitored, live: Live) -> None
     unreachable = 'ALERTS{alertname="BowlineWebhookUnreachable",alertstate="firing"}'
 
     def fires() -> bool:
-        with pytest.raises(CommandError, match=r"pods\.bowline\.dev"):
+        with pytest.raises(LocalApiError, match=r"pods\.bowline\.dev"):
             live.create_pod("denied")
         return prometheus.value(unreachable) > 0
 
