@@ -68,18 +68,21 @@ def test_settings_reach_the_policy_as_variables(chart: Chart, config: Any, shari
 
 SHARING_OFF = {"config": {"gpuSharing": {"enabled": False}}}
 SWITCHED = [
-    pytest.param({}, {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS, id="the chart's own values"),
-    pytest.param({"policy": {"devices": False}}, {PODS, TOPOLOGIES, LEASES} | ACCOUNTS, id="no guards of devices"),
-    pytest.param({"policy": {"accounts": False}}, {PODS, TOPOLOGIES} | GUARDS, id="no limits of accounts"),
-    pytest.param(SHARING_OFF, {PODS, TOPOLOGIES, LEASES} | ACCOUNTS - OF_SHARES, id="without shares"),
+    pytest.param({}, {PODS, LEASES} | GUARDS | ACCOUNTS, id="the chart's own values"),
+    pytest.param(
+        {"policy": {"topologies": True}}, {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS, id="beside KAI-Scheduler"
+    ),
+    pytest.param({"policy": {"devices": False}}, {PODS, LEASES} | ACCOUNTS, id="no guards of devices"),
+    pytest.param({"policy": {"accounts": False}}, {PODS} | GUARDS, id="no limits of accounts"),
+    pytest.param(SHARING_OFF, {PODS, LEASES} | ACCOUNTS - OF_SHARES, id="without shares"),
     pytest.param(
         {"config": {"plugins": [{"name": "volume_binding", "enabled": False}]}},
-        {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS - OF_VOLUMES,
+        {PODS, LEASES} | GUARDS | ACCOUNTS - OF_VOLUMES,
         id="without volumes",
     ),
     pytest.param(
         {"config": {"plugins": [{"name": "dynamic_resources", "enabled": False}]}},
-        {PODS, TOPOLOGIES, LEASES} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
+        {PODS, LEASES} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
         id="without resource claims",
     ),
 ]
