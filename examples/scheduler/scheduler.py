@@ -24,7 +24,10 @@ def needs(pod):  # of all containers together, init containers too: simple, and 
 def share(pod, node):  # part of each device, number of devices; (0, 0) without a share; above 1: no device is enough
     notes, memory = pod["metadata"].get("annotations", {}), node["metadata"].get("labels", {}).get(GPU + ".memory", 1)
     part = float(notes.get("gpu-fraction", 0)) or int(notes.get("gpu-memory", 0)) / int(memory)
-    return part, int(notes.get("gpu-fraction-num-devices", 1)) if part else 0
+    number = int(notes.get("gpu-fraction-num-devices", 1)) if part else 0
+    if not (0 <= part < 1e6 and 0 <= number < 1e3):  # not a number included
+        raise ValueError(f"a share of {part} of {number} devices is none")
+    return part, number
 
 
 def allows(pod, node):  # taints by their keys, nodeSelector, required nodeAffinity with the operator In
@@ -44,16 +47,24 @@ def take(pod, node, groups, free, used):  # count a pod; the GPU of a reservatio
     used.update(dict.fromkeys(groups, share(pod, node)[0]))
 
 
-def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then CPU, and the pod's groups on it
-    avoided = json.loads(pod["metadata"].get("annotations", {}).get(AVOID, "{}"))
+def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then CPU, its groups; else None, why not
+    avoided, causes = json.loads(pod["metadata"].get("annotations", {}).get(AVOID, "{}")), Counter()
     for name in sorted(nodes, key=lambda name: (free[name][GPU], free[name]["cpu"]), reverse=True):
         part, number = share(pod, nodes[name])
         groups = [group for group, parts in used[name].items() if part and parts + part <= 1][:number]
         need = needs(pod) + Counter({GPU: number - len(groups)})
-        allowed = part <= 1 and allows(pod, nodes[name]) and avoided.get(name, 0) < time.time()
-        if allowed and all(amount <= free[name][key] for key, amount in need.items()):
+        short = next((key for key, amount in need.items() if amount > free[name][key]), None)
+        if part > 1:
+            causes["with too small GPUs"] += 1
+        elif not allows(pod, nodes[name]):
+            causes["excluded by taints, nodeSelector or affinity"] += 1
+        elif avoided.get(name, 0) >= time.time():
+            causes["where a bind has just failed"] += 1
+        elif short:
+            causes[f"with too few {short} (of {need[short]} at most {max(0, free[name][short])} free)"] += 1
+        else:
             return name, groups + [str(uuid.uuid4()) for _ in range(number - len(groups))]
-    return None, []
+    return None, [f"{number} {cause}" for cause, number in causes.items()]
 
 
 def react(core, custom, pod, request):  # to a Failed request: docs/suggestions.md; each step may be repeated
@@ -70,13 +81,18 @@ def react(core, custom, pod, request):  # to a Failed request: docs/suggestions.
         custom.delete_namespaced_custom_object(**target, body={"preconditions": {"uid": request["metadata"]["uid"]}})
 
 
+def refuse(core, pod, why):
+    meta, condition = pod["metadata"], {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition | {"message": why}]}}
+    return core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
+
+
 def decide(core, custom, pod, nodes, free, used):
+    if "resourceClaims" in pod["spec"]:
+        return refuse(core, pod, "this scheduler allocates no resourceClaims; use one that does")
     meta, node, groups = pod["metadata"], *place(pod, nodes, free, used)
-    if node is None or "resourceClaims" in pod["spec"]:
-        why = f"none of {len(nodes)} nodes fits; this scheduler allocates no resourceClaims"
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
-        patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
-        return core.patch_namespaced_pod_status(meta["name"], meta["namespace"], patch)
+    if node is None:
+        return refuse(core, pod, f"none of {len(nodes)} nodes fits: {', '.join(groups)}")
     received = {"count": len(groups) or int(needs(pod)[GPU]), "portion": f"{share(pod, nodes[node])[0] or 1:.2f}"}
     spec = {"podName": meta["name"], "podUID": meta["uid"], "selectedNode": node, "selectedGPUGroups": groups}
     spec |= {"receivedResourceType": "Fraction" if groups else "Regular", "receivedGPU": received}
@@ -87,20 +103,32 @@ def decide(core, custom, pod, nodes, free, used):
     return take(pod, nodes[node], groups, free[node], used[node])
 
 
+def report(core, pod, error):  # what this program does not understand of a pod
+    try:
+        refuse(core, pod, f"an annotation or a field cannot be read: {error}")
+    except (client.ApiException, HTTPError) as failure:
+        print(pod["metadata"]["name"], error, failure, flush=True)
+
+
 def run(core, custom):  # one pass. Requests are listed first: a pod that is bound meanwhile is counted on its node
     requests = {r["spec"].get("podUID"): r for r in custom.list_cluster_custom_object(**API)["items"]}
     pods = json.loads(core.list_pod_for_all_namespaces(_preload_content=False).data)["items"]
     nodes = {n["metadata"]["name"]: n for n in json.loads(core.list_node(_preload_content=False).data)["items"]}
     free, used, pending = defaultdict(Counter), defaultdict(Counter), []
     for name, node in nodes.items():
-        free[name].update({key: parse_quantity(text) for key, text in node["status"]["allocatable"].items()})
+        free[name].update(
+            {key: parse_quantity(text) for key, text in node.get("status", {}).get("allocatable", {}).items()}
+        )
     for pod in pods:
         meta, request = pod["metadata"], requests.get(pod["metadata"]["uid"], {})
         decision = {} if request.get("status", {}).get("phase") == "Failed" else request.get("spec", {})
         node = pod["spec"].get("nodeName") or decision.get("selectedNode")
         if node in nodes and pod["status"].get("phase") not in ("Succeeded", "Failed"):
             labelled = {value for key, value in meta.get("labels", {}).items() if key.startswith(GROUP)}
-            take(pod, nodes[node], labelled or decision.get("selectedGPUGroups", []), free[node], used[node])
+            try:
+                take(pod, nodes[node], labelled or decision.get("selectedGPUGroups", []), free[node], used[node])
+            except Exception as error:  # noqa: BLE001 - whatever its tenant has stored: a share of it is not counted
+                print(meta["namespace"], meta["name"], "is not counted:", repr(error), flush=True)
         is_waiting = not node and not pod["spec"].get("schedulingGates") and "deletionTimestamp" not in meta
         if is_waiting and pod["spec"]["schedulerName"] == NAME:
             pending.append((pod, request))
@@ -109,6 +137,8 @@ def run(core, custom):  # one pass. Requests are listed first: a pod that is bou
             _ = react(core, custom, pod, request) if request else decide(core, custom, pod, nodes, free, used)
         except client.ApiException as error:  # another writer was first, or a policy denies it: the next pass
             print(pod["metadata"]["name"], error.status, error.body, flush=True)
+        except Exception as error:  # noqa: BLE001 - whatever a tenant has stored prevents its own pod only
+            report(core, pod, error)
 
 
 if __name__ == "__main__":

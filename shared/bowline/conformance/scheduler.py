@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 # The schedulerName of pods that the program under test must leave alone.
 OTHER: Final = "another-scheduler"
+# Admission never depends on itself there.
+_UNREVIEWED: Final = "kube-system"
 _POLL_S = 0.05
 _LOG_LINES = 15
 _POLICY_GROUP = "admissionregistration.k8s.io/v1"
@@ -138,6 +140,22 @@ class SchedulerStage:
         body["metadata"]["labels"] = dict(self.scheduler.pod_labels)
         body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
         return str(self.cluster.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
+
+    @contextmanager
+    def unreviewed_pods(self, annotations: Sequence[Mapping[str, str]]) -> Iterator[None]:
+        """Create pods with these annotations where no admission reviews them, until the block ends."""
+        paths = []
+        try:
+            for number, values in enumerate(annotations):
+                name = f"{self.namespace}-{number}"
+                body = pod(name, _UNREVIEWED, schedulerName=self.scheduler.name, tolerations=[])
+                body["metadata"] |= {"annotations": dict(values), "labels": dict(self.scheduler.pod_labels)}
+                self.cluster.api.post(PODS.path(_UNREVIEWED), body)
+                paths.append(PODS.path(_UNREVIEWED, name))
+            yield
+        finally:
+            for path in paths:
+                self.cluster.api.delete(f"{path}?gracePeriodSeconds=0")
 
     def kubectl(self, *arguments: str) -> None:
         """Run kubectl in the namespace."""

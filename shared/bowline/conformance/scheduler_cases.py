@@ -4,10 +4,24 @@ A case raises BrokenRuleError with the name of the rule that the program has bro
 """
 
 from collections.abc import Sequence
+from typing import Final
 
+from bowline.api import names
 from bowline.conformance.case import NODE, OTHER_NODE, Case
 from bowline.conformance.scheduler import OTHER, SchedulerStage
 from bowline.testing.builders import bind_request
+
+# Annotations as any tenant can store them while admission is off, warns or leaves out a namespace.
+HOSTILE: Final = (
+    {names.GPU_FRACTION: "50%"},
+    {names.GPU_FRACTION: "nan"},
+    {names.GPU_FRACTION: "-1"},
+    {names.GPU_MEMORY: "8Gi"},
+    {names.GPU_FRACTION: "0.5", names.GPU_FRACTION_NUM_DEVICES: "9" * 5000},
+    {names.GPU_FRACTION: "0.5", names.GPU_FRACTION_NUM_DEVICES: "-1"},
+    {"scheduler.example.com/avoid": "[" * 100_000},
+    {"scheduler.example.com/avoid": "null"},
+)
 
 
 def _first_decision(stage: SchedulerStage) -> None:
@@ -86,6 +100,13 @@ def _two_schedulers(stage: SchedulerStage) -> None:
     stage.require("own-pods-only", is_kept, f"the request of a pod of {OTHER} was deleted")
 
 
+def _hostile_pod(stage: SchedulerStage) -> None:
+    with stage.unreviewed_pods(HOSTILE):
+        for name in ("first", "second"):
+            stage.submit(name, 1)
+            stage.runs("survives", name)
+
+
 def _does_not_fit(stage: SchedulerStage, name: str, gpus: int) -> None:
     """The pod gets no request: a later pod on the other node is decided first."""
     stage.submit(name, gpus, OTHER_NODE)
@@ -113,5 +134,10 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
     Case("restart", "kill -9 between two decisions: no second request, no capacity used twice", _restart),
     Case(
         "two-schedulers", "another scheduler's pods use capacity, and it alone deletes its requests", _two_schedulers
+    ),
+    Case(
+        "hostile-pod",
+        "pods with annotations that no admission has reviewed keep no other pod from a node",
+        _hostile_pod,
     ),
 )
