@@ -81,6 +81,14 @@ class Checks(logging.Handler):
 
     # --- each request of a reconciler ---
 
+    def on_send(self, process: Process, request: Request) -> None:
+        """A process that has lost the Lease to another one sends no write, whatever it was stopped at."""
+        lease = self._server.find("leases", "bowline-reconciler", "bowline")
+        holder = str((lease or {"spec": {}})["spec"].get("holderIdentity") or "")
+        assert isinstance(process, ReconcilerProcess)
+        if request.is_fenced and holder and not holder.startswith(f"{process.identity}_"):
+            self.fail("sent without the Lease", f"{process} {request.method} {request.path}; {holder} leads")
+
     def on_request(self, process: Process, request: Request, answer: Answer | None, fault: str) -> None:
         self._check_rate(process, request)
         if request.method == "GET" or answer is None:

@@ -98,6 +98,7 @@ class Network:
         self.crash: Callable[[Process, str], None] = lambda *_: None
         self.pause: Callable[[Process, float], None] = lambda *_: None
         self.observers: list[Callable[[Process, Request, ServerAnswer | None, str], None]] = []
+        self.on_send: Callable[[Process, Request], None] = lambda *_: None
         self.on_stream: Callable[[Process, str, str], None] = lambda *_: None
         self.choose: Choose = self._draw
         self._streams = 0
@@ -155,6 +156,7 @@ class SimulatedTransport:
         """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
         if self.read_only and request.is_fenced:
             raise ConnectionFailed("not sent: this process no longer leads")
+        self._network.on_send(self._process, request)
         network, loop, process = self._network, self._network.loop, self._process
         passage = network.plan(process, request)
         there, back, fault = passage.there_s, passage.back_s, passage.fault

@@ -63,6 +63,7 @@ class Simulation:
         self.network.crash = self._crash
         self.network.pause = self._pause
         self.network.observers.append(self.checks.on_request)
+        self.network.on_send = self.checks.on_send
         if trace:
             self.network.observers.append(self._trace_request)
             self.network.on_stream = lambda process, path, what: self.note(process, f"WATCH {what} {path}")
