@@ -26,6 +26,7 @@ from bowline.framework.config import ConfigurationError, load_settings
 from bowline.framework.strict_yaml import YamlBudget
 from bowline.plugins.offline import offline_plugins
 from bowline.plugins.reads import unread_annotations
+from bowline_cli.embedded import embedded_manifests
 from bowline_cli.findings import DUPLICATE_KEY, UNREADABLE, Finding, FindingSubject, duplicate_text
 from bowline_cli.manifests import STANDARD_INPUT, Manifest, read_file
 from bowline_cli.schema import ApiSchema
@@ -334,7 +335,8 @@ def _read_all(paths: Sequence[str], excludes: Sequence[str], *, is_strict: bool)
     reading.charts = sources.charts
     for file, is_named in with_progress(sources.files, "files", sys.stderr):
         content = read_file(file, budget, is_named=is_named or is_strict)
-        reading.manifests += content.manifests
+        for manifest in content.manifests:
+            reading.manifests += [manifest, *embedded_manifests(manifest)]
         reading.others += content.others
         reading.unreadable += [Finding(UNREADABLE, file, 1, error) for error in content.errors]
         reading.unrendered += [(file, content.unrendered)] if content.unrendered else []

@@ -166,9 +166,18 @@ def pod_spec_errors(spec: Object, other_volumes: Sequence[str] = ()) -> Iterator
         if len(given) != 1:
             message = "must have either resourceClaimName or resourceClaimTemplateName"
             yield FieldError(MISSING, f"spec.resourceClaims[{index}]", claim.get("name"), message)
+    yield from _pod_level_errors(spec.get("resources") or {})
     volume_names, claim_names = [*_names(volumes), *other_volumes], _names(claims)
     for path, container in containers:
         yield from _container_errors(path, container, volume_names, claim_names)
+
+
+def _pod_level_errors(resources: Object) -> Iterator[FieldError]:
+    for part in ("limits", "requests"):
+        for resource, value in (resources.get(part) or {}).items():
+            if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
+                message = "must be cpu, memory or hugepages-SIZE: other resources are those of a container"
+                yield FieldError(RESOURCE, f"spec.resources.{part}[{resource}]", value, message)
 
 
 def _container_errors(

@@ -25,7 +25,8 @@ def _traces(raw: Any) -> Iterator[str]:
         if isinstance(value, dict):
             for key, content in value.items():
                 place = join_path(path, key if key.isidentifier() else f"[{key}]")
-                if _is_gpu(key) and not isinstance(content, dict | list):
+                is_place = "resources" in path or "annotations" in path
+                if is_place and _is_gpu(key) and not isinstance(content, dict | list):
                     yield place
                 stack.append((place, content))
         elif isinstance(value, list):

@@ -22,6 +22,8 @@ from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.templates import Template
 from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import resolve_workloads
+from bowline.plugins.gpu_sharing.guards import guard_errors
+from bowline_cli.embedded import EMBEDDING_KINDS, has_unread_text
 from bowline_cli.findings import DUPLICATE_KEY, Finding, duplicate_text
 from bowline_cli.manifests import Manifest
 from bowline_cli.quantities import quantity_errors
@@ -137,6 +139,8 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema
     )
     templates = _templates(chain, manifest)
     own_errors = list(_api_errors(manifest, templates, schema))
+    if chain.settings.gpu_sharing.enabled and info.operation == "CREATE":
+        own_errors += _policy_errors(templates)
     review = _review(chain.for_unknown_scheduler() if info.is_partial else chain, manifest, info)
     amounts = {_amount_of(error) for error in review.errors} if review is not None else set()
     errors = (
@@ -180,6 +184,8 @@ def _is_reported(path: str, reported: Collection[str]) -> bool:
 def _unreviewed(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema | None) -> tuple[LintVerdict, str]:
     """Return the verdict on an object of a kind without pods, or of one that Bowline does not know."""
     hint = _similar_kind(chain, manifest)
+    if manifest.key in EMBEDDING_KINDS:
+        return LintVerdict.NO_PODS, ""  # its components are objects of their own
     if not hint and schema is not None and schema.has(*manifest.api):
         return LintVerdict.NO_PODS, ""
     return LintVerdict.NOT_CHECKED, hint or gpu_trace(manifest.object)
@@ -244,6 +250,14 @@ def _api_errors(manifest: Manifest, templates: Sequence[Template], schema: ApiSc
         yield from workload_errors(manifest.kind, raw)
 
 
+def _policy_errors(templates: Sequence[Template]) -> Iterator[FieldError]:
+    """Yield what the chart's policy of devices denies, in pods of every scheduler."""
+    for template in templates:
+        metadata = template.content.get("metadata") if isinstance(template.content, dict) else None
+        if isinstance(metadata, dict):
+            yield from map(template.place, guard_errors(metadata))
+
+
 def _claimed_volumes(raw: Object) -> tuple[str, ...]:
     """Return the names of the volumes that a StatefulSet's claims give its pods."""
     spec = raw.get("spec")
@@ -288,14 +302,17 @@ def _verdict(
     if exclusions and all(exclusions):
         is_variable = any(_is_variable(spec.get("schedulerName")) for spec in specs)
         verdict = LintVerdict.UNRENDERED if is_variable else LintVerdict.OUT_OF_SCOPE
-        return verdict, ", ".join(dict.fromkeys(exclusions))
+        return verdict, ", ".join(filter(None, (*dict.fromkeys(exclusions), _unread(chain, manifest))))
     return LintVerdict.ALLOWED, _unread(chain, manifest)
 
 
 def _unread_parts(chain: AdmissionChain, manifest: Manifest) -> list[str]:
     """Return the parts of the object that change its pods and were not reviewed."""
     workload = chain.workloads.get(manifest.key)
-    return workload.unread_in(manifest.object) if workload is not None else []
+    unread = workload.unread_in(manifest.object) if workload is not None else []
+    if manifest.key in EMBEDDING_KINDS and not has_unread_text(manifest):
+        unread = [part for part in unread if not part.endswith(".manifest")]
+    return unread
 
 
 def _unread(chain: AdmissionChain, manifest: Manifest) -> str:

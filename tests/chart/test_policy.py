@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.plugins.gpu_sharing import guards
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
@@ -141,14 +142,12 @@ def test_an_accounts_policy_applies_only_to_that_account(rendered: Rendered) -> 
 def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Rendered) -> None:
     guard = rendered.get(POLICY, "bowline-devices")["spec"]
     (guarded,) = [v["expression"] for v in guard["variables"] if v["name"] == "guarded"]
-    assert f"k == '{names.LABEL_GPU_GROUP}' || k.startsWith('{names.LABEL_GPU_GROUP}/')" in guarded
-    assert f"k == '{names.LABEL_GPU_SHARING}'" in guarded
+    assert guards.LABELS.cel in guarded
     devices = [v["expression"] for v in guard["variables"] if v["name"] in ("device", "deviceBefore")]
     assert all(expression.count(f"'{names.RESERVED_DEVICE}'") == 2 for expression in devices)
     assert "variables.device == variables.deviceBefore" in guard["validations"][2]["expression"]
     (fractions,) = [v["expression"] for v in guard["variables"] if v["name"] == "fractions"]
-    suffixes = " || ".join(f"k.endsWith('{suffix}')" for suffix in names.NV_OWNED)
-    assert f"k.startsWith('{names.NV_CONTAINER}') && ({suffixes})" in fractions
+    assert guards.ANNOTATIONS.cel in fractions
     maps = rendered.get(POLICY, "bowline-share-configmaps")["spec"]["matchConditions"][0]["expression"]
     assert maps.count(f"'{names.LABEL_GPU_SHARING}' in") == 2
 

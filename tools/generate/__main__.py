@@ -29,6 +29,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "bindrequests.yaml": crd.as_yaml,
     "plugins.yaml": plugins.as_yaml,
     "dashboard.json": dashboard.as_json,
+    "device-policy.yaml": policy.guarded_keys_as_yaml,
     "pod-policy.yaml": policy.as_yaml,
     "workloads.yaml": workloads.as_yaml,
 }

@@ -9,8 +9,9 @@ reviewed (the next ReplicaSet of an old Deployment), and updates that leave the 
 finalizers). Of several templates only the changed ones are reviewed.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.templates import Template, Workload, WorkloadKey
+from bowline.framework.templates import Template, Workload, WorkloadKey, steps_of, values_at
 from bowline.framework.workload_kinds import BUILT_IN_KEYS
 
 TEMPLATES: Final = Rule(
@@ -84,14 +85,27 @@ def _distinct(groups: Iterable[Sequence[FieldError]]) -> Iterator[list[FieldErro
 
 
 def misplaced(raw: Object, templates: Sequence[Template]) -> Iterator[FieldError]:
-    """Yield a warning for each share annotation on the object that belongs on its pod templates."""
-    annotations = _annotations(raw)
-    for key in names.SHARE_ANNOTATIONS:
-        if key in annotations and templates and not any(key in _annotations(t.content) for t in templates):
-            place = f"{templates[0].metadata_path}.annotations"
-            message = f"has no effect here, the pods do not have it; set it in {place}"
-            path = annotation_path(key)
-            yield FieldError(ANNOTATION_PLACE, path, annotations[key], message)
+    """Yield a warning for each share annotation that is on the object, or between it and its pod templates."""
+    places = {template.metadata_path for template in templates}
+    for path, metadata in _metadata_around(raw, places) if templates else ():
+        annotations = _annotations({"metadata": metadata})
+        for key in names.SHARE_ANNOTATIONS:
+            if key in annotations and not any(key in _annotations(t.content) for t in templates):
+                place = f"{templates[0].metadata_path}.annotations"
+                message = f"has no effect here, the pods do not have it; set it in {place}"
+                where = annotation_path(key).replace("metadata", path, 1)
+                yield FieldError(ANNOTATION_PLACE, where, annotations[key], message)
+
+
+def _metadata_around(raw: Object, places: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the metadata of the object, and of each object on the way to the pod templates' metadata."""
+    yield "metadata", raw.get("metadata")
+    around = {place[: match.start()] for place in places for match in re.finditer(r"\.", place)}
+    for path in sorted(around):
+        where = f"{path}.metadata"
+        if where not in places:
+            for _, value in values_at(raw, steps_of(re.sub(r"\[\d+\]", "[*]", where))):
+                yield where, value
 
 
 def _annotations(obj: Any) -> Object:

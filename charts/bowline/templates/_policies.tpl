@@ -90,14 +90,14 @@ maps have no change, and others have the one change '*'.
 {{ include "bowline.policy.changes" (dict "field" "annotations" "limit" 512) }}
 {{- end }}
 
-{{/* Whether the label k records which pod shares which device. Held equal to shared/api/names.py by a test. */}}
+{{/* Whether the label k records which pod shares which device. Generated. */}}
 {{- define "bowline.cel.sharingLabel" -}}
-(k == 'runai-gpu-group' || k.startsWith('runai-gpu-group/') || k == 'bowline.dev/gpu-sharing')
+{{ (.Files.Get "files/device-policy.yaml" | fromYaml).labels }}
 {{- end }}
 
 {{/* Whether the annotation k gives a container devices, or limits their use. Held equal to shared/api/names.py by a test. */}}
 {{- define "bowline.cel.deviceAnnotation" -}}
-k.startsWith('nvidia.com/container.') && (k.endsWith('.gpus.devices') || k.endsWith('.gpu-compute.portion'))
+{{ (.Files.Get "files/device-policy.yaml" | fromYaml).annotations }}
 {{- end }}
 
 {{/* Whether finalizers and owner references are as they were. */}}

@@ -146,7 +146,7 @@ class AdmissionChain:
         self._unread = tuple(unread)
         self._default_scheduler = default_scheduler
         self._own_namespace = own_namespace
-        self._settings = settings
+        self.settings = settings
         excluded_namespaces = (*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)
         self._excluded_namespaces = frozenset(excluded_namespaces) - {""}
         # The kinds whose pod templates are reviewed; errors of the configured ones were reported at startup.
@@ -163,9 +163,9 @@ class AdmissionChain:
 
     def for_unknown_scheduler(self) -> "AdmissionChain":
         """Return a chain in which a pod that names no scheduler is in scope: of a part of a pod it is not known."""
-        scheduler = next(iter(self._settings.scheduler_names), self._default_scheduler)
+        scheduler = next(iter(self.settings.scheduler_names), self._default_scheduler)
         return AdmissionChain(
-            self._plugins, self._settings, self._own_namespace, self._on_error, scheduler, self._unread
+            self._plugins, self.settings, self._own_namespace, self._on_error, scheduler, self._unread
         )
 
     # --- pods ---
@@ -175,7 +175,7 @@ class AdmissionChain:
         if namespace in self._excluded_namespaces:
             return f"namespace {namespace}"
         scheduler = spec.get("schedulerName") or self._default_scheduler
-        return "" if self._settings.schedules(scheduler) else f"scheduler {scheduler}"
+        return "" if self.settings.schedules(scheduler) else f"scheduler {scheduler}"
 
     def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         """Mutate a new pod, then validate the result. Modifies ``raw`` in place."""
@@ -247,13 +247,13 @@ class AdmissionChain:
         if names.MIRROR_POD in annotations:
             return ALLOWED
         scheduler = raw["spec"].get("schedulerName") or self._default_scheduler
-        if self._settings.schedules(scheduler):
+        if self.settings.schedules(scheduler):
             return None
         return Verdict(warnings=(*self._scope_warnings(scheduler, annotations),))
 
     def _scope_warnings(self, scheduler: str, annotations: Object) -> Iterator[FieldError]:
         """Yield what a pod of a scheduler that the configuration does not list probably means."""
-        ours = self._settings.scheduler_names
+        ours = self.settings.scheduler_names
         # One of a name with a suffix is another instance of that scheduler.
         candidates = [name for name in ours if not scheduler.startswith(name) and not name.startswith(scheduler)]
         for name in get_close_matches(scheduler, candidates, 1, _LIKENESS):

@@ -181,6 +181,10 @@ class PodSpecEntry(_Model):
     """Of the pod specs, such as spec.groups[*].podSpec."""
     metadata: str = ""
     """Of the objects with the labels and annotations of those pods, such as spec.groups[*]; empty without any."""
+    containers: tuple[str, ...] = ()
+    """From the pod spec to containers that are not in its list, such as mainContainer."""
+    resources: tuple[str, ...] = ()
+    """From the pod spec to resources of containers that are not described otherwise, such as resources."""
 
 
 class WorkloadEntry(_Model):

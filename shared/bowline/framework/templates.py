@@ -36,13 +36,15 @@ class TemplatePath:
 
     ``metadata``: steps to the object with the labels and annotations of a pod spec's pod; none if it has none. They
     begin with those steps of the spec that end with its last ``[*]`` or ``*``. ``containers``: steps below a pod spec
-    to containers that are not in its list, and the name that each gets if it has none.
+    to containers that are not in its list, and the name that each gets if it has none. ``resources``: steps below it
+    to the resources of a container that the object does not describe otherwise; the last is ``resources``.
     """
 
     text: str
     steps: tuple[str, ...]
     metadata: tuple[str, ...] | None = None
     containers: tuple[tuple[tuple[str, ...], str], ...] = ()
+    resources: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, text: str) -> "TemplatePath":
@@ -50,10 +52,21 @@ class TemplatePath:
         return cls(text, steps_of(text))
 
     @classmethod
-    def of_spec(cls, text: str, metadata: str = "", containers: Mapping[str, str] | None = None) -> "TemplatePath":
-        """Parse the path of a pod spec, that of its metadata, and those of its containers."""
+    def of_spec(
+        cls,
+        text: str,
+        metadata: str = "",
+        containers: Mapping[str, str] | None = None,
+        resources: Sequence[str] = (),
+    ) -> "TemplatePath":
+        """Parse the path of a pod spec, and those of its metadata, its containers, and resources of containers."""
         entries = tuple((steps_of(path), name) for path, name in (containers or {}).items())
-        return cls(text, steps_of(text), steps_of(metadata), entries)
+        return cls(text, steps_of(text), steps_of(metadata), entries, tuple(map(steps_of, resources)))
+
+    @property
+    def has_own_containers(self) -> bool:
+        """Whether containers, or their resources, are elsewhere than in the pod spec's list."""
+        return bool(self.containers or self.resources)
 
     @property
     def common(self) -> int:
@@ -71,7 +84,7 @@ class Template:
     """A pod that an object describes: ``content`` is its metadata and spec, of any type if they are malformed.
 
     ``container_paths``: of the containers, where they are not in the list of the spec. ``inherited``: the keys of
-    annotations that the pod has from the object itself.
+    annotations that the pod has from metadata of the object, at ``inherited_path``.
     """
 
     path: str
@@ -81,6 +94,7 @@ class Template:
     container_paths: tuple[str, ...] = ()
     inherited: frozenset[str] = frozenset()
     is_wrong_path: bool = False
+    inherited_path: str = "metadata"
 
     @classmethod
     def at(cls, path: str, content: Any) -> "Template":
@@ -92,7 +106,7 @@ class Template:
         path = error.path
         annotation, container = _ANNOTATION.fullmatch(path), _CONTAINER.fullmatch(path)
         if annotation is not None and annotation[1] in self.inherited:
-            return error
+            return _moved(error, self.inherited_path + path.removeprefix("metadata"))
         if container is not None and int(container[1]) < len(self.container_paths):
             return _moved(error, self.container_paths[int(container[1])] + container[2])
         for root, target in (("metadata", self.metadata_path), ("spec", self.spec_path)):
@@ -111,8 +125,9 @@ class Workload:
 
     What the kind's controller adds to its pods: ``scheduler_field``, the field with the scheduler of pods that name
     none; ``queue_scheduler``, that scheduler if the object has the label of a queue; ``inherits``, the object's own
-    annotations; ``is_partial``, containers from elsewhere. ``unread``: paths of what changes the pods and is not
-    reviewed here, each with its name for users; the pods themselves are reviewed with it.
+    annotations; ``pod_metadata``, the path of metadata that all its pods get; ``is_partial``, containers from
+    elsewhere. ``unread``: paths of what changes the pods and is not reviewed here, each with its name for users; the
+    pods themselves are reviewed with it.
     """
 
     group: str
@@ -123,6 +138,7 @@ class Workload:
     scheduler_field: str = ""
     queue_scheduler: str = ""
     inherits: bool = False
+    pod_metadata: str = ""
     is_partial: bool = False
     unread: tuple[tuple[str, str], ...] = ()
 
@@ -135,7 +151,9 @@ class Workload:
         """Yield each pod that the object describes, in a fixed order."""
         for path in self.templates:
             for template in _templates_at(raw, path):
-                if not path.containers or self.is_partial or template.container_paths:  # else a step without a pod
+                if (
+                    not path.has_own_containers or self.is_partial or template.container_paths
+                ):  # else a step without a pod
                     yield self._completed(raw, template)
 
     def unread_in(self, raw: Object) -> list[str]:
@@ -152,7 +170,9 @@ class Workload:
         scheduler = spec.get("schedulerName") or self._default_scheduler(raw)
         if scheduler and not spec.get("schedulerName"):
             content = {**content, "spec": {**spec, "schedulerName": scheduler}}
-        inherited = _mapping(_mapping(raw.get("metadata")).get("annotations")) if self.inherits else {}
+        origin = "metadata" if self.inherits else self.pod_metadata
+        metadata_of_pods: Any = next((value for _, value in values_at(raw, steps_of(origin))), {}) if origin else {}
+        inherited = _mapping(_mapping(metadata_of_pods).get("annotations"))
         if inherited:
             metadata = _mapping(content.get("metadata"))
             own = _mapping(metadata.get("annotations"))
@@ -165,6 +185,7 @@ class Workload:
             template.metadata_path,
             template.container_paths,
             frozenset(inherited),
+            inherited_path=origin,
         )
 
     def _default_scheduler(self, raw: Object) -> Any:
@@ -198,10 +219,11 @@ def _pod_of(path: TemplatePath, spec_path: str, spec: Any, metadata_path: str, m
         return Template(spec_path, {"spec": spec}, spec_path, metadata_path)
     if "containers" not in spec and _is_pod_spec(spec.get("spec")):
         return Template(spec_path, spec, spec_path, metadata_path, is_wrong_path=True)
-    pod_spec = {field: value for field, value in spec.items() if field in _SPEC_FIELDS}
+    elsewhere = {steps[0] for steps in path.resources}
+    pod_spec = {field: value for field, value in spec.items() if field in _SPEC_FIELDS and field not in elsewhere}
     paths: tuple[str, ...] = ()
-    if path.containers and isinstance(pod_spec.get("containers", []), list):
-        containers = list(_containers(path.containers, spec, spec_path))
+    if path.has_own_containers and isinstance(pod_spec.get("containers", []), list):
+        containers = [*_containers(path.containers, spec, spec_path), *_resources(path.resources, spec, spec_path)]
         containers += [(f"{spec_path}.containers[{i}]", c) for i, c in enumerate(pod_spec.get("containers") or ())]
         paths = tuple(where for where, _ in containers)
         pod_spec["containers"] = [container for _, container in containers]
@@ -216,6 +238,14 @@ def _containers(
         for where, container in values_at(spec, steps, spec_path):
             if isinstance(container, dict):
                 yield where, {"name": name, **container} if name else container
+
+
+def _resources(paths: Iterable[tuple[str, ...]], spec: Object, spec_path: str) -> Iterator[tuple[str, Any]]:
+    """Yield a container for each value with resources; what else belongs to it is not known."""
+    for steps in paths:
+        for where, resources in values_at(spec, steps, spec_path):
+            if isinstance(resources, dict):
+                yield where.removesuffix(".resources"), {"name": "main", "resources": resources}
 
 
 def _is_pod_spec(value: Any) -> bool:

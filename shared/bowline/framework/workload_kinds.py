@@ -55,6 +55,38 @@ def _argo(below: str) -> TemplatePath:
     return TemplatePath.of_spec(f"{below}.templates[*]", f"{below}.templates[*].metadata", _ARGO_CONTAINERS)
 
 
+def _argo_fields(below: str) -> dict[str, Any]:
+    """Return what Argo adds to the pods of a workflow, and what of it is not read."""
+    unread = ("templateDefaults", "podSpecPatch", "templates[*].podSpecPatch", "templates[*].resource.manifest")
+    return {
+        "scheduler_field": f"{below}.schedulerName",
+        "pod_metadata": f"{below}.podMetadata",
+        "unread": tuple((f"{below}.{path}", f"{below}.{path}") for path in unread),
+    }
+
+
+def _spark(below: str) -> tuple[TemplatePath, ...]:
+    """Return the pods of driver and executors: templates, and fields that the operator adds to them."""
+    parts = [f"{below}.{part}" for part in ("driver", "executor")]
+    return (
+        *(TemplatePath.of(f"{part}.template") for part in parts),
+        *(TemplatePath.of_spec(part, part) for part in parts),
+    )
+
+
+def _spark_fields(below: str) -> dict[str, Any]:
+    unread = tuple((f"{below}.{part}.gpu", f"{below}.{part}.gpu") for part in ("driver", "executor"))
+    return {"scheduler_field": f"{below}.batchScheduler", "is_partial": True, "unread": unread}
+
+
+_RUNTIME: Final = (TemplatePath.of_spec("spec", "spec"), TemplatePath.of_spec("spec.workerSpec", "spec.workerSpec"))
+_LLM: Final = (
+    TemplatePath.of_spec("spec.template", "spec"),
+    TemplatePath.of_spec("spec.worker", "spec"),
+    TemplatePath.of_spec("spec.prefill.template", "spec.prefill"),
+    TemplatePath.of_spec("spec.prefill.worker", "spec.prefill"),
+)
+
 # Reviewed if the configuration names them.
 READY: Final = (
     _workload("jobset.x-k8s.io", "JobSet", "jobsets", _JOB_SET),
@@ -107,6 +139,10 @@ READY: Final = (
         "podcliquesets",
         TemplatePath.of_spec("spec.template.cliques[*].spec.podSpec", "spec.template.cliques[*]"),
         queue_scheduler=_KAI,
+        unread=(
+            ("spec.template.resourceSharing", "spec.template.resourceSharing"),
+            ("spec.template.cliques[*].resourceSharing", "spec.template.cliques[*].resourceSharing"),
+        ),
     ),
     _workload(
         "serving.kserve.io",
@@ -117,33 +153,89 @@ READY: Final = (
         is_partial=True,
         unread=tuple((f"spec.predictor.{server}", "the containers of its runtime") for server in _MODEL_SERVERS),
     ),
+    _workload("serving.kserve.io", "ServingRuntime", "servingruntimes", *_RUNTIME, is_partial=True),
+    _workload("serving.kserve.io", "ClusterServingRuntime", "clusterservingruntimes", *_RUNTIME, is_partial=True),
     _workload(
         "serving.kserve.io",
         "LLMInferenceService",
         "llminferenceservices",
-        TemplatePath.of_spec("spec.template", "spec"),
-        TemplatePath.of_spec("spec.worker", "spec"),
-        TemplatePath.of_spec("spec.prefill.template", "spec.prefill"),
-        TemplatePath.of_spec("spec.prefill.worker", "spec.prefill"),
+        *_LLM,
         is_partial=True,
-        unread=(("spec.baseRefs", "the templates of spec.baseRefs"),),
+        unread=(
+            ("spec.baseRefs", "the templates of spec.baseRefs"),
+            ("spec", "the configurations that KServe merges"),
+        ),
     ),
-    _workload("argoproj.io", "Workflow", "workflows", _argo("spec"), scheduler_field="spec.schedulerName"),
     _workload(
-        "argoproj.io", "WorkflowTemplate", "workflowtemplates", _argo("spec"), scheduler_field="spec.schedulerName"
+        "serving.kserve.io",
+        "LLMInferenceServiceConfig",
+        "llminferenceserviceconfigs",
+        *_LLM,
+        is_partial=True,
+        unread=(("spec", "the services that use it"),),
     ),
+    _workload("argoproj.io", "Workflow", "workflows", _argo("spec"), **_argo_fields("spec")),
+    _workload("argoproj.io", "WorkflowTemplate", "workflowtemplates", _argo("spec"), **_argo_fields("spec")),
     _workload(
-        "argoproj.io",
-        "ClusterWorkflowTemplate",
-        "clusterworkflowtemplates",
-        _argo("spec"),
-        scheduler_field="spec.schedulerName",
+        "argoproj.io", "ClusterWorkflowTemplate", "clusterworkflowtemplates", _argo("spec"), **_argo_fields("spec")
     ),
     _workload(
         "argoproj.io",
         "CronWorkflow",
         "cronworkflows",
         _argo("spec.workflowSpec"),
-        scheduler_field="spec.workflowSpec.schedulerName",
+        **_argo_fields("spec.workflowSpec"),
     ),
+    _workload(
+        "argoproj.io", "Rollout", "rollouts", "spec.template", unread=(("spec.workloadRef", "spec.workloadRef"),)
+    ),
+    _workload("keda.sh", "ScaledJob", "scaledjobs", "spec.jobTargetRef.template"),
+    _workload("serving.knative.dev", "Service", "services", "spec.template"),
+    _workload(
+        "disaggregatedset.x-k8s.io",
+        "DisaggregatedSet",
+        "disaggregatedsets",
+        "spec.roles[*].spec.leaderWorkerTemplate.leaderTemplate",
+        "spec.roles[*].spec.leaderWorkerTemplate.workerTemplate",
+    ),
+    _workload("orchestration.aibrix.ai", "StormService", "stormservices", "spec.template.spec.roles[*].template"),
+    # Of v1beta1 components, of v1alpha1 services.
+    _workload(
+        "nvidia.com",
+        "DynamoGraphDeployment",
+        "dynamographdeployments",
+        "spec.components[*].podTemplate",
+        TemplatePath.of_spec(
+            "spec.services.*.extraPodSpec", "spec.services.*.extraPodMetadata", {"mainContainer": "main"}
+        ),
+        is_partial=True,
+        unread=(("spec.services.*.resources", "spec.services.*.resources"),),
+    ),
+    _workload(
+        "apps.nvidia.com",
+        "NIMService",
+        "nimservices",
+        TemplatePath.of_spec("spec", "spec", resources=("resources",)),
+        is_partial=True,
+        unread=(("spec.draResources", "spec.draResources"),),
+    ),
+    _workload(
+        "apps.nvidia.com",
+        "NIMPipeline",
+        "nimpipelines",
+        TemplatePath.of_spec("spec.services[*].spec", "spec.services[*].spec", resources=("resources",)),
+        is_partial=True,
+    ),
+    _workload(
+        "sparkoperator.k8s.io", "SparkApplication", "sparkapplications", *_spark("spec"), **_spark_fields("spec")
+    ),
+    _workload(
+        "sparkoperator.k8s.io",
+        "ScheduledSparkApplication",
+        "scheduledsparkapplications",
+        *_spark("spec.template"),
+        **_spark_fields("spec.template"),
+    ),
+    # Its controller copies the annotations of the notebook to the pod.
+    _workload("kubeflow.org", "Notebook", "notebooks", TemplatePath.of_spec("spec.template.spec"), inherits=True),
 )

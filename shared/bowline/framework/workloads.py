@@ -20,6 +20,10 @@ RULES: Final = (RULE,)
 TEMPLATE_PATH: Final = re.compile(r"spec(\.([A-Za-z_][A-Za-z0-9_]*(\[\*\])?|\*))+")
 _FORM: Final = "names of fields, [*] for each item of a list, * for each value of an object"
 _PATH_RULE: Final = f"must lead from spec to a pod template, such as spec.groups[*].template: {_FORM}"
+_BELOW: Final = {
+    "containers": "containers that are not in its list, such as mainContainer",
+    "resources": "a field `resources` of a container that is not described otherwise",
+}
 _SPEC_RULE: Final = f"must lead from spec to a pod's spec, such as spec.groups[*].podSpec: {_FORM}"
 
 
@@ -30,6 +34,10 @@ class PodSpec(Protocol):
     def path(self) -> str: ...
     @property
     def metadata(self) -> str: ...
+    @property
+    def containers(self) -> Sequence[str]: ...
+    @property
+    def resources(self) -> Sequence[str]: ...
 
 
 class Entry(Protocol):
@@ -72,7 +80,10 @@ def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Wo
 
 def _own_kind(entry: Entry) -> Workload:
     templates = (TemplatePath.of(path) for path in entry.templates)
-    pod_specs = (TemplatePath.of_spec(spec.path, spec.metadata) for spec in entry.pod_specs)
+    pod_specs = (
+        TemplatePath.of_spec(spec.path, spec.metadata, dict.fromkeys(spec.containers, ""), spec.resources)
+        for spec in entry.pod_specs
+    )
     return Workload(entry.group, entry.kind, entry.resource, (*templates, *pod_specs))
 
 
@@ -118,9 +129,14 @@ def _unlisted_kind_errors(entry: Entry, path: str) -> list[FieldError]:
 
 
 def _pod_spec_errors(spec: PodSpec, path: str) -> Iterator[FieldError]:
-    if not TEMPLATE_PATH.fullmatch(spec.path):
+    if spec.path != "spec" and not TEMPLATE_PATH.fullmatch(spec.path):
         yield FieldError(RULE, f"{path}.path", spec.path, _SPEC_RULE)
         return
+    for field, below, end in (("containers", spec.containers, ""), ("resources", spec.resources, "resources")):
+        for index, text in enumerate(below):
+            if not TEMPLATE_PATH.fullmatch(f"spec.{text}") or (end and steps_of(text)[-1] != end):
+                message = f"must lead from the pod spec to {_BELOW[field]}: {_FORM}"
+                yield FieldError(RULE, f"{path}.{field}[{index}]", text, message)
     if not spec.metadata:
         return
     place, steps = TemplatePath.of_spec(spec.path), steps_of(spec.metadata)

@@ -47,6 +47,7 @@ def owned_by(kind: str, api_version: str, *, controller: bool = True) -> list[di
     return [{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": controller}]
 
 
+SPARK = ["spec.driver.template", "spec.executor.template", "spec.driver", "spec.executor"]
 PATHS = {
     "Deployment": ["spec.template"],
     "StatefulSet": ["spec.template"],
@@ -82,19 +83,41 @@ PATHS = {
     "Job.batch.volcano.sh": ["spec.tasks[0].template"],
     "PodCliqueSet": ["spec.template.cliques[0]"],
     "InferenceService": ["spec.predictor", "spec.transformer", "spec.explainer"],
+    "ServingRuntime": ["spec", "spec.workerSpec"],
+    "ClusterServingRuntime": ["spec", "spec.workerSpec"],
     "LLMInferenceService": ["spec", "spec.prefill"],
+    "LLMInferenceServiceConfig": ["spec", "spec.prefill"],
     "Workflow": ["spec.templates[0].metadata"],
     "WorkflowTemplate": ["spec.templates[0].metadata"],
     "ClusterWorkflowTemplate": ["spec.templates[0].metadata"],
     "CronWorkflow": ["spec.workflowSpec.templates[0].metadata"],
+    "Rollout": ["spec.template"],
+    "ScaledJob": ["spec.jobTargetRef.template"],
+    "Service": ["spec.template"],
+    "DisaggregatedSet": [f"spec.roles[0].spec.leaderWorkerTemplate.{part}Template" for part in ("leader", "worker")],
+    "StormService": ["spec.template.spec.roles[0].template"],
+    "DynamoGraphDeployment": ["spec.components[0].podTemplate", "spec.services[Worker].extraPodMetadata"],
+    "NIMService": ["spec"],
+    "NIMPipeline": ["spec.services[0].spec"],
+    "SparkApplication": SPARK,
+    "ScheduledSparkApplication": [path.replace("spec.", "spec.template.", 1) for path in SPARK],
+    "Notebook": [],
 }
+# Of kinds with both forms: the paths of pod specs' metadata.
+METADATA = {
+    "spec.services[Worker].extraPodMetadata",
+    *(path for path in PATHS["SparkApplication"] if path.count(".") == 1),
+}
+METADATA |= {path for path in PATHS["ScheduledSparkApplication"] if path.count(".") == 2}
 
 
 @pytest.mark.parametrize("kind", PATHS)
 def test_an_invalid_template_is_denied_with_a_path_into_it(kind: str) -> None:
     has_templates = KINDS[kind].templates[0].metadata is None
-    annotations = "metadata.annotations[bad]" if has_templates else "annotations[bad]"
-    assert error_paths(workload(kind), None, kind) == [f"{path}.{annotations}" for path in PATHS[kind]]
+    assert error_paths(workload(kind), None, kind) == [
+        f"{path}.{'metadata.' if has_templates and path not in METADATA else ''}annotations[bad]"
+        for path in PATHS[kind]
+    ]
 
 
 def test_every_kind_is_tested_above() -> None:
@@ -125,7 +148,9 @@ def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> Non
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="an object of a configured kind"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
         pytest.param(owned_by("Pod", "v1"), False, id="an object of a pod, which was validated itself"),
-        pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="the only validated object of its chain"),
+        pytest.param(
+            owned_by("CloneSet", "apps.kruise.io/v1alpha1"), True, id="the only validated object of its chain"
+        ),
         pytest.param(
             owned_by("Deployment", "other/v1"), True, id="a kind of that name in another group does not count"
         ),
@@ -324,3 +349,42 @@ def test_the_replicas_of_an_invalid_inference_service_can_be_changed() -> None:
     new = copy.deepcopy(old)
     new["spec"]["predictor"]["minReplicas"] = 3
     assert error_paths(new, old, "InferenceService") == []
+
+
+def test_the_pod_of_a_notebook_has_the_annotations_of_the_notebook() -> None:
+    raw = workload("Notebook")
+    raw["metadata"]["annotations"] = {"bad": "x"}
+    assert error_paths(raw, None, "Notebook") == ["metadata.annotations[bad]"]
+
+
+def test_the_pods_of_a_workflow_have_its_pod_metadata() -> None:
+    raw = workload("Workflow")
+    raw["spec"]["templates"][0]["metadata"] = {}
+    raw["spec"]["podMetadata"] = {"annotations": {"bad": "x"}}
+    assert error_paths(raw, None, "Workflow") == ["spec.podMetadata.annotations[bad]"]
+
+
+def test_resources_without_a_pod_spec_are_those_of_a_container() -> None:
+    chain = built_in(settings=ALL)
+    raw: Any = {
+        "metadata": {"name": "n"},
+        "spec": {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "bowline"},
+    }
+    raw["spec"]["resources"] = {"limits": {"nvidia.com/gpu": "0.5"}}
+    verdict = review_workload(chain, KINDS["NIMService"], raw, None, AdmissionInfo(kind="NIMService"))
+    assert [error.path for error in verdict.errors] == ["spec.annotations[gpu-fraction]"]
+    del raw["spec"]["annotations"]
+    verdict = review_workload(chain, KINDS["NIMService"], raw, None, AdmissionInfo(kind="NIMService"))
+    assert [error.path for error in verdict.errors] == ["spec.resources.limits[nvidia.com/gpu]"]
+
+
+def test_an_annotation_between_a_workload_and_its_template_is_a_warning() -> None:
+    raw = workload("CronJob")
+    raw["spec"]["jobTemplate"]["spec"]["template"]["metadata"] = {}
+    raw["spec"]["jobTemplate"]["metadata"] = {"annotations": {names.GPU_FRACTION: "0.5"}}
+    (warning,) = review_workload(built_in(), KINDS["CronJob"], raw, None, AdmissionInfo(kind="CronJob")).warnings
+    assert (warning.rule.id, warning.path) == (
+        "workload/annotation-place",
+        "spec.jobTemplate.metadata.annotations[gpu-fraction]",
+    )
+    assert "set it in spec.jobTemplate.spec.template.metadata.annotations" in warning.message

@@ -25,6 +25,7 @@ from bowline.api.meta import Object
 from bowline.api.rule import Rule
 from bowline.framework.plugin import Inventory
 from bowline.plugins.gpu_request import rule_table
+from bowline.plugins.gpu_request.contradictions import contradictions
 from bowline.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
 from bowline.plugins.gpu_request.rule_table import EITHER_SHARE, FRACTION_GRAMMAR, MAX_DEVICES, MAX_INT64
 from bowline.plugins.gpu_request.spelling import spelling_warnings
@@ -33,6 +34,8 @@ _FRACTION = re.compile(FRACTION_GRAMMAR)
 _DIGITS = re.compile(r"[0-9]+")
 _NOT_MPS = ("", "false", "f", "no", "n", "off", "0")
 _LISTED = 5
+# A fraction above this many is not meant as whole GPUs, but as a percentage.
+_MOST_GPUS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def request_errors(
         *(_share_errors(pod, inventory, is_partial=is_partial) if pod.annotations else ()),
         *(_exclusion_errors(pod, policy) if pod.share else ()),
         *_device_errors(pod, inventory),
+        *(contradictions(raw, pod) if pod.share else ()),
         *spelling_warnings(raw),
     ]
 
@@ -116,12 +120,21 @@ def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
         return
     fraction = float(text)
     if not 0 < fraction < 1:
-        yield _error(pod, rule_table.FRACTION_RANGE, key)
+        yield _error(pod, rule_table.FRACTION_RANGE, key, _range_text(fraction))
         return
     rounded_text = f"{fraction:.2f}"
     if rounded_text in ("0.00", "1.00"):
         message = f"will be rounded to {rounded_text}; write at least 0.01 and at most 0.99"
         yield _error(pod, rule_table.FRACTION_PRECISION, key, message)
+
+
+def _range_text(fraction: float) -> str:
+    """Return the message about a fraction out of range, with the fraction that a percentage means."""
+    statement = rule_table.FRACTION_RANGE.text.partition("; ")[0]
+    if fraction == 0:
+        return f"{statement}; for no share remove the annotation"
+    is_percentage = _MOST_GPUS < fraction < 100
+    return f'{statement}; write "{fraction / 100:g}"' if is_percentage else rule_table.FRACTION_RANGE.text
 
 
 def _with_remedy(message: str, value: str) -> str:
@@ -268,15 +281,21 @@ def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldE
         yield FieldError(rule_table.POD_LEVEL, amount.path, amount.raw_value, message)
     for container in pod.containers:
         if not container.is_plain:
-            yield from _container_errors(container)
+            yield from _container_errors(container, is_share=bool(pod.share))
     if inventory is not None and pod.whole_gpus > inventory.max_gpus_per_node > 0:
         yield FieldError(rule_table.WHOLE_INVENTORY, "spec", pod.whole_gpus, _too_many(inventory))
 
 
-def _container_errors(container: Container) -> Iterator[FieldError]:
+def _container_errors(container: Container, *, is_share: bool) -> Iterator[FieldError]:
     for resource in sorted({*container.limits, *container.requests}):
         if is_device(resource):
-            yield from _entry_errors(container, resource)
+            errors = list(_entry_errors(container, resource))
+            # Of a share beside a part of a GPU one error is enough: the other one's remedy is the share.
+            yield from (e for e in errors if not (is_share and e.rule is rule_table.QUANTITY_INTEGER and _is_part(e)))
+
+
+def _is_part(error: FieldError) -> bool:
+    return names.GPU_FRACTION in error.message
 
 
 def _entry_errors(container: Container, resource: str) -> Iterator[FieldError]:

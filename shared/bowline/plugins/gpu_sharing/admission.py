@@ -32,6 +32,7 @@ from bowline.framework.access import Access, AccessRule
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
+from bowline.plugins.gpu_sharing import guards
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.rules import request_error
 from bowline.plugins.reads import GPU_SHARING
@@ -73,7 +74,7 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
 
     name = "gpu_sharing"
     reads = GPU_SHARING
-    rules = RULES
+    rules = (*RULES, *guards.RULES)
     after = ("gpu_request",)
     # The rights on reservation pods end at their namespace, which has its own part of the chart.
     access = Access(

@@ -282,6 +282,51 @@ GOLDEN = [
         "are 8192",
         id="memory-size",
     ),
+    pytest.param(
+        pod({"gpu-fraction": "50"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "50": must be greater than 0 and less than 1; write "0.5"',
+        id="fraction-range (a percentage)",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0": must be greater than 0 and less than 1; for no share remove the '
+        "annotation",
+        id="fraction-range (nothing)",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, container(limits={GPU: 0.5})),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": a share cannot be combined with whole GPUs (container "main": '
+        "nvidia.com/gpu 0.5); remove the annotation or those resources",
+        id="share-and-whole (a part of a GPU: one error)",
+    ),
+    pytest.param(
+        pod({"gpu-memory": "8589934592"}),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-memory]: "8589934592": is more MiB than any GPU has; 8 GiB are 8192',
+        id="memory-implausible",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, runtimeClassName="runc"),
+        DEFAULT,
+        None,
+        'spec.runtimeClassName: "runc": passes no GPU to a container; leave it out, and the class for shares is set',
+        id="runtime-class",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, container(limits={"amd.com/gpu": 1})),
+        DEFAULT,
+        None,
+        "spec.containers[0].resources.limits[amd.com/gpu]: 1: is a device in addition to the share; remove it, or "
+        "the annotation of the share",
+        id="other-gpu",
+    ),
 ]
 
 

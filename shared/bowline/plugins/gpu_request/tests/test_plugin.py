@@ -40,7 +40,7 @@ def test_an_update_is_validated_by_its_changes() -> None:
 
 
 def test_errors_of_a_template_have_paths_into_it() -> None:
-    template = Template.at("spec.template", ours({"gpu-fraction": "7"}, container(limits={GPU: 0.5})))
+    template = Template.at("spec.template", ours({"gpu-fraction": "7"}, container(limits={GPU: -1})))
     verdict = chain().validate_template(template, AdmissionInfo(kind="Deployment"))
     assert [fault.path for fault in verdict.errors] == [
         "spec.template.metadata.annotations[gpu-fraction]",

@@ -10,7 +10,6 @@ from bowline.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
     GPU,
-    LIMIT,
     MIG,
     NAME,
     REQUEST,
@@ -176,7 +175,6 @@ def test_all_errors_together_in_a_fixed_order() -> None:
         ("sharing-disabled", "gpu-fraction"),
         ("share-and-whole", "gpu-fraction"),
         ("share-and-mig", "gpu-fraction"),
-        ("quantity-integer", LIMIT),
         ("request-differs", REQUEST),
     ]
     assert violations(raw, Policy(sharing=False)) == expected

@@ -1,0 +1,94 @@
+"""The labels and annotations that say who uses which GPU: only Bowline may write them. Pure.
+
+The API server itself enforces this, by the chart's policy of devices, for pods of every scheduler and also while the
+webhook is unavailable; the policy's CEL is generated from the values here. `bowline lint` applies them to new pods.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from bowline.api import names
+from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.meta import Object
+from bowline.api.rule import CelForm, DenialCause, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPattern:
+    """The keys in ``exact``, those with one of ``prefixes``, and those with ``prefix`` and one of ``suffixes``."""
+
+    exact: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    prefix: str = ""
+    suffixes: tuple[str, ...] = ()
+
+    def covers(self, key: str) -> bool:
+        """Return whether the key is one of them."""
+        has_suffix = bool(self.suffixes) and key.startswith(self.prefix) and key.endswith(self.suffixes)
+        return key in self.exact or key.startswith(self.prefixes) or has_suffix
+
+    @property
+    def cel(self) -> str:
+        """The same about a key ``k``, in CEL."""
+        forms = [f"k == '{key}'" for key in self.exact] + [f"k.startsWith('{prefix}')" for prefix in self.prefixes]
+        if self.suffixes:
+            suffixes = " || ".join(f"k.endsWith('{suffix}')" for suffix in self.suffixes)
+            forms.append(f"(k.startsWith('{self.prefix}') && ({suffixes}))")
+        return f"({' || '.join(forms)})"
+
+
+LABELS: Final = KeyPattern(
+    exact=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING), prefixes=(f"{names.LABEL_GPU_GROUP}/",)
+)
+ANNOTATIONS: Final = KeyPattern(prefix=names.NV_CONTAINER, suffixes=names.NV_OWNED)
+# Of labels, and of annotations: more make the guard expensive.
+MAX_KEYS: Final = 256
+
+GUARDED_LABEL: Final = Rule(
+    "gpu_sharing/guarded-label",
+    f"a user sets `{names.LABEL_GPU_GROUP}`, `{names.LABEL_GPU_GROUP}/...` or `{names.LABEL_GPU_SHARING}` on a pod "
+    "of any scheduler: these labels say who uses which shared GPU; enforced by the policy `policy.devices`",
+    cause=DenialCause.FORBIDDEN,
+    text="only Bowline may set it: it says who uses which shared GPU; leave it out of a new pod (also of one made "
+    "from another pod)",
+    invalid=f"labels: {{{names.LABEL_GPU_GROUP}: a}}",
+    valid="labels: {app: a}",
+    cel=CelForm(f"variables.labelsChanged.exists(k, {LABELS.cel})", "k"),
+)
+GUARDED_ANNOTATION: Final = Rule(
+    "gpu_sharing/guarded-annotation",
+    f"a user sets `{names.NV_CONTAINER}<container>{names.NV_DEVICES}` or `{names.NV_COMPUTE_PORTION}` on a pod of "
+    "any scheduler: NVIDIA's GPU fractioning gives the container what it names; enforced by the policy "
+    "`policy.devices`",
+    cause=DenialCause.FORBIDDEN,
+    text="only Bowline may set it: it gives a container GPUs or limits their use; leave it out of a new pod (also of "
+    "one made from another pod)",
+    invalid=f"annotations: {{{names.NV_CONTAINER}main{names.NV_DEVICES}: GPU-1}}",
+    valid="annotations: {team: a}",
+    cel=CelForm(f"variables.annotationsChanged.exists(k, {ANNOTATIONS.cel})", "k"),
+)
+MANY_KEYS: Final = Rule(
+    "gpu_sharing/many-keys",
+    f"a pod of any scheduler has more than {MAX_KEYS} labels or annotations; enforced by the policy `policy.devices`",
+    cause=DenialCause.TOO_MANY,
+    text=f"a pod has at most {MAX_KEYS}, so that the guard of shared GPUs stays cheap; remove some",
+)
+RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, MANY_KEYS)
+
+
+def guard_errors(metadata: Object) -> Iterator[FieldError]:
+    """Yield what the policy denies to every user in the metadata of a new pod; well-formed or not."""
+    for field, pattern, rule in (
+        ("labels", LABELS, GUARDED_LABEL),
+        ("annotations", ANNOTATIONS, GUARDED_ANNOTATION),
+    ):
+        entries = metadata.get(field)
+        if not isinstance(entries, dict):
+            continue
+        if len(entries) > MAX_KEYS:
+            yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.text)
+            continue
+        for key in filter(pattern.covers, entries):
+            path = annotation_path(key) if field == "annotations" else f"metadata.{field}[{key}]"
+            yield FieldError(rule, path, entries[key], rule.text)

@@ -1,0 +1,186 @@
+"""``bowline lint`` and the API server with the chart give each object of public manifests, and each rule's invalid
+example in pods and workloads of several schedulers, the same verdict. All requests are dry runs.
+
+The manifests are read where they are: ``BOWLINE_MANIFESTS``, or ``shared/manifests`` beside the checkout.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from bowline.api.rule import Severity
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings, parse_settings
+from bowline.framework.registry import Registry
+from bowline.framework.workload_kinds import READY
+from bowline.localcluster.api import ApiClient
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import LocalApiError
+from bowline.localcluster.pair import Pair
+from bowline.plugins.catalog import BUILTINS
+from bowline_cli.manifests import Manifest, UnreadableError
+from bowline_cli.rules import admission_rules
+from bowline_cli.schema import ApiSchema
+from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest, with_ready_kinds
+from tests.foreign_kinds import install, remove
+from tests.live import Live
+from tests.manifest_files import read_manifests
+from tests.rule_examples import example_object
+from tests.unit.cli.test_real_manifests import ABSENT, FOLDER
+
+FILES = sorted(FOLDER.rglob("*.yaml"))
+KINDS = [ready.kind for ready in READY]
+SCHEMA = ApiSchema()
+
+
+@pytest.fixture(scope="module")
+def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
+    """The CRDs of every known kind are installed; their controllers are not."""
+    install(pair_cluster[0], *KINDS)
+    yield
+    remove(pair_cluster[0], *KINDS)
+
+
+class Submitter:
+    """A user with all rights, whom no policy trusts: dry runs of objects in one namespace."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._api: ApiClient = live.cluster.api_as(f"system:serviceaccount:{live.namespace}:submitter")
+        self._paths: dict[str, Mapping[str, tuple[str, bool]]] = {}
+        live.kubectl("create", "serviceaccount", "submitter")
+        account = f"--serviceaccount={live.namespace}:submitter"
+        live.kubectl(
+            "create", "clusterrolebinding", f"{live.namespace}-submitter", "--clusterrole=cluster-admin", account
+        )
+
+    def denial(self, raw: Mapping[str, Any]) -> str | None:
+        """Return why the API server denies the object; empty if it admits it, None if it does not serve the kind."""
+        group = f"/apis/{raw['apiVersion']}" if "/" in raw["apiVersion"] else f"/api/{raw['apiVersion']}"
+        resource = self._resources(group).get(raw["kind"])
+        if resource is None:
+            return None
+        plural, is_namespaced = resource
+        metadata = {**raw["metadata"], **({"namespace": self._live.namespace} if is_namespaced else {})}
+        place = f"/namespaces/{self._live.namespace}" if is_namespaced else ""
+        try:
+            path = f"{group}{place}/{plural}?dryRun=All&fieldValidation=Strict"
+            self._api.post(path, {**raw, "metadata": metadata})
+        except LocalApiError as error:
+            if error.status not in (400, 403, 422, 500):
+                raise
+            return str(error)
+        return ""
+
+    def _resources(self, group: str) -> Mapping[str, tuple[str, bool]]:
+        if group not in self._paths:
+            try:
+                entries = self._api.get(group)["resources"]
+            except LocalApiError as error:
+                if error.status != 404:
+                    raise
+                entries = []
+            self._paths[group] = {e["kind"]: (e["name"], e["namespaced"]) for e in entries if "/" not in e["name"]}
+        return self._paths[group]
+
+
+@pytest.fixture
+def submitter(pair: Live, kinds: None) -> Iterator[Submitter]:
+    """A user of the namespace of this test."""
+    yield Submitter(pair)
+    pair.kubectl("delete", "clusterrolebinding", f"{pair.namespace}-submitter")
+
+
+def chain_of(live: Live) -> AdmissionChain:
+    """Return the chain of lint with the configuration of the webhook."""
+    maps = live.cluster.api.get("/api/v1/namespaces/bowline-system/configmaps")["items"]
+    (text,) = [item["data"]["config.yaml"] for item in maps if "config.yaml" in (item.get("data") or {})]
+    settings = with_ready_kinds(parse_settings(text))
+    built_in: Settings = settings.model_copy(update={"plugins": ()})
+    return AdmissionChain(Registry(BUILTINS, discover=dict).build(built_in), settings)
+
+
+def reviewed(chain: AdmissionChain, raw: Any) -> LintResult:
+    return review_manifest(chain, Manifest("x", 1, copy.deepcopy(raw)), SCHEMA)
+
+
+@pytest.mark.skipif(not FILES, reason=ABSENT)
+def test_public_manifests_have_the_api_servers_verdict(pair: Live, submitter: Submitter) -> None:
+    chain, compared, wrong = chain_of(pair), 0, []
+    for file in FILES:
+        try:
+            manifests = read_manifests(str(file))
+        except UnreadableError:
+            continue
+        for manifest in manifests:
+            raw = manifest.object
+            denial = submitter.denial(raw)
+            result = reviewed(chain, raw)
+            if denial is None or result.verdict in (LintVerdict.UNRENDERED, LintVerdict.PARTIAL):
+                continue
+            compared += 1
+            is_own = SCHEMA.has(*manifest.api)
+            # Of another project's kind the API server stores what its pods are denied for later.
+            is_later = not is_own and all(e.rule.id.startswith("kubernetes/") for e in result.review.errors)
+            if (result.verdict is LintVerdict.DENIED) != bool(denial) and not is_later:
+                wrong.append(
+                    f"{file.name}: {manifest.kind}: {result.verdict} {result.review.errors}, but: {denial!r}"
+                )
+    assert wrong == []
+    assert compared >= 75, "most of the objects were compared"
+
+
+def workloads(pod: Any) -> Iterator[Any]:
+    """Yield the pod, and workloads of each form with it as their template."""
+    yield pod
+    metadata = {**pod["metadata"], "labels": {"app": "x", **pod["metadata"].get("labels", {})}}
+    template = {"metadata": {key: metadata[key] for key in metadata if key != "name"}, "spec": pod["spec"]}
+    never = {**template, "spec": {"restartPolicy": "Never", **pod["spec"]}}
+    selector = {"matchLabels": {"app": "x"}}
+    for version, kind, spec in (
+        ("apps/v1", "Deployment", {"selector": selector, "template": template}),
+        ("apps/v1", "StatefulSet", {"selector": selector, "template": template}),
+        ("batch/v1", "Job", {"template": never}),
+        ("batch/v1", "CronJob", {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": never}}}),
+    ):
+        yield {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
+
+
+DENIALS = [rule for rule in admission_rules() if rule.invalid and rule.severity is Severity.DENIES]
+PODS = [rule for rule in DENIALS if "podName" not in rule.invalid and not rule.id.startswith("nv_fractions/")]
+
+
+@pytest.mark.parametrize("scheduler", ["bowline", "default-scheduler", "volcano"])
+def test_every_rules_invalid_example_has_the_api_servers_verdict(
+    pair: Live, submitter: Submitter, scheduler: str
+) -> None:
+    chain, wrong = chain_of(pair), []
+    for rule in PODS:
+        for raw in workloads(example_object(rule.invalid, scheduler=scheduler)):
+            result = reviewed(chain, raw)
+            denial = submitter.denial(raw)
+            is_policy = rule.id.startswith("gpu_sharing/guarded") and raw["kind"] != "Pod"  # denied as pods, later
+            if (result.verdict is LintVerdict.DENIED) != bool(denial) and not is_policy:
+                wrong.append(f"{rule.id} in {raw['kind']}: {result.verdict} {result.review.errors}, but: {denial!r}")
+    assert wrong == []
+
+
+def test_while_the_webhook_is_down_nothing_is_admitted_that_lint_denies(pair: Live, submitter: Submitter) -> None:
+    chain, wrong = chain_of(pair), []
+    webhook = pair.pair.webhook
+    assert webhook is not None
+    webhook.stop()
+    try:
+        for rule in PODS:
+            for scheduler in ("bowline", "default-scheduler"):
+                raw = example_object(rule.invalid, scheduler=scheduler)
+                result, denial = reviewed(chain, raw), submitter.denial(raw)
+                if result.verdict is LintVerdict.DENIED and not denial:
+                    wrong.append(f"{rule.id} for {scheduler}: {result.review.errors}, but admitted")
+                if result.verdict is LintVerdict.OUT_OF_SCOPE and denial:
+                    wrong.append(f"{rule.id} for {scheduler}: {result.verdict}, but: {denial}")
+    finally:
+        pair.pair.launch_webhook().wait_ready()
+    assert wrong == []
