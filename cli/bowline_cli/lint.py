@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="in directories, a document that is no manifest is an error"
     )
     parser.add_argument(
+        "--skip-others",
+        action="store_true",
+        help="a named file may be no manifest, as those of directories: for a hook that passes all changed files",
+    )
+    parser.add_argument(
         "--exclude",
         action="append",
         default=[],
@@ -120,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"--kubernetes-version: {error}", file=sys.stderr)
         return EXIT_USAGE
-    reading = _read_all(paths, options.exclude, is_strict=options.strict)
+    reading = _read_all(paths, options.exclude, is_strict=options.strict, skips_others=options.skip_others)
     scheduler = options.assume_scheduler or DEFAULT_SCHEDULER
     unread = unread_annotations(plugins)
     chain = AdmissionChain(
@@ -329,12 +334,15 @@ def _duplicate(line: int, key: str) -> dict[str, Any]:
     return {"rule": DUPLICATE_KEY.id, "path": "", "line": line, "value": key, "message": message}
 
 
-def _read_all(paths: Sequence[str], excludes: Sequence[str], *, is_strict: bool) -> _Reading:
-    """Return the objects of all files, and what could not be read. ``is_strict``: as if each file were named."""
+def _read_all(paths: Sequence[str], excludes: Sequence[str], *, is_strict: bool, skips_others: bool) -> _Reading:
+    """Return the objects of all files, and what could not be read.
+
+    ``is_strict``: as if each file were named; ``skips_others``: as if none were.
+    """
     sources, reading, budget = sources_of(paths, excludes), _Reading(), YamlBudget()
     reading.charts = sources.charts
     for file, is_named in with_progress(sources.files, "files", sys.stderr):
-        content = read_file(file, budget, is_named=is_named or is_strict)
+        content = read_file(file, budget, is_named=is_strict or (is_named and not skips_others))
         for manifest in content.manifests:
             reading.manifests += [manifest, *embedded_manifests(manifest)]
         reading.others += content.others
