@@ -13,7 +13,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from bowline.api.field_error import FieldError, join_path
@@ -84,7 +84,7 @@ class ApiSchema:
     """The schema of one version of Kubernetes. Raises ValueError for a version that is not known."""
 
     def __init__(self, version: str = "") -> None:
-        document = json.loads((files("bowline_cli") / "schemas.json").read_text("utf-8"))
+        document = json.loads(Path(__file__).with_name("schemas.json").read_bytes())
         self.versions: tuple[str, ...] = tuple(document["versions"])
         self.version = version.removeprefix("v") or self.versions[-1]
         if self.version not in self.versions:
