@@ -101,10 +101,11 @@ PATHS = {
     "NIMPipeline": ["spec.services[0].spec"],
     "SparkApplication": SPARK,
     "ScheduledSparkApplication": [path.replace("spec.", "spec.template.", 1) for path in SPARK],
-    "Notebook": [],
+    "Notebook": ["metadata"],
 }
 # Of kinds with both forms: the paths of pod specs' metadata.
 METADATA = {
+    "metadata",
     "spec.services[Worker].extraPodMetadata",
     *(path for path in PATHS["SparkApplication"] if path.count(".") == 1),
 }
@@ -372,7 +373,7 @@ def test_resources_without_a_pod_spec_are_those_of_a_container() -> None:
     }
     raw["spec"]["resources"] = {"limits": {"nvidia.com/gpu": "0.5"}}
     verdict = review_workload(chain, KINDS["NIMService"], raw, None, AdmissionInfo(kind="NIMService"))
-    assert [error.path for error in verdict.errors] == ["spec.annotations[gpu-fraction]"]
+    assert [error.path for error in verdict.errors] == ["spec.resources.limits[nvidia.com/gpu]"]
     del raw["spec"]["annotations"]
     verdict = review_workload(chain, KINDS["NIMService"], raw, None, AdmissionInfo(kind="NIMService"))
     assert [error.path for error in verdict.errors] == ["spec.resources.limits[nvidia.com/gpu]"]

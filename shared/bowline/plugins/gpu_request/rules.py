@@ -227,7 +227,8 @@ def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
         for amount in container.effective_requests:
             entry = f"{container.label}: {amount.resource} {amount.text}"
             if amount.resource == names.RESOURCE_GPU:
-                whole_gpus.append(entry)
+                # A part of a GPU has an error of its own, whose remedy would contradict this one's.
+                whole_gpus += [] if _is_part_of_gpu(amount) else [entry]
             elif amount.resource.startswith(names.RESOURCE_MIG_PREFIX):
                 mig_devices.append(entry)
     if whole_gpus:
@@ -289,22 +290,16 @@ def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldE
 def _container_errors(container: Container, *, is_share: bool) -> Iterator[FieldError]:
     for resource in sorted({*container.limits, *container.requests}):
         if is_device(resource):
-            errors = list(_entry_errors(container, resource))
-            # Of a share beside a part of a GPU one error is enough: the other one's remedy is the share.
-            yield from (e for e in errors if not (is_share and e.rule is rule_table.QUANTITY_INTEGER and _is_part(e)))
+            yield from _entry_errors(container, resource, is_share=is_share)
 
 
-def _is_part(error: FieldError) -> bool:
-    return names.GPU_FRACTION in error.message
-
-
-def _entry_errors(container: Container, resource: str) -> Iterator[FieldError]:
+def _entry_errors(container: Container, resource: str, *, is_share: bool) -> Iterator[FieldError]:
     limit, request = container.limits.get(resource), container.requests.get(resource)
     if limit is not None:
-        yield from _amount_errors(limit)
+        yield from _amount_errors(limit, is_share=is_share)
     if request is None or (limit is not None and _same(limit, request)):
         return
-    yield from _amount_errors(request)
+    yield from _amount_errors(request, is_share=is_share)
     if limit is None:
         path = f"{container.path}.resources.limits[{resource}]"
         message = f"is required, because GPUs are not overcommitted; set it to the request, {request.text}"
@@ -314,15 +309,22 @@ def _entry_errors(container: Container, resource: str) -> Iterator[FieldError]:
         yield FieldError(rule_table.REQUEST_DIFFERS, request.path, request.raw_value, message)
 
 
-def _amount_errors(amount: Amount) -> Iterator[FieldError]:
+def _amount_errors(amount: Amount, *, is_share: bool) -> Iterator[FieldError]:
     if amount.quantity is None:
         message = "must be a whole number, such as 1"
         yield FieldError(rule_table.QUANTITY_FORMAT, amount.path, amount.raw_value, message)
     elif amount.quantity < 0 or amount.quantity != amount.quantity.to_integral_value():
         message = "must be a whole number, 0 or more"
-        if amount.resource == names.RESOURCE_GPU and amount.quantity > 0:
-            message += f"; for a part of a GPU use the annotation {names.GPU_FRACTION} instead"
+        if _is_part_of_gpu(amount):
+            share = f"; for a part of a GPU use the annotation {names.GPU_FRACTION} instead"
+            message += "; remove it, the annotation of the share already asks for a part" if is_share else share
         yield FieldError(rule_table.QUANTITY_INTEGER, amount.path, amount.raw_value, message)
+
+
+def _is_part_of_gpu(amount: Amount) -> bool:
+    quantity = amount.quantity
+    is_gpu = amount.resource == names.RESOURCE_GPU
+    return is_gpu and quantity is not None and quantity > 0 and quantity != quantity.to_integral_value()
 
 
 def _same(limit: Amount, request: Amount) -> bool:

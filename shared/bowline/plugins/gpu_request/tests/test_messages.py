@@ -301,9 +301,9 @@ GOLDEN = [
         pod({"gpu-fraction": "0.5"}, container(limits={GPU: 0.5})),
         DEFAULT,
         None,
-        'metadata.annotations[gpu-fraction]: "0.5": a share cannot be combined with whole GPUs (container "main": '
-        "nvidia.com/gpu 0.5); remove the annotation or those resources",
-        id="share-and-whole (a part of a GPU: one error)",
+        "spec.containers[0].resources.limits[nvidia.com/gpu]: 0.5: must be a whole number, 0 or more; remove it, the "
+        "annotation of the share already asks for a part",
+        id="quantity-integer (beside a share: one error)",
     ),
     pytest.param(
         pod({"gpu-memory": "8589934592"}),

@@ -10,6 +10,7 @@ from bowline.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
     GPU,
+    LIMIT,
     MIG,
     NAME,
     REQUEST,
@@ -173,8 +174,8 @@ def test_all_errors_together_in_a_fixed_order() -> None:
         ("container-name", NAME),
         ("[mps-spelling]", "mps"),
         ("sharing-disabled", "gpu-fraction"),
-        ("share-and-whole", "gpu-fraction"),
         ("share-and-mig", "gpu-fraction"),
+        ("quantity-integer", LIMIT),
         ("request-differs", REQUEST),
     ]
     assert violations(raw, Policy(sharing=False)) == expected
