@@ -6,7 +6,9 @@ the machine changes.
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -23,18 +25,20 @@ from tests.benchmarks.report import Figure, Report
 ORDINARY, EXEMPT = "ordinary", "exempt"
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 VALUES = {"image": {"registry": "registry.example"}, "policy": {"trusted": {"users": [EXEMPT]}}}
+SCHEDULER = "kai-scheduler"
 PODS, DRY_RUN = "/api/v1/namespaces/default/pods", "?dryRun=All"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySizes:
-    """``labels``: of each pod; ``rounds``: writes of each user."""
+    """``labels``: of each pod; ``entries``: of a list or map of a new pod; ``rounds``: writes of each user."""
 
     labels: tuple[int, ...] = (10, 250, 1000, 20_000)
+    entries: int = 10_000
     rounds: int = 21
 
 
-QUICK = PolicySizes((10, 1000), 3)
+QUICK = PolicySizes((10, 1000), 1000, 3)
 
 
 async def bench_policies(sizes: PolicySizes) -> Report:
@@ -48,7 +52,7 @@ def _measure(sizes: PolicySizes, report: Report) -> None:
     objects = find_helm().template(ChartRelease("bowline", CHART, "bowline-system", set_values=VALUES))
     policies = [entry for entry in objects if entry["kind"] in KINDS]
     with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as cluster:
-        cluster.kubectl("create", "clusterrole", "bench", "--verb=get,patch", "--resource=pods")
+        cluster.kubectl("create", "clusterrole", "bench", "--verb=get,patch,create", "--resource=pods")
         for user in (ORDINARY, EXEMPT):
             cluster.kubectl("create", "clusterrolebinding", user, "--clusterrole=bench", f"--user={user}")
         clients = {user: cluster.api_as(user) for user in (ORDINARY, EXEMPT)}
@@ -66,9 +70,46 @@ def _measure(sizes: PolicySizes, report: Report) -> None:
                     began = time.perf_counter()
                     clients[user].patch(path, {"metadata": {"annotations": {"round": str(index)}}})
                     durations.append((time.perf_counter() - began) * 1000)
-            exempt, ordinary = (f"write of a pod with {number} labels, {user} user" for user in seconds)
-            report.add(Figure(exempt, "ms", tuple(seconds[EXEMPT])))
-            report.add(Figure(ordinary, "ms", tuple(seconds[ORDINARY]), against=exempt, wanted="<= 1.2"))
+            _add(report, f"write of a pod with {number} labels", seconds)
+        for field, spec in _large_pods(sizes.entries).items():
+            seconds = {EXEMPT: [], ORDINARY: []}
+            for _ in range(sizes.rounds):
+                for user, durations in seconds.items():
+                    began = time.perf_counter()
+                    # A pod beyond a bound is denied: that costs as little.
+                    with suppress(LocalApiError):
+                        clients[user].post(f"{PODS}{DRY_RUN}", _pod(spec, user))
+                    durations.append((time.perf_counter() - began) * 1000)
+            _add(report, f"creation of a pod with {sizes.entries} {field}", seconds)
+
+
+def _add(report: Report, what: str, seconds: dict[str, list[float]]) -> None:
+    exempt, ordinary = (f"{what}, {user} user" for user in (EXEMPT, ORDINARY))
+    report.add(Figure(exempt, "ms", tuple(seconds[EXEMPT])))
+    report.add(Figure(ordinary, "ms", tuple(seconds[ORDINARY]), against=exempt, wanted="<= 1.2"))
+
+
+def _large_pods(entries: int) -> dict[str, dict[str, Any]]:
+    """Return the spec of a pod for each field that a policy may read, by the field's name."""
+    names_of_containers = [f"c{number}" for number in range(entries)]
+    resources = {f"example.com/r{number}": "1" for number in range(entries)}
+    fields: dict[str, dict[str, Any]] = {
+        "limits": {"containers": [_container("main", resources={"limits": resources})]},
+        "containers": {"containers": [_container(name) for name in names_of_containers]},
+        "variables": {"containers": [_container("main", env=[{"name": "A"}] * entries)]},
+        "tolerations": {"containers": [_container("main")], "tolerations": [{"operator": "Exists"}] * entries},
+    }
+    return fields
+
+
+def _pod(spec: dict[str, Any], user: str) -> dict[str, Any]:
+    """Return a pod with a share. That of the exempt user has a scheduler whose pods no rule reads."""
+    metadata = {"name": "large", "annotations": {names.GPU_FRACTION: "0.5"}}
+    return {"metadata": metadata, "spec": {"schedulerName": SCHEDULER if user == ORDINARY else "other", **spec}}
+
+
+def _container(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "image": "registry.example/app:1", **fields}
 
 
 def _wait_until_in_force(client: ApiClient, path: str) -> None:

@@ -81,6 +81,14 @@ def metadata(**fields: Any) -> dict[str, Any]:
     return {"metadata": fields}
 
 
+REFERENCE = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "uid": "u"}
+# Beyond the agent itself.
+OF_OTHERS: dict[str, dict[str, Any]] = {
+    "a liveness probe of another host": {"livenessProbe": {"httpGet": {"host": "192.0.2.1", "port": 80}}},
+    "a readiness probe of another host": {"readinessProbe": {"httpGet": {"host": "192.0.2.1", "port": 80}}},
+    "another resource": {"resources": {"limits": {"example.com/device": "1"}, "requests": {}}},
+}
+BOUND_VOLUME = "/api/v1/persistentvolumes/bound"
 STORED = [
     (f"{CORE}/pods", pod("share", labels={"app": "x"}, annotations={"a": "b"})),
     (f"{SYSTEM}/pods", pod("share")),
@@ -95,6 +103,9 @@ STORED = [
     (CLAIMS, claim("users", extended=False, owned=False)),
     ("/api/v1/persistentvolumes", volume("free")),
     ("/api/v1/persistentvolumes", volume("taken", claimRef={"namespace": "default", "name": "taken"})),
+    ("/api/v1/persistentvolumes", volume("uid", claimRef={**REFERENCE, "name": "taken"})),
+    ("/api/v1/persistentvolumes", volume("bound", claimRef={"namespace": "default", "name": "taken"})),
+    (f"{CORE}/configmaps", configmap("orphan-0", owned=False)),
     (
         f"{CORE}/persistentvolumeclaims",
         {
@@ -121,6 +132,7 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     with installed(chart_cluster, chart.render(VALUES)) as made:
         for path, body in STORED:
             api.post(path, body)
+        api.patch(f"{BOUND_VOLUME}/status", {"status": {"phase": "Bound"}})
         api.patch(STATUS, {"status": {"hostIP": NODE_IP["ip"], "hostIPs": [NODE_IP]}})
         yield made
         for path, body in STORED:
@@ -139,7 +151,6 @@ LABELLED = metadata(labels={GROUP: "g", f"{GROUP}/h": "h", SHARING: "true"})
 CONDITION = {"type": names.CONDITION_POD_BOUND, "status": "False", "lastTransitionTime": None}
 DECISION = {**CONDITION, "type": names.CONDITION_DECISION_FAILED, "message": "{}"}
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": None}
-REFERENCE = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "uid": "u"}
 SELECTED = metadata(annotations={names.SELECTED_NODE: "n"})
 OTHER_IMAGE = "the image registry.example/bowline-x:1 is none of the agent: registry.example/bowline, "
 CONTEXT = reservation()["spec"]["containers"][0]["securityContext"]
@@ -207,9 +218,8 @@ RECONCILER_MAY = [
     pytest.param("PATCH", STATUS, {"status": {"conditions": [DECISION]}}, id="write the condition DecisionFailed"),
     pytest.param("PATCH", STATUS, {"status": {"nominatedNodeName": "n"}}, id="nominate a pod to a node"),
     pytest.param("POST", f"{CORE}/configmaps", configmap("new-0"), id="create a share's ConfigMap"),
-    pytest.param(
-        "POST", f"{CORE}/configmaps", configmap("any"), id="create one of any name, of a pod that is not there"
-    ),
+    pytest.param("POST", f"{CORE}/configmaps", configmap("any-0"), id="create one of a pod that is not there"),
+    pytest.param("DELETE", f"{CORE}/configmaps/orphan-0", None, id="delete one that its pod has left behind"),
     pytest.param("DELETE", f"{CORE}/configmaps/share-0", None, id="delete a share's ConfigMap"),
     pytest.param("DELETE", f"{CORE}/configmaps/older-i0-evar", None, id="delete one of an earlier version"),
     pytest.param("POST", RESERVATIONS, reservation(), id="create a reservation pod"),
@@ -348,7 +358,7 @@ RECONCILER_MAY_NOT = [
             "container runtime",
             id=f"annotation {key}",
         )
-        for key in ("cdi.k8s.io/x", "io.kubernetes.cri-o.userns-mode")
+        for key in ("cdi.k8s.io/x", "io.kubernetes.cri-o.userns-mode", "k8s.v1.cni.cncf.io/networks")
     ),
     pytest.param(
         "POST",
@@ -387,6 +397,52 @@ RECONCILER_MAY_NOT = [
         {"spec": {"claimRef": None}},
         "belongs",
         id="take a volume from its claim",
+    ),
+    *(
+        pytest.param(
+            "PATCH",
+            f"/api/v1/persistentvolumes/{name}",
+            {"spec": {"claimRef": {"uid": uid}}},
+            named,
+            id=f"have the data of a volume deleted by {why}",
+        )
+        for name, uid, named, why in (
+            ("uid", "00000000-0000-0000-0000-000000000000", "changes no UID", "another UID"),
+            ("uid", None, "changes no UID", "no UID"),
+            ("bound", REFERENCE["uid"], "bound or released", "a UID after it is bound"),
+        )
+    ),
+    pytest.param(
+        "PATCH",
+        BOUND_VOLUME,
+        metadata(annotations={names.BOUND_BY_CONTROLLER: "yes"}),
+        "bound or released",
+        id="write a bound volume",
+    ),
+    *(
+        pytest.param("POST", path, configmap(name), named, id=f"create a ConfigMap {why}")
+        for path, name, named, why in (
+            (f"{CORE}/configmaps", "settings", "named so", "of any name"),
+            (RESERVATIONS.replace("/pods", "/configmaps"), "x-0", "reservation pods", "beside reservation pods"),
+        )
+    ),
+    *(
+        pytest.param("POST", RESERVATIONS, reservation(change), "probes of the pod itself", id=f"have {why}")
+        for why, change in OF_OTHERS.items()
+    ),
+    pytest.param(
+        "POST",
+        RESERVATIONS,
+        reservation(dnsPolicy="None", dnsConfig={"nameservers": ["192.0.2.1"]}),
+        "name servers",
+        id="have other name servers",
+    ),
+    pytest.param(
+        "POST",
+        RESERVATIONS,
+        reservation(securityContext={"supplementalGroups": [0]}),
+        "security context",
+        id="have the group root",
     ),
     pytest.param(
         "PATCH",

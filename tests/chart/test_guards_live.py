@@ -7,8 +7,10 @@ import pytest
 
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import LocalApiError
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
+from tests.waiting import wait_until
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 TENANT, BINDER = "tenant", "system:serviceaccount:kai-scheduler:binder"
@@ -34,7 +36,7 @@ def share_map(name: str, **metadata: Any) -> dict[str, Any]:
 def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force, with a sharing pod, its ConfigMap and its reservation."""
     api = chart_cluster.api
-    resources = "pods,pods/status,pods/binding,pods/ephemeralcontainers,configmaps"
+    resources = "pods,pods/status,pods/binding,pods/ephemeralcontainers,configmaps,namespaces"
     rules = ["--verb=get,create,update,patch,delete", f"--resource={resources}"]
     chart_cluster.kubectl("create", "clusterrole", "tenants", *rules)
     for user in (TENANT, BINDER, AGENT):
@@ -47,12 +49,14 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
         api.post(f"{CORE}/pods", pod("plain", {"app": "mine"}))
         api.post(f"{CORE}/pods", pod("large", MANY | HELD))
         api.post(f"{CORE}/pods", pod("fractioned", {}, {NV_DEVICES: "GPU-1", NV_PORTION: "0.5"}))
-        api.post(f"{CORE}/configmaps", share_map("held-0"))
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "held", "uid": "held"}
+        api.post(f"{CORE}/configmaps", share_map("held-0", ownerReferences=[owner]))
+        api.post(f"{CORE}/configmaps", share_map("orphan-0"))
         api.post(f"{CORE}/configmaps", {"metadata": {"name": "plain"}})
         labels = {"app": names.RESERVATION_APP, GROUP: "g"}
         api.post(RESERVATIONS, pod("reservation", labels, {names.RESERVED_DEVICE: "GPU-1", "other": "x"}))
         yield made
-    for path in (POD, PLAIN, LARGE, FRACTIONED, RESERVATION, MAP, f"{CORE}/configmaps/plain"):
+    for path in (POD, PLAIN, LARGE, FRACTIONED, RESERVATION, MAP, ORPHAN, f"{CORE}/configmaps/plain"):
         remove(api, path)
     bindings = [f"clusterrolebinding/{user.replace(':', '-')}" for user in (TENANT, BINDER, AGENT)]
     chart_cluster.kubectl("delete", "clusterrole/tenants", *bindings)
@@ -64,7 +68,7 @@ def labels(changes: dict[str, str | None]) -> dict[str, Any]:
 
 POD, STATUS, PLAIN = f"{CORE}/pods/held", f"{CORE}/pods/held/status", f"{CORE}/pods/plain"
 MAP, RESERVATION = f"{CORE}/configmaps/held-0", f"{RESERVATIONS}/reservation"
-LARGE = f"{CORE}/pods/large"
+LARGE, ORPHAN = f"{CORE}/pods/large", f"{CORE}/configmaps/orphan-0"
 
 
 def binding(**metadata: Any) -> dict[str, Any]:
@@ -79,6 +83,14 @@ def annotations(changes: dict[str, str | None] | None) -> dict[str, Any]:
     return {"metadata": {"annotations": changes}}
 
 
+# What KAI-Scheduler, or a plugin after the bind, reads of a pod.
+FACTS = (
+    f"{names.RESOURCE_MIG_PREFIX}1g.5gb",
+    names.RECEIVED_RESOURCE_TYPE,
+    "kai.scheduler/numa-placement-predicted",
+    "kai.scheduler/numa-memory-groups-predicted",
+    names.PREPARED_FOR,
+)
 DEVICE = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-2"}}}
 DENIED = [
     pytest.param(TENANT, "POST", f"{CORE}/pods", pod("new", {GROUP: "g"}), GROUP, id="a new pod of a group"),
@@ -114,6 +126,16 @@ DENIED = [
         binding(annotations={NV_DEVICES: "GPU-1"}),
         NV_DEVICES,
         id="devices by a Binding",
+    ),
+    *(
+        pytest.param(TENANT, method, path, body, name, id=f"{name} {why}")
+        for name in FACTS
+        for method, path, body, why in (
+            ("POST", f"{CORE}/pods", pod("new", {}, {name: "0"}), "of a new pod"),
+            ("PATCH", PLAIN, annotations({name: "0"}), "of a pod"),
+            ("PATCH", f"{PLAIN}/status", annotations({name: "0"}), "by the status"),
+            ("POST", f"{PLAIN}/binding", binding(annotations={name: "0"}), "by a Binding"),
+        )
     ),
     pytest.param(TENANT, "POST", f"{CORE}/configmaps", share_map("new-0"), SHARING, id="a ConfigMap like a share's"),
     pytest.param(TENANT, "PATCH", MAP, {"data": {names.VISIBLE_DEVICES: "all"}}, SHARING, id="another device"),
@@ -156,6 +178,7 @@ ALLOWED = [
     pytest.param(
         TENANT, "PATCH", RESERVATION, {"metadata": {"annotations": {"other": "y"}}}, id="another annotation"
     ),
+    pytest.param(TENANT, "DELETE", ORPHAN, None, id="deleting a ConfigMap that its pod has left behind"),
     pytest.param(TENANT, "DELETE", RESERVATION, None, id="deleting a reservation pod, which RBAC must prevent"),
     pytest.param(AGENT, "PATCH", RESERVATION, DEVICE, id="the device by an agent, which has a policy of its own"),
     pytest.param(RECONCILER, "PATCH", POD, labels({GROUP: "h", GROUPS: None}), id="the reconciler changes groups"),
@@ -212,3 +235,29 @@ def test_an_ephemeral_container_brings_no_devices(policies: Policies) -> None:
     stored = policies.as_user(TENANT).request("PUT", f"{FRACTIONED}/ephemeralcontainers{DRY}", body)
     assert [container["name"] for container in stored["spec"]["ephemeralContainers"]] == ["debug"]
     assert stored["metadata"]["annotations"] == {NV_DEVICES: "GPU-1", NV_PORTION: "0.5"}
+
+
+@pytest.mark.parametrize("name", ["kai-scale-adjust", "kai-resource-reservation"])
+def test_a_user_makes_no_namespace_whose_pods_decide_about_gpus(policies: Policies, name: str) -> None:
+    """A user who may create namespaces, but pods in only some of them."""
+    user = policies.as_user("self-service")
+    policies.cluster.kubectl("create", "clusterrole", "self-service", "--verb=create", "--resource=namespaces")
+    policies.cluster.kubectl(
+        "create", "clusterrolebinding", "self-service", "--clusterrole=self-service", "--user=self-service"
+    )
+    try:
+        wait_until(lambda: _is_created(user, "self-made"), "the right to create namespaces")
+        assert "only an account that may create pods in all namespaces" in policies.denial(
+            user, "POST", f"/api/v1/namespaces{DRY}", {"metadata": {"name": name}}
+        )
+        assert _is_created(policies.as_user(TENANT), "kai-scale-adjust")
+    finally:
+        policies.cluster.kubectl("delete", "clusterrolebinding/self-service", "clusterrole/self-service")
+
+
+def _is_created(client: Any, name: str) -> bool:
+    try:
+        client.request("POST", f"/api/v1/namespaces{DRY}", {"metadata": {"name": name}})
+    except LocalApiError:
+        return False
+    return True

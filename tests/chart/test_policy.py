@@ -13,7 +13,7 @@ from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 PODS = "bowline-pods"
-GUARDS = {"bowline-devices", "bowline-share-configmaps"}
+GUARDS = {"bowline-devices", "bowline-share-configmaps", "bowline-namespaces"}
 TOPOLOGIES, LEASES = "bowline-topologies", "bowline-leases"
 TEST = "bowline-test"
 AGENT = names.RESERVATION_SERVICE_ACCOUNT
@@ -106,7 +106,7 @@ def test_the_reconciler_recognizes_the_policies_that_may_deny_its_writes(chart: 
     names_by_release = [policies(chart.render({"fullnameOverride": name})) for name in ("bowline", "gpu-team")]
     for names_of_release, release in zip(names_by_release, ("bowline", "gpu-team"), strict=True):
         roles = {name.removeprefix(f"{release}-") for name in names_of_release}
-        assert roles - {"pods", "agent", "topologies", "test"} == set(names.POLICIES)
+        assert roles - {"pods", "agent", "topologies", "test", "namespaces"} == set(names.POLICIES)
 
 
 def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(rendered: Rendered) -> None:
@@ -155,7 +155,7 @@ def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Render
 def test_trusted_users_and_groups_pass_both_guards(chart: Chart) -> None:
     trusted = {"users": ["system:serviceaccount:kai-scheduler:binder"], "groups": ["admins"]}
     rendered = chart.render({"policy": {"trusted": trusted}})
-    for name in GUARDS:
+    for name in GUARDS - {"bowline-namespaces"}:
         conditions = rendered.get(POLICY, name)["spec"]["matchConditions"]
         (found,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
         reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"

@@ -170,3 +170,19 @@ def test_changes_are_left_to_the_webhook(armed: Armed) -> None:
         api.patch(f"{PODS}/stored{DRY}", {"metadata": {"annotations": BAD}})
     finally:
         api.delete(f"{PODS}/stored?gracePeriodSeconds=0")
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        pytest.param([{}] * 257, id="containers"),
+        pytest.param([{"limits": {f"example.com/r{number}": "1" for number in range(17)}}], id="limits and requests"),
+    ],
+)
+def test_a_pod_with_more_than_the_rules_read_is_denied(armed: Armed, containers: Any) -> None:
+    body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
+    body["spec"]["containers"] = [
+        {"name": f"c{number}", "image": "registry.example/app:1", "resources": resources}
+        for number, resources in enumerate(containers)
+    ]
+    assert "at most 256 containers with 16 resources each" in (armed.refusal(body) or "")

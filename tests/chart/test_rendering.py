@@ -127,7 +127,7 @@ def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> No
         for name in (
             *("pods", "devices", "share-configmaps", "agent", "reconciler-pods", "reconciler-pod-status"),
             *("reconciler-configmaps", "reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
-            *("reconciler-bindings", "leases"),
+            *("reconciler-bindings", "leases", "namespaces"),
         )
     }
 

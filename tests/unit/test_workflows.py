@@ -81,3 +81,26 @@ def test_the_targets_of_a_matrix_and_of_another_users_call_count() -> None:
     other = {"steps": [{"run": 'sudo env "PATH=$PATH" make test-c'}, {"run": "cmake test-d"}]}
     workflow = {"jobs": {"a": job, "b": other}}
     assert set().union(*(targets_of(text) for _, text in steps_of(workflow))) == {"test-a", "test-b", "test-c"}
+
+
+def test_what_publishes_a_release_builds_nothing_and_what_builds_may_publish_nothing() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yaml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    jobs = workflow["jobs"]
+    assert workflow["permissions"] == {}
+    assert {name: job["permissions"] for name, job in jobs.items() if name != "publish"} == {
+        name: {"contents": "read"} for name in ("test", "build")
+    }
+    assert (jobs["build"]["needs"], jobs["publish"]["needs"], jobs["publish"]["environment"]) == (
+        *("test", "build"),
+        "release",
+    )
+    actions = {name: [step.get("uses", "").partition("@")[0] for step in job["steps"]] for name, job in jobs.items()}
+    assert not {"actions/checkout", "docker/setup-buildx-action", "docker/setup-qemu-action"} & {*actions["publish"]}
+    assert "secrets." not in str(jobs["test"]) + str(jobs["build"])
+    checkouts = [
+        step for job in jobs.values() for step in job["steps"] if step.get("uses", "").startswith("actions/checkout")
+    ]
+    assert [step["with"]["persist-credentials"] for step in checkouts] == [False, False]
+    # The images that these two actions run.
+    assert len(re.findall(r"image[:=] ?\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)) == 2

@@ -8,6 +8,9 @@ The pod is read only if it may have such a condition: a watch of Failed requests
 While that watch has not covered the longest backoff, as after a start, the pod of every request is read. What cannot
 be read within ``TIMEOUT_S`` is allowed: the reconciler decides, as it would without this check. A first decision is
 never denied. Decision 200.
+
+A caller of the webhook need not be an API server. The denial repeats the failure of a pod, which may name other
+objects of its namespace, so only a caller that knows the pod's UID gets it; no object is read for any other.
 """
 
 import asyncio
@@ -145,7 +148,7 @@ class RepeatChecker:
     def _may_be_repeated(self, request: Object) -> bool:
         """Return whether the pod may have a recent failure: one is reported, or not all may have been."""
         uid = _pod_uid(request)
-        return not uid or uid in self._failures or self.reflector.in_contact() < self._longest
+        return bool(uid) and (uid in self._failures or self.reflector.in_contact() < self._longest)
 
     async def _unchanged_failure(self, review: Review, spec: Object) -> tuple[FailedDecision, str] | None:
         """Return the failed decision that the request repeats, and its sentence.

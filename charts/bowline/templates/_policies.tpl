@@ -100,6 +100,20 @@ maps have no change, and others have the one change '*'.
 {{ (.Files.Get "files/device-policy.yaml" | fromYaml).annotations }}
 {{- end }}
 
+{{/*
+Whether schedulers, or plugins after the bind, read the annotation k of a bound pod as a fact about its devices. KAI-Scheduler
+replaces a pod's request of GPUs by what annotations of MIG devices say.
+*/}}
+{{- define "bowline.cel.factAnnotation" -}}
+k.startsWith('nvidia.com/mig-') || k.startsWith('kai.scheduler/numa-') || k in ['received-resource-type', 'bowline.dev/prepared-for']
+|| k in {{ include "bowline.access.list" (dict "root" . "field" "bindingAnnotations") }}
+{{- end }}
+
+{{/* The pattern of the names of a share's ConfigMaps: NAME-0, NAME-i0, each also with -evar. */}}
+{{- define "bowline.cel.shareMapName" -}}
+'-i?[0-9]+(-evar)?$'
+{{- end }}
+
 {{/* Whether finalizers and owner references are as they were. */}}
 {{- define "bowline.cel.sameOwnersAndFinalizers" -}}
 (has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : [])
@@ -154,6 +168,11 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 {{- $token := list "serviceAccountToken" "configMap" "downwardAPI" }}
 {{- $podContext := include "bowline.sharingObject" (dict "root" . "name" "reservationPodSecurityContext") }}
 {{- $containerContext := include "bowline.sharingObject" (dict "root" . "name" "reservationContainerSecurityContext") }}
+{{- $configuredResources := "" }}
+{{- range list "reservationResources" "reservationRequests" "reservationLimits" }}
+{{- $configured := include "bowline.sharingObject" (dict "root" $ "name" .) }}
+{{- if ne $configured "null" }}{{ $configuredResources = printf "%s || r in %s" $configuredResources $configured }}{{ end }}
+{{- end }}
 {{- $runtimeClass := include "bowline.sharingArgument" (dict "root" . "name" "reservationRuntimeClassName" "default" "") }}
 {{- $priorityClass := include "bowline.sharingArgument" (dict "root" . "name" "reservationPriorityClassName" "default" "") }}
 - expression: >-
@@ -170,10 +189,18 @@ servers, admission plugins and mutating webhooks add without giving the pod more
     && (!has(object.spec.containers[0].env) || object.spec.containers[0].env.all(e, e.name in ['POD_NAME', 'POD_NAMESPACE', 'NODE_NAME']
     && has(e.valueFrom) && has(e.valueFrom.fieldRef)))
     && (!has(object.spec.containers[0].ports) || object.spec.containers[0].ports.all(p, !has(p.hostPort) || p.hostPort == 0))
-    && (!has(object.spec.containers[0].livenessProbe) || has(object.spec.containers[0].livenessProbe.httpGet))
-    && (!has(object.spec.containers[0].readinessProbe) || has(object.spec.containers[0].readinessProbe.httpGet))
-    && (!has(object.spec.containers[0].resources) || !has(object.spec.containers[0].resources.claims)))
-  message: the reconciler creates only reservation pods, whose only container runs the agent's command
+    && (!has(object.spec.containers[0].livenessProbe) || (has(object.spec.containers[0].livenessProbe.httpGet)
+    && (!has(object.spec.containers[0].livenessProbe.httpGet.host) || object.spec.containers[0].livenessProbe.httpGet.host == '')))
+    && (!has(object.spec.containers[0].readinessProbe) || (has(object.spec.containers[0].readinessProbe.httpGet)
+    && (!has(object.spec.containers[0].readinessProbe.httpGet.host) || object.spec.containers[0].readinessProbe.httpGet.host == '')))
+    && (!has(object.spec.containers[0].resources) || (!has(object.spec.containers[0].resources.claims)
+    {{- range list "limits" "requests" }}
+    && (!has(object.spec.containers[0].resources.{{ . }}) || object.spec.containers[0].resources.{{ . }}.all(r,
+    r in ['cpu', 'memory', 'ephemeral-storage', 'nvidia.com/gpu']{{ $configuredResources }}))
+    {{- end }})))
+  message: >-
+    the reconciler creates only reservation pods, whose only container runs the agent's command, with probes of the pod itself and
+    no resources but cpu, memory, ephemeral-storage and nvidia.com/gpu
   reason: Forbidden
 - expression: >-
     {{ $isCreate }}{{ include "bowline.policy.agentImages" . }}.exists(p, object.spec.containers[0].image == p
@@ -186,11 +213,14 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 - expression: {{ $isCreate }}!has(object.spec.runtimeClassName) || object.spec.runtimeClassName == {{ squote $runtimeClass }}
   message: the reconciler creates only reservation pods, with the configured runtime class
   reason: Forbidden
-# By these a runtime gives a container devices or takes its confinement away.
+# By these a runtime gives a container devices or takes its confinement away, and a network plugin gives the pod networks.
 - expression: >-
     {{ $isCreate }}variables.annotationsChanged.all(k, k == 'nvidia.com/container.resource-reservation.gpu-compute.mode' || !(['*', 'cdi.k8s.io/', 'container.apparmor.security.beta.kubernetes.io/',
-    'io.katacontainers.', 'io.kubernetes.cri-o.', 'nvidia.com/'].exists(p, k.startsWith(p))))
-  message: the reconciler creates only reservation pods, without annotations for the container runtime
+    'io.katacontainers.', 'io.kubernetes.cri-o.', 'nvidia.com/'].exists(p, k.startsWith(p)) || ['cni', 'ovn', 'network'].exists(p, k.contains(p))))
+  message: the reconciler creates only reservation pods, without annotations for the container runtime or the network
+  reason: Forbidden
+- expression: {{ $isCreate }}!has(object.spec.dnsConfig) || object.spec.dnsConfig.all(k, k == 'options')
+  message: the reconciler creates only reservation pods, with the cluster's name servers
   reason: Forbidden
 # The token that the API server mounts is the only volume.
 - expression: >-
@@ -223,6 +253,7 @@ servers, admission plugins and mutating webhooks add without giving the pod more
 {{- range list "runAsUser" "runAsGroup" "fsGroup" }}
 && (!has({{ $context }}.{{ . }}) || {{ $context }}.{{ . }} != 0)
 {{- end }}
+&& (!has({{ $context }}.supplementalGroups) || {{ $context }}.supplementalGroups.all(g, g != 0))
 && (!has({{ $context }}.runAsNonRoot) || {{ $context }}.runAsNonRoot)
 && (!has({{ $context }}.capabilities) || !has({{ $context }}.capabilities.add) || size({{ $context }}.capabilities.add) == 0)
 && (!has({{ $context }}.seccompProfile) || {{ $context }}.seccompProfile.type == 'RuntimeDefault')
