@@ -278,6 +278,12 @@ def test_topologies_are_validated_without_kais_admission(page: Page) -> None:
     api.post(TOPOLOGIES, valid)
     with pytest.raises(LocalApiError, match="each level needs an alias of its own"):
         api.patch(f"{TOPOLOGIES}/racks", {"spec": invalid["spec"]})
+    for levels in ([{"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "row"}], [{"nodeLabel": "zone"}]):
+        with pytest.raises(LocalApiError, match="only aliases may"):
+            api.patch(f"{TOPOLOGIES}/racks", {"spec": {"levels": levels}})
+    api.patch(
+        f"{TOPOLOGIES}/racks", {"spec": {"levels": [{"nodeLabel": "zone"}, {"nodeLabel": "rack", "alias": "r"}]}}
+    )
 
 
 def denial(cluster: Cluster, body: dict[str, Any]) -> str:
