@@ -256,7 +256,8 @@ class AdmissionChain:
         ours = self.settings.scheduler_names
         # One of a name with a suffix is another instance of that scheduler.
         candidates = [name for name in ours if not scheduler.startswith(name) and not name.startswith(scheduler)]
-        for name in get_close_matches(scheduler, candidates, 1, _LIKENESS):
+        is_default = scheduler == DEFAULT_SCHEDULER  # it exists in every cluster, so it is no misspelt name
+        for name in () if is_default else get_close_matches(scheduler, candidates, 1, _LIKENESS):
             message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
             yield FieldError(SCHEDULER_NAME, "spec.schedulerName", scheduler, message)
         message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {' or '.join(ours)}"

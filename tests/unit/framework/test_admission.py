@@ -410,3 +410,9 @@ class TestBindRequests:
     def test_a_malformed_request_is_denied_with_its_path(self, raw: dict[str, Any], path: str) -> None:
         assert [fault.path for fault in chain(Effects).admit_bind_request(raw, CREATE).errors] == [path]
         assert [fault.path for fault in chain(Effects).validate_bind_request(raw, None, CREATE).errors] == [path]
+
+
+def test_the_default_scheduler_is_no_misspelt_name_of_another() -> None:
+    chain = AdmissionChain([], Settings(scheduler_names=("my-default-scheduler",)))
+    pod = {"metadata": {}, "spec": {"schedulerName": "default-scheduler", "containers": []}}
+    assert chain.admit_pod(pod, AdmissionInfo()).warnings == ()
