@@ -280,10 +280,10 @@ class Reconciler:
                 state.attempt.confirm()
                 return await self.requeue.after_wait(request, state, action, snapshot.named_pod)
             case TransientFailure():
-                raise self._failure(request.key, state, action.why, action.after)
+                raise await self._failure(request.key, state, action.why, action.after)
             case RequeueNow():
                 state.overlay.invalidate()
-                raise self._failure(request.key, state, "the attempt was withdrawn")
+                raise await self._failure(request.key, state, "the attempt was withdrawn")
             case _:
                 assert_never(action)
 
@@ -307,7 +307,7 @@ class Reconciler:
                 else:
                     if result is not None:
                         return result
-        raise self._failure(key, state, why, retry_after) from error
+        raise await self._failure(key, state, why, retry_after) from error
 
     async def _report(self, key: ObjectKey, state: RequestState, why: str) -> Result | None:
         """Count a failed attempt if one was in progress; otherwise report only why the request is not complete."""
@@ -322,12 +322,25 @@ class Reconciler:
         await self.completer.report_blocked(request, state, why)
         return None
 
-    def _failure(
+    async def _failure(
         self, key: ObjectKey, state: RequestState | None, why: str, retry_after: timedelta | None = None
     ) -> ReconcileError:
-        """Return the error that requeues a request whose reconcile has failed; the observation reports it."""
+        """Return the error that requeues a request whose reconcile has failed; failures that last are reported."""
+        if state is not None and retry_after is None and self.requeue.may_notice(key, state):
+            await self._notice(key, state, why)
         self.observation.on_transient_failure(key, why, is_quiet=state is None or state.failures.is_quiet)
         return self.requeue.error(why, state, retry_after)
+
+    async def _notice(self, key: ObjectKey, state: RequestState, why: str) -> None:
+        """Report a failure in status and event, without counting it."""
+        request = state.overlay.latest(self.store.informers.request(key))
+        if state.is_finished or request is None or request.uid != state.uid:
+            return
+        try:
+            await self.completer.report_blocked(request, state, why)
+        except KubeError as error:
+            state.failures.notice(self.store.clock.monotonic())
+            log.debug("a failure is not reported", extra={"error": str(error)})
 
 
 def is_resumable(latest: BindRequest | None) -> TypeGuard[BindRequest]:

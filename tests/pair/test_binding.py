@@ -157,7 +157,7 @@ def test_a_gated_pod_is_awaited(pair: Live) -> None:
     # The reply shows the request as it is stored first: the wait is reported after seconds.
     body = bind_request("pod", "gpu-node-0", pair.namespace, uid)
     unread = pair.cluster.api.post(pair.request_path("").rstrip("/"), body)["status"]
-    assert unread["reason"].startswith("Created: no reconciler has reported on this request")
+    assert unread["reason"].startswith("Created: nothing is reported yet")
     note = pair.event("pod", "BindingWaiting")
     assert "still has scheduling gates: example.com/hold; fails with WaitTimeout at 20" in note
     waiting = pair.request()["status"]

@@ -104,6 +104,11 @@ async def test_a_missing_right_is_terminal_and_named(bare_cluster: Cluster, stag
             # An authorizer that has just started denies valid requests: for a minute no failure is terminal.
             await until(lambda: working.sizes["transientFailures"] == 1)
             assert "phase" not in await stage.status()
+            stage.clock.passed += timedelta(seconds=6)
+            noticed = await until_awaited(stage.status, lambda status: "phase" in status)
+            assert noticed["reason"].startswith("Retrying: default_binder: the reconciler lacks a right")
+            assert "failedAttempts" not in noticed
+            assert await stage.event("pod", "BindingRetry")
             stage.clock.passed += timedelta(minutes=1)
             status = await stage.phase("pod", "Failed")
     finally:

@@ -200,6 +200,21 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
     assert not (await broken.stage.request())["metadata"].get("finalizers")
 
 
+async def test_a_call_that_fails_for_five_seconds_is_reported_and_not_counted(stage: Stage, broken: Broken) -> None:
+    async with stage.working() as working:
+        await broken.stage.create_pod()
+        await broken.stage.request_bind(backoffLimit=0)
+        await until(lambda: working.sizes["transientFailures"] == 1)
+        stage.clock.passed += timedelta(seconds=6)
+        status = await until_awaited(broken.stage.status, lambda status: "phase" in status)
+        assert status["reason"].startswith("Retrying: default_binder: 500 InternalError")
+        assert "failedAttempts" not in status
+        assert "BindingRetry" in await broken.stage.event("pod", "BindingRetry")
+        await broken.repair()
+        assert "failedAttempts" not in await broken.stage.phase("pod", "Succeeded", "Failed")
+    assert (await broken.stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+
+
 async def test_a_webhook_outage_uses_no_attempt(stage: Stage, broken: Broken) -> None:
     async with stage.working() as working:
         await broken.stage.create_pod()

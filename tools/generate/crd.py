@@ -30,10 +30,10 @@ GROUPS = ("selectedFractionalGpuGroups", "selectedGPUGroups")
 # Keywords of pydantic's schema that are not allowed in a structural schema. Defaults are applied by readers: an
 # object is stored as its author wrote it.
 _NOT_STRUCTURAL = ("title", "default", "$defs")
-# Until a reconciler reports: so that `kubectl get bindrequests` shows that none has.
+# Until the first report, which every bind that takes less than five seconds does without.
 UNREPORTED = (
-    "Created: no reconciler has reported on this request; if that lasts, check that one leads (kubectl get leases) "
-    "and that its shard selects the request's labels"
+    "Created: nothing is reported yet; if that lasts for more than 10 s, check that a reconciler leads "
+    "(kubectl get leases) and that its shard selects the request's labels"
 )
 
 

@@ -74,7 +74,7 @@ CONDITIONS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
 
 # The first words of `status.reason` of an unfinished request.
 PROGRESS: Final[Mapping[str, str]] = {
-    "Created": "no reconciler has reported yet; if that lasts: no leader, or no shard selects the request",
+    "Created": "nothing is reported in the first 5 s; if that lasts: no leader, or no shard selects the request",
     "Waiting": "see condition Prepared; ends with the deadline, if there is one",
     "Retrying": "an attempt failed; `status.nextAttemptTime`",
     "Released": "see condition Prepared",

@@ -32,6 +32,7 @@ from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Nomination, Wait
 from bowline_reconciler.decide.report import waiting_event, waiting_status
 from bowline_reconciler.decide.snapshot import stored_wait
+from bowline_reconciler.decide.transient import NOTICE_AFTER_S
 
 # The shortest delay of a failure that is about to be reported.
 _SOON = timedelta(milliseconds=200)
@@ -98,11 +99,22 @@ class Requeue:
 
     def error(self, why: str, state: RequestState | None, retry_after: timedelta | None = None) -> ReconcileError:
         """Return the error that requeues a request whose reconcile has failed, with the queue's rate limit."""
-        report_in = state.failures.report_in(self._clock.monotonic()) if state is not None else None
-        if report_in is None or retry_after is not None:
+        mark_in = state.failures.next_mark_in(self._clock.monotonic()) if state is not None else None
+        if mark_in is None or retry_after is not None:
             return ReconcileError(why, retry_after=retry_after)
-        # The longest backoff must not be added to the time after which the failure is reported.
-        return ReconcileError(why, at_most=max(timedelta(seconds=report_in), _SOON))
+        # A longer backoff must not be added to the time after which the failure is reported or counted.
+        return ReconcileError(why, at_most=max(timedelta(seconds=mark_in), _SOON))
+
+    def may_notice(self, key: ObjectKey, state: RequestState) -> bool:
+        """Return whether the request's failures are to be reported now: in turn with the reports of waits."""
+        now = self._clock.monotonic()
+        # While no other call succeeds, neither does the report.
+        is_isolated = now - self._availability.last_success <= NOTICE_AFTER_S
+        if not is_isolated or not state.failures.is_noticeable(now):
+            return False
+        turn_s = self._report_turns.reserve(key, key.namespace, now)
+        state.failures.notice(now + (turn_s or REPORT_AGAIN_MAX.total_seconds()))
+        return not turn_s
 
     def retry(self, state: RequestState, pause: timedelta) -> Result:
         """Start the next attempt when ``pause`` is over. From here on the monotonic clock counts."""

@@ -20,7 +20,7 @@ from bowline.framework.plugin_status import Status
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.snapshot import GATES, Outcome
-from bowline_reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, classify, extend
+from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, Streak, classify, extend, next_mark_in
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
@@ -222,6 +222,7 @@ class FailureState:
     """Consecutive transient failures of calls for the request."""
 
     streak: Streak | None = None
+    noticed_until: float = 0.0  # no further report of the streak before this time
 
     @property
     def is_own(self) -> bool:
@@ -241,13 +242,21 @@ class FailureState:
         """Return what a result that may be transient counts as. See ``decide.transient.classify``."""
         return classify(status, self.streak) if self.streak is not None else status
 
-    def report_in(self, now: float) -> float | None:
-        """Return in how many seconds the failures become the request's own; None if they are, or there are none."""
-        return None if self.streak is None or self.is_own else self.streak.first + REPORT_AFTER_S - now
+    def next_mark_in(self, now: float) -> float | None:
+        """Return in how many seconds another failure is reported or counted; None if no time is set for that."""
+        return next_mark_in(self.streak, now) if self.streak is not None else None
+
+    def is_noticeable(self, now: float) -> bool:
+        """Return whether the failures have lasted so long that they are reported, though they are not counted."""
+        return self.streak is not None and now >= max(self.streak.first + NOTICE_AFTER_S, self.noticed_until)
+
+    def notice(self, until: float) -> None:
+        """Record that the failures are reported, or are not reported before that time."""
+        self.noticed_until = until
 
     def reset(self) -> None:
         """End the streak: the calls for the request succeed, or failed because of an outage."""
-        self.streak = None
+        self.streak, self.noticed_until = None, 0.0
 
 
 @dataclass(slots=True)

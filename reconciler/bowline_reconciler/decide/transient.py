@@ -4,14 +4,17 @@ A call that fails without a decision of the API server (5xx, timeout, no connect
 is transient: the request is retried, nothing is written and no attempt is counted. But a webhook that is down for one
 namespace fails the same way, for hours. So a failure becomes the request's own when it recurs while other calls
 succeed, or lasts for a minute: from then on it is reported in status and event, counts as an attempt, and can exhaust
-the backoffLimit. Outages of the API server do not count: after one, the caller resets the failures. All times are
-monotonic, in seconds. Decision 111.
+the backoffLimit. Before that it is reported after five seconds, without being counted. Outages of the API server do
+not count: after one, the caller resets the failures. All times are monotonic, in seconds. Decision 111.
 """
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from bowline.framework.plugin_status import Code, Status
 
+# Failures that have lasted for this long are reported, without being counted.
+NOTICE_AFTER_S = 5.0
 # A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
 QUIET_FAILURES = 3
 # With more failures, while other calls succeed, they are the request's own after this time ...
@@ -35,6 +38,12 @@ class Streak:
         return self.last - self.first
 
 
+def next_mark_in(streak: Streak, now: float) -> float | None:
+    """Return in how many seconds another failure is reported, or counts as the request's own; None: no later mark."""
+    marks = () if streak.is_own else (NOTICE_AFTER_S, OWN_AFTER_S, REPORT_AFTER_S)
+    return min((streak.first + mark - now for mark in marks if streak.first + mark > now), default=None)
+
+
 def extend(streak: Streak | None, now: float, last_success: float, is_deferred: bool) -> Streak:
     """Return the streak with one more failure at ``now``.
 
@@ -56,7 +65,11 @@ def extend(streak: Streak | None, now: float, last_success: float, is_deferred: 
 def classify(status: Status, streak: Streak) -> Status:
     """Return what a result that may be transient counts as: transient, or a failure of the request's own."""
     if status.code is Code.TRANSIENT:
-        return replace(status, code=Code.RETRY) if streak.is_own else status
+        if not streak.is_own:
+            return status
+        # The attempts that follow are spread over as long again, instead of being used up within seconds.
+        pause = timedelta(seconds=streak.seconds / 2)
+        return replace(status, code=Code.RETRY, retry_after=max(pause, status.retry_after or pause))
     if streak.seconds < REPORT_AFTER_S:
         return Status(Code.TRANSIENT, status.reasons, status.plugin)
     return status

@@ -179,7 +179,7 @@ TABLE = [
         id="a request of an uninstalled release",
     ),
     pytest.param(
-        {"request": request("Created: no reconciler has reported", phase="")},
+        {"request": request("Created: nothing is reported yet", phase="")},
         "the reconciler has not reported on the BindRequest yet",
         "the reconciler reports",
         50,

@@ -1,10 +1,13 @@
 """Which transient failures are a request's own."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
-from bowline_reconciler.decide.transient import Streak, classify, extend
+from bowline_reconciler.decide.transient import Streak, classify, extend, next_mark_in
 
 NEVER = float("-inf")
 TRANSIENT = Status(Code.TRANSIENT, ("500",), "default_binder")
@@ -69,3 +72,24 @@ def test_what_a_transient_result_counts_as(status: Status, failures: Streak, exp
 )
 def test_other_results_are_not_transient(status: Status) -> None:
     assert not status.may_be_transient
+
+
+@pytest.mark.parametrize(
+    ("failures", "now", "seconds"),
+    [
+        pytest.param(streak([0]), 1.0, 4.0, id="it is reported after five seconds"),
+        pytest.param(streak([0]), 5.0, 5.0, id="it may be its own after ten"),
+        pytest.param(streak([0]), 10.0, 50.0, id="and is after a minute"),
+        pytest.param(streak([0, 60]), 60.0, None, id="no later mark"),
+    ],
+)
+def test_a_failing_request_is_tried_at_each_mark(failures: Streak, now: float, seconds: float | None) -> None:
+    assert next_mark_in(failures, now) == seconds
+
+
+@pytest.mark.parametrize("last", [12.0, 25.0, 60.0])
+def test_attempts_that_are_counted_are_spread_over_half_the_time_of_the_failures(last: float) -> None:
+    pause = classify(TRANSIENT, streak([0, 0.2, 0.6, last])).retry_after
+    assert pause == timedelta(seconds=last / 2)
+    longer = classify(replace(TRANSIENT, retry_after=timedelta(minutes=2)), streak([0, 0.2, 0.6, last])).retry_after
+    assert longer == timedelta(minutes=2), "as the API server asks"
