@@ -40,12 +40,14 @@ RELEASE_WITHIN = timedelta(seconds=1)
 class Term:
     """One leadership term. ``end_event`` ends it; ``drain`` remains for attempts past the point of no return.
 
-    ``expiry`` ends the drain early: the Lease is lost, and another process is about to lead.
+    ``expiry`` ends the drain early: the Lease is lost, and another process is about to lead. ``inherits_writes``: a
+    former leader may have sent writes that still take effect.
     """
 
     end_event: asyncio.Event = field(default_factory=asyncio.Event)
     expiry: asyncio.Event = field(default_factory=asyncio.Event)
     drain: timedelta = DRAIN
+    inherits_writes: bool = True
 
 
 def new_queue(workers: int, jitter: Callable[[], float]) -> WorkQueue[ObjectKey]:
@@ -118,7 +120,7 @@ class Controller:
         listing = await self._compare(term.end_event)
         if term.end_event.is_set():
             return
-        self._reconciler.start_term(listing.began, listing.stale, listing.newest)
+        self._reconciler.start_term(listing.began, listing.stale, listing.newest if term.inherits_writes else None)
         self.queue.open()
         for key in {*self._informers.pending_keys(), *listing.stale}:
             self.queue.add(key)

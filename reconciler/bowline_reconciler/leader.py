@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 
 from bowline.api.meta import ObjectKey
-from bowline.kube.lease import LeaderElector, LeaseTimings
+from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.runtime.tasks import cancel_and_wait, wait_done, wait_first
 from bowline.runtime.workers import wait_failed
 from bowline_reconciler.controller import Term
@@ -37,6 +37,7 @@ class Leadership:
         self.lease = lease
         self._new_identity = new_identity
         self._elector: LeaderElector | None = None
+        self._versions = LeaseVersions()
 
     @property
     def leader(self) -> str:
@@ -46,7 +47,8 @@ class Leadership:
     def elector(self, parts: Components, timings: LeaseTimings) -> LeaderElector:
         """Return the elector of the next term."""
         identity = self._new_identity()
-        self._elector = LeaderElector(parts.client, self.lease, identity, timings, parts.shards.metadata)
+        in_flight = parts.reconciler.store.settings.binding.in_flight_timeout
+        self._elector = LeaderElector(parts.client, self.lease, identity, timings, parts.shards.metadata, in_flight)
         return self._elector
 
 
@@ -88,7 +90,7 @@ async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, sto
     """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
     parts.observation.metrics.leader.set(1)
     parts.client.permit_writes()
-    term = Term()
+    term = Term(inherits_writes=elector.inherits_writes or not await parts.shards.is_alone(lease))
     # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
     # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
     async with AsyncExitStack() as ending:

@@ -100,6 +100,10 @@ class Reconciler:
             return await self._reconcile(key)
         except KubeError as error:
             return await self._on_error(key, error)
+        finally:
+            state = self.store.states.get(key)
+            if state is None or state.is_finished:
+                self.requeue.discard_turn(key)
 
     def reset_failures(self) -> None:
         """The API server is available again after an outage: reset the transient failures."""

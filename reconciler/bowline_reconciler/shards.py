@@ -170,6 +170,15 @@ class Shards:
             "annotations": {names.SHARD_SELECTOR: str(self._selector)},
         }
 
+    async def is_alone(self, lease: ObjectKey) -> bool:
+        """Return whether no other reconciler can have worked on this shard's requests: there is no other Lease."""
+        try:
+            leases = await self._client.list_all(LEASES, label_selector=f"{names.SHARD_LABEL}={self._registry}")
+        except KubeError as error:
+            log.debug("the reconcilers' Leases cannot be listed", extra={"error": str(error)})
+            return False
+        return all(key_of(other) == lease for other in leases)
+
     async def free(self, lease: ObjectKey) -> None:
         """Wait until no other reconciler serves any of this shard's requests. Raises no errors of the API server."""
         while True:

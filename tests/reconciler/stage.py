@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.meta import Object, ObjectKey
+from bowline.api.meta import Object, ObjectKey, format_micro_time
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.binding.plugin import BindingPlugin
@@ -30,7 +30,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound
 from bowline.kube.lease import LeaseTimings, new_identity
-from bowline.kube.resources import BINDREQUESTS, EVENTS, PODS
+from bowline.kube.resources import BINDREQUESTS, EVENTS, LEASES, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.clock import SystemClock
@@ -268,6 +268,11 @@ class Stage:
         body["metadata"]["annotations"] = dict(annotations or {})
         made = await self.client.create(PODS, self.namespace, body)
         return str(made["metadata"]["uid"])
+
+    async def leave_lease(self, name: str) -> None:
+        """Store the Lease as a leader leaves it that has not recorded whether its writes were answered."""
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": format_micro_time(datetime.now(UTC))}
+        await self.client.create(LEASES, self.namespace, {"metadata": {"name": name}, "spec": spec})
 
     async def delete_pod(self, name: str = "pod") -> None:
         await self.client.delete(PODS, self.namespace, name, grace_period_s=0)

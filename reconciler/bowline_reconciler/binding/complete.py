@@ -11,16 +11,18 @@ PodBound condition follows the status and never delays it (``pod_conditions``). 
 
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
-from bowline.api.meta import Object, ObjectKey
+from bowline.api.meta import Object, ObjectKey, format_time
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
+from bowline.kube.errors import KubeError
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.state import RequestState
@@ -119,7 +121,7 @@ class Completer:
                 snapshot = await self.store.read_live(snapshot, Target.POD)
             if is_bound_as_asked(request, snapshot.pod_view):
                 return await self.complete(self.store.context(snapshot), state)
-        if (pending := self._writes_in_flight(snapshot, state)) is not None:
+        if (pending := await self._await_writes(snapshot, state)) is not None:
             return pending
         if may_have_effects:
             await self._roll_back(snapshot, state, fail.status, fail)
@@ -131,7 +133,7 @@ class Completer:
     async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
         """Roll back an abandoned request: being deleted, Failed with side effects, or of a release that ends."""
         state.gang.leave()
-        if (pending := self._writes_in_flight(snapshot, state)) is not None:
+        if (pending := await self._await_writes(snapshot, state)) is not None:
             return pending
         await self._roll_back(snapshot, state, why)
         request, now = snapshot.request, self.clock.now()
@@ -154,7 +156,7 @@ class Completer:
         if side_effects is not None and roll_back:
             snapshot = await self.store.read_live(self.store.from_cache(key, side_effects), Target.POD)
             if not is_bound_as_asked(side_effects, snapshot.pod_view):
-                if (pending := self._writes_in_flight(snapshot, state)) is not None:
+                if (pending := await self._await_writes(snapshot, state)) is not None:
                     return pending
                 why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
                 await self._roll_back(snapshot, state, why, is_orphan=True)
@@ -233,11 +235,20 @@ class Completer:
         await self.runner.drop_request(request.key, request.uid)
         return DONE
 
-    def _writes_in_flight(self, snapshot: Snapshot, state: RequestState) -> Result | None:
+    async def _await_writes(self, snapshot: Snapshot, state: RequestState) -> Result | None:
         """Return when to continue if an unacknowledged write may still take effect; None if none can.
 
-        Until then nothing is rolled back and no failure is reported as final.
+        Until then nothing is rolled back and no failure is reported as final. If that lasts, it is reported.
         """
-        unacknowledged_at = state.attempt.unacknowledged_at
-        left = self.store.in_flight.time_left(snapshot.request, snapshot.pod_view, unacknowledged_at)
-        return Result(left) if left > timedelta() else None
+        request = snapshot.request
+        left = self.store.in_flight.time_left(request, snapshot.pod_view, state.attempt.unacknowledged_at)
+        if left <= timedelta():
+            return None
+        notice_in = state.rollback.hold(self.clock.monotonic())
+        if notice_in > 0:
+            return Result(min(left, timedelta(seconds=notice_in)))
+        until = format_time(self.clock.now() + left)
+        why = f"a write of the previous leader, or one without a reply, may still take effect until {until}"
+        with suppress(KubeError):
+            await self.report_blocked(request, state, f"{why}; what was prepared is rolled back then")
+        return Result(left)

@@ -145,6 +145,10 @@ class Requeue:
 
     # --- waits ---
 
+    def discard_turn(self, key: ObjectKey) -> None:
+        """Give up the turn of a request that has nothing to report any more."""
+        self._report_turns.discard(key, key.namespace)
+
     @property
     def report_turns(self) -> int:
         """The number of requests whose report of a wait has a turn."""

@@ -124,6 +124,7 @@ class RollbackState:
     is_complete: bool = False  # all side effects of the attempts so far are rolled back
     is_reported: bool = False
     transient_failures: int = 0
+    held_since: float | None = None  # since when it waits for writes in flight
     blocked_by: str = ""  # the last event's cause of why the request cannot complete
 
     def expect(self, request: BindRequest) -> None:
@@ -154,6 +155,11 @@ class RollbackState:
     def note_report(self) -> None:
         """Record that the status reports the rollback as incomplete."""
         self.is_reported = True
+
+    def hold(self, now: float) -> float:
+        """Record that the rollback waits for writes in flight; returns in how many seconds that is reported."""
+        self.held_since = now if self.held_since is None else self.held_since
+        return self.held_since + NOTICE_AFTER_S - now
 
     def block(self, why: str) -> bool:
         """Record why the request cannot complete; returns whether that is another cause than before."""

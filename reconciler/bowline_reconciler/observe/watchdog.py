@@ -4,10 +4,15 @@ A blocked event loop renews no Lease and reports nothing, and Python cannot inte
 second the thread logs the plugin, the extension point, the request and the stack. After four seconds, if it is a
 plugin that blocks, the thread fences the process's client, counts the attempt and releases the Lease with a client
 and an event loop of its own, and exits: another replica, or the container's next process, leads. A crash between
-these writes has the effects of a crash at any point: the attempt is not counted, or the Lease expires. Decision 172.
+these writes has the effects of a crash at any point: the attempt is not counted, or the Lease expires.
+
+A call that holds Python's lock, such as a regular expression that backtracks, stops that thread as well. A timer
+of the interpreter itself then writes the stacks of all threads to the standard error, and ends the process.
+Decision 172.
 """
 
 import asyncio
+import faulthandler
 import logging
 import os
 import sys
@@ -28,6 +33,9 @@ TURN_S = 0.25
 REPORT_TURNS, END_TURNS = 4, 16
 # With END_TURNS less than the Lease lasts after its last renewal, also where the machine is slow.
 HAND_OVER_S = 8.0
+
+# The timer of the interpreter. It also counts the time in which the process is suspended: longer than a Lease lasts.
+LOCKED_S = 30.0
 
 HandOver = Callable[[PluginCall, str, str], Coroutine[Any, Any, None]]
 
@@ -62,8 +70,11 @@ class EventLoopWatchdog:
         loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
         threading.Thread(target=self._watch, args=(loop, loop_thread, stop), name="watchdog", daemon=True).start()
         try:
-            await asyncio.Event().wait()
+            while True:
+                faulthandler.dump_traceback_later(LOCKED_S, exit=True)
+                await asyncio.sleep(LOCKED_S / 6)
         finally:
+            faulthandler.cancel_dump_traceback_later()
             stop.set()
 
     def _watch(self, loop: asyncio.AbstractEventLoop, loop_thread: int, stop: threading.Event) -> None:

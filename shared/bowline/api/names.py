@@ -40,6 +40,8 @@ TAKEN_OVER: Final = "bowline.dev/taken-over"
 CARRIED_STATUS: Final = "bowline.dev/status"
 # On a pod, carried by its Binding: UID of the BindRequest whose attempt had prepared it.
 PREPARED_FOR: Final = "bowline.dev/prepared-for"
+# Of a Lease that its holder has released: the renewTime of the release, if every write of the holder was answered.
+WRITES_ANSWERED: Final = "bowline.dev/writes-answered"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
 # On a BindRequest, only if tracing is enabled: the trace that its binding continues.
 TRACEPARENT: Final = "bowline.dev/traceparent"

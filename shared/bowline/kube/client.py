@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import StrEnum
 from random import Random
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from bowline.kube.errors import (
     Expired,
     Forbidden,
     InfrastructureError,
+    KubeError,
     NoResponse,
     TooLarge,
     decode_status,
@@ -111,6 +113,7 @@ class KubeClient:
         self.clock: Clock = options.clock
         self.random = options.random
         self.metrics = options.metrics
+        self._unanswered_at: float | None = None
         self.availability = Availability(options.clock, options.random.random)
         # The API server uses the part before the slash as the field manager.
         agent = f"{options.name}/http1.1"
@@ -420,6 +423,10 @@ class KubeClient:
         except InfrastructureError as error:
             code = "unreachable" if isinstance(error, ConnectionFailed) else code
             self.availability.observe(error, is_lease=is_lease)
+            self._note_unanswered(request, error)
+            raise
+        except asyncio.CancelledError:
+            self._note_unanswered(request, None)
             raise
         finally:
             if options.metrics is not None:
@@ -430,6 +437,7 @@ class KubeClient:
         if not 200 <= answer.code < 300:
             failure = from_response(answer.code, answer.headers, answer.body)
             self.availability.observe(failure, is_lease=is_lease)
+            self._note_unanswered(request, failure)
             policy = own_policy(str(failure)) if isinstance(failure, Forbidden) else ""
             if policy and options.metrics is not None:
                 options.metrics.denied_by_policy(policy)
@@ -443,6 +451,17 @@ class KubeClient:
         if reply is None:
             raise TooLarge(f"{call.label} {call.key}: has more than {MAX_VALUES} values, which is not read")
         return reply, len(answer.body)
+
+    def answered_for(self, duration: timedelta) -> bool:
+        """Return whether every write of the last ``duration``, except of Leases and events, has been answered."""
+        unanswered_at = self._unanswered_at
+        return unanswered_at is None or self.clock.monotonic() - unanswered_at >= duration.total_seconds()
+
+    def _note_unanswered(self, request: Request, error: KubeError | None) -> None:
+        """Record when a write ended that may still be applied. ``error``: None for a call that was cancelled."""
+        may_be_applied = error is None or (isinstance(error, InfrastructureError) and error.may_have_been_applied)
+        if request.is_fenced and may_be_applied:
+            self._unanswered_at = self.clock.monotonic()
 
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
         """Send one request on a free connection and read its reply."""

@@ -10,6 +10,9 @@ Standbys watch the Lease in addition to polling it: a release is noticed immedia
 A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
 container again only after its previous process has ended. The pod's UID in both identities proves it (decision 150).
 
+A holder that releases the Lease records with it whether all of its writes were answered: then the next one waits for
+none of them (decision 223).
+
 The Lease is owned by the holder's ServiceAccount: an uninstall deletes that together with the rights to release the
 Lease, and the garbage collector then deletes the Lease (decision 152).
 """
@@ -25,7 +28,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from bowline.api.meta import Object, ObjectKey, format_micro_time
+from bowline.api import names
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ResourceVersion,
+    format_micro_time,
+    is_older,
+    key_of,
+    parse_time,
+    version_of,
+)
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import AlreadyExists, Conflict, InfrastructureError, KubeError, NotFound
 from bowline.kube.reflector import Reflector
@@ -36,6 +49,10 @@ log = logging.getLogger(__name__)
 
 # As in client-go: standbys started together must not poll in step.
 _POLL_JITTER = 1.2
+
+
+# No decision depends on the clocks of two machines differing by less.
+MAX_CLOCK_ERROR = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,22 @@ def spec_without_holder(before: Object, now: datetime) -> dict[str, Any]:
     }
 
 
+def may_have_left_writes(lease: Object, now: datetime, in_flight: timedelta) -> bool:
+    """Return whether writes of the Lease's last holder may still take effect, ``in_flight`` after they were sent.
+
+    Not those of a Lease that nobody has held, of a holder that has recorded with its release that its writes are
+    answered, or of one that has not renewed it for longer than clocks differ.
+    """
+    renew_time = (lease.get("spec") or {}).get("renewTime")
+    renewed_at = parse_time(renew_time)
+    if holder_of(lease):
+        return renewed_at is None or now - renewed_at <= in_flight + MAX_CLOCK_ERROR
+    if renewed_at is None:
+        return False
+    answered = (lease["metadata"].get("annotations") or {}).get(names.WRITES_ANSWERED)
+    return answered != renew_time and now - renewed_at <= in_flight + MAX_CLOCK_ERROR
+
+
 def account_owners(user: Object, namespace: str) -> list[Object]:
     """Return owner references to the ServiceAccount that ``user`` is; none if it is none of the namespace.
 
@@ -109,6 +142,30 @@ def account_owners(user: Object, namespace: str) -> list[Object]:
     if not uid or not username.startswith(prefix):
         return []
     return [{"apiVersion": "v1", "kind": "ServiceAccount", "name": username.removeprefix(prefix), "uid": uid}]
+
+
+class StorageRestoredError(Exception):
+    """The API server stores an older state than this process has read: its etcd was restored from a backup.
+
+    Caches, and all else that was read before, describe a state that never was. A process that starts again knows
+    nothing of it.
+    """
+
+
+class LeaseVersions:
+    """The newest resourceVersion of the Lease that a process has read, for as long as it runs."""
+
+    def __init__(self) -> None:
+        self._newest = ResourceVersion("")
+
+    def check(self, lease: Object) -> None:
+        """Record the version of a Lease that was read or written. Raises StorageRestoredError if it is older."""
+        version = version_of(lease)
+        if self._newest and is_older(version, self._newest):
+            raise StorageRestoredError(
+                f"Lease {key_of(lease)} has resourceVersion {version} after {self._newest}: etcd was restored"
+            )
+        self._newest = version
 
 
 class LeaderElector:
@@ -123,7 +180,13 @@ class LeaderElector:
         identity: str,
         timings: LeaseTimings,
         metadata: Mapping[str, Mapping[str, str]] | None = None,
+        in_flight: timedelta = timedelta(),
+        versions: LeaseVersions | None = None,
     ) -> None:
+        self._versions = versions if versions is not None else LeaseVersions()
+        # Whether a former holder may have sent writes that still take effect.
+        self.inherits_writes = True
+        self._in_flight = in_flight
         self.identity = identity
         self.is_leader = asyncio.Event()
         self.lost = asyncio.Event()
@@ -174,6 +237,10 @@ class LeaderElector:
                     self._count("acquired")
                     log.info("leading", extra={"lease": str(self._key), "identity": self.identity})
                     await self._renew_loop(stop)
+            except StorageRestoredError:
+                log.exception("exiting: nothing that was read before is valid")
+                self.lost.set()
+                raise
             finally:
                 self.is_leader.clear()
                 watching.cancel()
@@ -279,6 +346,7 @@ class LeaderElector:
         except AlreadyExists:
             return False
         self._renewed_at = started_at
+        self.inherits_writes = False
         return True
 
     async def _put(self, lease: Object) -> None:
@@ -290,6 +358,8 @@ class LeaderElector:
         if self._owners:
             metadata["ownerReferences"] = self._owners
         body = {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **spec}}
+        if holder_of(lease) != self.identity:
+            self.inherits_writes = may_have_left_writes(lease, now, self._in_flight)
         started_at = self._client.clock.monotonic()
         self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))
         self._renewed_at = started_at
@@ -311,7 +381,11 @@ class LeaderElector:
     async def _release(self) -> None:
         if self._lease is None or holder_of(self._lease) != self.identity:
             return
-        body = {**self._lease, "spec": spec_without_holder(self._lease["spec"], self._client.clock.now())}
+        spec = spec_without_holder(self._lease["spec"], self._client.clock.now())
+        body = {**self._lease, "spec": spec}
+        if self._client.answered_for(self._in_flight):
+            annotations = {**(body["metadata"].get("annotations") or {}), names.WRITES_ANSWERED: spec["renewTime"]}
+            body["metadata"] = {**body["metadata"], "annotations": annotations}
         try:
             async with asyncio.timeout(self._timings.renew_deadline.total_seconds()):
                 await self._client.update(LEASES, self._key.namespace, self._key.name, body)
@@ -322,6 +396,7 @@ class LeaderElector:
             log.info("lease released", extra={"lease": str(self._key)})
 
     def _observe(self, lease: Object) -> None:
+        self._versions.check(lease)
         if self._lease is None or lease.get("spec") != self._lease.get("spec"):
             self._seen_at = self._client.clock.monotonic()
         self._lease = lease

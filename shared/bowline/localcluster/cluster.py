@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
@@ -204,6 +204,13 @@ class Cluster:
         token = self.kubectl("create", "token", name, *flags)
         token_file = write_private(target.with_name(f"{target.name}.token"), token.stdout.strip())
         return write_private(target, kubeconfig_text(self.server, self.ca_pem, token_user(token_file), namespace))
+
+    def while_stopped(self, work: Callable[[Path], object]) -> None:
+        """Stop the API server and etcd, call ``work`` with etcd's data folder, and start them again.
+
+        To copy the data, or to restore a copy.
+        """
+        self._plane.while_stopped(work)
 
     def stop_apiserver(self) -> None:
         """Stop the API server; everything else keeps running, and etcd keeps the data."""

@@ -162,6 +162,15 @@ class ControlPlane:
         process.stop(_APISERVER_GRACE_S)
         self._watchdog.forget(process)
 
+    def while_stopped(self, work: Callable[[Path], object]) -> None:
+        """Stop the API server and etcd, call ``work`` with etcd's data folder, and start them again."""
+        self.stop_apiserver()
+        self.processes.pop(Tool.ETCD).stop()
+        work(self.layout.etcd)
+        self.run(Tool.ETCD, etcd_args(self.layout))
+        self._until_ready(Tool.ETCD, self._etcd_answers)
+        self.start_apiserver()
+
     def run(self, tool: Tool, args: list[str]) -> Process:
         """Start one of the supplied binaries."""
         argv = [str(self._assets.path(tool)), *args]

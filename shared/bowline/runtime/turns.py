@@ -42,6 +42,13 @@ class Turns(Generic[K]):
             return 0.0
         return self._next_at - now + self._turns_before(key, group) * self._interval
 
+    def discard(self, key: K, group: Hashable) -> None:
+        """Forget a key that asks no more, if it is present."""
+        self._given.pop(key, None)
+        keys = self._waiting.get(group)
+        if keys is not None and keys.pop(key, None) is not None and not keys:
+            del self._waiting[group]
+
     def clear(self) -> None:
         """Forget all keys."""
         self._waiting.clear()

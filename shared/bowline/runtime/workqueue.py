@@ -20,7 +20,8 @@ many keys each has. With ``workers``, that many keys are processed at a time, an
 that is processed for ``SLOW_S`` is *slow*: it gives its worker back, and another key is processed in its place, up to
 ``capacity`` keys in all. What a group may have in progress is limited so that a group whose keys hang leaves room for
 any that comes later: half of the workers are for everyone; beyond those, a few per group and one more for each key
-that the group has completed before it was slow, and always less than a share of what is left.
+that the group has completed before it was slow, and always less than a share of what is left. The last quarter is for
+groups whose last key was not slow.
 
 One heap and one timer serve all delays: 100,000 delayed keys need no tasks. Nothing is persisted; the next process
 finds the keys by listing. Decisions 13, 82 and 110.
@@ -47,6 +48,10 @@ SLOW_S = 1.0
 CAPACITY = 3
 # A group's workers per free one: a single group leaves an eighth of them free, two leave a fifteenth, and so on.
 _SHARE = 7
+# So many groups may hang that they occupy all places: a part of them is for groups whose last key was not slow. After
+# a while a slow group counts as any other.
+_RESERVE = 4
+_SLOW_GROUP_S = 600.0
 # The default rate limit of a failing key: short at first, then every few minutes.
 RETRY_BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
 _ZERO = timedelta()
@@ -163,6 +168,8 @@ class WorkQueue(Generic[K]):
         # Since when each key that is not slow has been processed, in that order.
         self._started_at: dict[K, float] = {}
         self._slow: set[K] = set()
+        # When each group's last key became slow, in that order; without those whose key was completed quickly since.
+        self._slow_groups: dict[Hashable, float] = {}
         self._in_progress: Counter[Hashable] = Counter()
         # Keys that a group has completed since it was last idle or slow.
         self._completions: Counter[Hashable] = Counter()
@@ -349,6 +356,7 @@ class WorkQueue(Generic[K]):
         self._again.clear()
         self._due_times.clear()
         self._hold_until.clear()
+        self._slow_groups.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer[1].cancel()
@@ -385,6 +393,8 @@ class WorkQueue(Generic[K]):
             return False
         if self.processing < self._workers // 2:
             return True
+        if free <= self.capacity // _RESERVE and group in self._slow_groups:
+            return False
         own_share = 2 * free // self._workers + self._completions[group]
         return self._in_progress[group] < max(1, min(own_share, free // 2, _SHARE * idle))
 
@@ -420,6 +430,7 @@ class WorkQueue(Generic[K]):
         self._low.done(key)
         if self._started_at.pop(key, None) is not None:
             self._completions[group] += 1
+            self._slow_groups.pop(group, None)
         self._slow.discard(key)
         self._in_progress[group] -= 1
         if not self._in_progress[group]:
@@ -437,7 +448,12 @@ class WorkQueue(Generic[K]):
             self._slow.add(key)
             self._normal.done(key)
             self._low.done(key)
-            del self._completions[self._group(key)]
+            group = self._group(key)
+            del self._completions[group]
+            self._slow_groups.pop(group, None)
+            self._slow_groups[group] = now
+        while self._slow_groups and next(iter(self._slow_groups.values())) < now - _SLOW_GROUP_S:
+            del self._slow_groups[next(iter(self._slow_groups))]
         if self._ready:
             self._wake_one()
 

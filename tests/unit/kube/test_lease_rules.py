@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from bowline.api import names
 from bowline.kube.lease import (
     account_owners,
     holder_of,
     is_earlier_term,
+    may_have_left_writes,
     new_identity,
     spec_of_holder,
     spec_without_holder,
@@ -121,3 +123,32 @@ def test_identity_without_the_pod_uid_proves_nothing(holder: str) -> None:
 )
 def test_lease_is_owned_by_a_service_account_of_its_namespace(user: dict[str, Any], expected: list[Any]) -> None:
     assert account_owners(user, "ns") == expected
+
+
+RENEWED = "2026-01-01T00:00:00.000000Z"
+RENEWED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+RELEASED = {"holderIdentity": "", "renewTime": RENEWED}
+ANSWERED = {names.WRITES_ANSWERED: RENEWED}
+OF_AN_EARLIER_RELEASE = {names.WRITES_ANSWERED: "2025-12-31T00:00:00.000000Z"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "after", "expected"),
+    [
+        pytest.param({}, {}, timedelta(0), False, id="nobody has held it"),
+        pytest.param({"holderIdentity": "a", "renewTime": RENEWED}, {}, timedelta(seconds=20), True, id="a crash"),
+        pytest.param({"holderIdentity": "a"}, {}, timedelta(0), True, id="held, since an unknown time"),
+        pytest.param({"holderIdentity": "a", "renewTime": RENEWED}, ANSWERED, timedelta(0), True, id="held again"),
+        pytest.param(RELEASED, {}, timedelta(0), True, id="released by a version that records nothing"),
+        pytest.param(RELEASED, OF_AN_EARLIER_RELEASE, timedelta(0), True, id="the record of an earlier release"),
+        pytest.param(RELEASED, ANSWERED, timedelta(0), False, id="released, with its record"),
+        pytest.param(RELEASED, {}, timedelta(minutes=31), True, id="clocks may differ by half an hour"),
+        pytest.param(RELEASED, {}, timedelta(minutes=32), False, id="long ago"),
+        pytest.param(RELEASED, {}, timedelta(minutes=-20), True, id="by a clock that is ahead"),
+    ],
+)
+def test_whether_a_former_holder_may_have_left_writes(
+    spec: dict[str, Any], annotations: dict[str, str], after: timedelta, expected: bool
+) -> None:
+    lease = {"metadata": {"annotations": annotations}, "spec": spec}
+    assert may_have_left_writes(lease, RENEWED_AT + after, timedelta(minutes=1)) is expected

@@ -38,6 +38,10 @@ def test_a_turn_that_nobody_takes_lapses() -> None:
     assert turns.reserve("e", "group", 100.0) == 0
     assert len(turns) == 0
     assert turns.reserve("b", "group", 100.05) == pytest.approx(0.05), "as a new key"
+    turns.discard("b", "group")
+    turns.discard("unknown", "another")
+    assert len(turns) == 0
+    assert turns.reserve("f", "group", 100.05) == pytest.approx(0.05)
     turns.clear()
     assert len(turns) == 0
 

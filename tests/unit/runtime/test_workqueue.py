@@ -415,6 +415,44 @@ async def test_no_number_of_namespaces_that_hung_after_good_work_stops_a_fresh_o
     assert await next_key(queue) == "healthy/1"
 
 
+async def test_more_hung_namespaces_than_places_stop_no_fresh_one() -> None:
+    """Each call hangs for half a minute and is repeated. At first nothing is known of any of them."""
+    queue = fair(workers=64, low_priority_limit=8)
+    for number in range(2 * queue.capacity):
+        queue.add(f"hung-{number}/1")
+    for _ in range(4):
+        hung: list[str] = []
+        for _ in range(30):
+            hung += await taken(queue)
+            await asyncio.sleep(1)
+        for key in hung:
+            queue.done(key)
+            queue.add(key)
+    for _ in range(5):
+        await taken(queue)
+        await asyncio.sleep(1)
+    queue.add("healthy/1")
+    assert await next_key(queue) == "healthy/1"
+
+
+async def test_a_namespace_that_has_hung_is_as_any_other_after_a_key_that_does_not() -> None:
+    queue = fair(workers=4)
+    for number in range(9):
+        queue.add(f"hung-{number}/1")
+    for _ in range(3):
+        first, *_ = await taken(queue)
+        await asyncio.sleep(1)
+    assert queue.processing == 9
+    queue.done(first)
+    queue.add(first)
+    assert await taken(queue) == [first], "below three quarters of the places"
+    queue.done(first)
+    for number in range(10):
+        queue.add(f"others-{number}/1")
+    await taken(queue)
+    assert queue.processing == queue.capacity
+
+
 async def test_simultaneously_hung_namespaces_give_their_workers_back_after_a_second() -> None:
     queue = fair(workers=64)
     for number in range(6400):

@@ -1,0 +1,57 @@
+"""etcd is restored from a backup while the reconciler runs: nothing that it has read before is valid."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bowline.kube.lease import LeaseTimings, StorageRestoredError
+from bowline.localcluster.cluster import Cluster
+from tests.pairs import bare_control_plane
+from tests.reconciler.conftest import stage_on
+from tests.reconciler.stage import Scripted, Stage
+from tests.waiting import LIMIT_S
+
+# Renewed often, and not lost while the API server is restarted.
+LASTING = LeaseTimings(timedelta(seconds=300), timedelta(seconds=280), timedelta(seconds=0.5))
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    """A control plane of the test's own."""
+    with bare_control_plane() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def own_stage(own_cluster: Cluster) -> AsyncIterator[Stage]:
+    async for made in stage_on(own_cluster):
+        yield made
+
+
+async def test_a_reconciler_ends_when_the_storage_has_gone_back(
+    own_cluster: Cluster, own_stage: Stage, tmp_path: Path
+) -> None:
+    """Its next process binds what is pending again: the state of this one says that it is finished."""
+    backup, stage = tmp_path / "etcd", own_stage
+    await stage.create_pod()
+    await stage.request_bind()
+    await asyncio.to_thread(own_cluster.while_stopped, lambda data: shutil.copytree(data, backup))
+
+    def restore(data: Path) -> None:
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+
+    async with stage.working(Scripted(), timings=LASTING) as working:
+        await stage.phase("pod", "Succeeded")
+        await asyncio.to_thread(own_cluster.while_stopped, restore)
+        await asyncio.wait([working.running.leading], timeout=LIMIT_S)
+        error = working.running.leading.exception()
+    assert isinstance(error, ExceptionGroup)
+    assert error.subgroup(StorageRestoredError) is not None
+    assert (await stage.status()).get("phase", "") == "", "restored, and not processed by the process that has ended"
+    async with stage.working(Scripted(), timings=LASTING, lease="next"):
+        await stage.phase("pod", "Succeeded")
