@@ -29,7 +29,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.request_facts import MAX_CARRIED
-from bowline.api.taints import MAX_TOLERATIONS, untolerated
+from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
 from bowline.kube.reflector import EventType, Reflector
@@ -154,6 +154,7 @@ class Informers:
             fallback=True,
         )
         self.bound_pods = BoundPodWatch(client, schedulers)
+        self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
         self._pod_cache = PodCache()
         self.pods = Reflector(
             client,
@@ -246,6 +247,11 @@ class Informers:
         """Return the node's cached metadata; absence proves nothing."""
         return self.nodes.store.get(ObjectKey("", name))
 
+    def node_ill_for(self, name: str) -> timedelta:
+        """Return for how long the watch has shown the node with a taint of its health; zero if it has none."""
+        now = self._client.clock.monotonic()
+        return timedelta(seconds=now - self._ill_since.get(name, now))
+
     def node_view(self, name: str) -> NodeView | None:
         """Return the cached node's fields that decisions use."""
         node = self.node(name)
@@ -323,6 +329,10 @@ class Informers:
         self._handlers.on_object(PODS, key)
 
     def _node_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        if new is not None and any(map(is_of_health, (new.get("spec") or {}).get("taints") or ())):
+            self._ill_since.setdefault(key.name, self._client.clock.monotonic())
+        else:
+            self._ill_since.pop(key.name, None)
         self._handlers.on_object(NODES, key)
         is_tainted = new is not None and "spec" in new and (old is None or new["spec"] != old.get("spec"))
         if new is None or is_deleting(new) or is_tainted:

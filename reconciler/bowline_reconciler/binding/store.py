@@ -187,6 +187,7 @@ class RequestStore:
             snapshot.times,
             snapshot.live,
             plugin_answers.errors,
+            self.informers.node_ill_for(request.selected_node) if isinstance(request, BindRequest) else _ZERO,
             self._uninstalling,
         )
         return decide(observed, self.settings, ending)

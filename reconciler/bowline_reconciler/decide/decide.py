@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase
-from bowline.api.meta import ObjectRef
+from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
-from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, untolerated
+from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
 from bowline.framework.config import Settings
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
@@ -32,6 +32,7 @@ from bowline_reconciler.decide.snapshot import (
     BOUND,
     FRESH_CONTACT,
     GATES,
+    NODE_HEALTH,
     PRECEDING,
     Absent,
     Observed,
@@ -221,7 +222,13 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         count = len(pod.tolerations)
         why = f"pod {request.pod_key} has {count} tolerations, and at most {MAX_TOLERATIONS} are compared"
         return Fail(Reason.INVALID, f"{why}; create it with fewer", Suggestion.DELETE_POD)
-    taint = untolerated(observed.node.taints, pod.tolerations)
+    taint = untolerated((entry for entry in observed.node.taints if not is_of_health(entry)), pod.tolerations)
+    ill = untolerated(observed.node.taints, pod.tolerations) if taint is None else None
+    if ill is not None and (left := settings.binding.node_health_grace - observed.node_ill_for) > timedelta():
+        ref = ObjectRef("v1", "Node", ObjectKey("", request.selected_node))
+        why = f"node {request.selected_node} has the taint {describe(ill)}; the request fails if that lasts"
+        return Wait((ref,), why, left, NODE_HEALTH, expires=False)
+    taint = taint or ill
     if taint is not None:
         state = "is cordoned" if taint is CORDONED else f"has the taint {describe(taint)}"
         why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"

@@ -34,6 +34,7 @@ from bowline.framework.waiting import UNLIMITED
 # Causes of waits before an attempt.
 PRECEDING = "preceding request"
 GATES = "scheduling gates"
+NODE_HEALTH = "health of the node"
 # Types of a BindRequest's conditions.
 PREPARED = "Prepared"
 BOUND = "Bound"
@@ -129,6 +130,7 @@ class Observed:
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
     plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
+    node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
     uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
 
 

@@ -1,7 +1,7 @@
 """Taints of nodes and the tolerations of pods, matched as kube-scheduler matches them. Pure.
 
 A cordoned node has no taint until kube-controller-manager writes it, so ``spec.unschedulable`` counts as one.
-A node that is not ready has a taint as well; its condition is not read. Decisions 202 and 203.
+A node that is not ready has a taint as well; its condition is not read. Decisions 202, 203 and 224.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +12,8 @@ from bowline.api.meta import Object
 CORDONED: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 # Of a pod: one with more is not bound, because each event of a node compares them.
 MAX_TOLERATIONS: Final = 512
+# The node lifecycle controller's own, by the health that the kubelet reports or does not report.
+_HEALTH: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 # PreferNoSchedule only influences the choice between nodes.
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
@@ -20,6 +22,11 @@ def hard_taints(node_spec: Object) -> tuple[Object, ...]:
     """Return the taints of a node that keep pods without a toleration away; first that of a cordon."""
     taints = tuple(taint for taint in node_spec.get("taints") or () if taint.get("effect") in _HARD_EFFECTS)
     return (CORDONED, *taints) if node_spec.get("unschedulable") else taints
+
+
+def is_of_health(taint: Object) -> bool:
+    """Return whether the taint says that the node is not ready, which a restart of its kubelet causes as well."""
+    return taint.get("key") in _HEALTH
 
 
 def untolerated(taints: Iterable[Object], tolerations: Sequence[Object]) -> Object | None:

@@ -155,6 +155,8 @@ class Binding(_Model):
     """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
     """How long one wait for an object may last; a slow volume provisioner takes minutes. A plugin may set its own."""
+    node_health_grace: Duration = timedelta(seconds=30)
+    """How long a node may be not ready or unreachable before its requests fail: a kubelet that restarts is both."""
     ttl_after_succeeded: Duration = timedelta(hours=1)
     """When a Succeeded request is removed, or a Failed one without an owner; 0s keeps them until their pods go."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 64

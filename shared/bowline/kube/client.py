@@ -423,10 +423,6 @@ class KubeClient:
         except InfrastructureError as error:
             code = "unreachable" if isinstance(error, ConnectionFailed) else code
             self.availability.observe(error, is_lease=is_lease)
-            self._note_unanswered(request, error)
-            raise
-        except asyncio.CancelledError:
-            self._note_unanswered(request, None)
             raise
         finally:
             if options.metrics is not None:
@@ -472,6 +468,12 @@ class KubeClient:
         account.enter_api()
         try:
             return await self._transport.send(request)
+        except InfrastructureError as error:
+            self._note_unanswered(request, error)
+            raise
+        except asyncio.CancelledError:
+            self._note_unanswered(request, None)
+            raise
         finally:
             account.leave_api()
             if not request.separate_pool:

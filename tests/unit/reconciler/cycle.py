@@ -177,6 +177,9 @@ class Caches(Informers):
     def offer_pod(self, pod: Object) -> None:
         """Do nothing."""
 
+    def node_ill_for(self, name: str) -> timedelta:
+        return timedelta()
+
     def node_uid(self, name: str) -> ObjectUID | None:
         return None
 

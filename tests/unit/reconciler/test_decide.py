@@ -9,6 +9,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, Settings
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
@@ -422,3 +423,33 @@ def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> Non
 
 def test_an_attempt_is_cancelled_when_its_node_is_deleted() -> None:
     assert is_withdrawn(request(), request(), POD, node_is_lost=True)
+
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+GRACE = SETTINGS.binding.node_health_grace
+
+
+@pytest.mark.parametrize(
+    ("taints", "ill_for", "expected"),
+    [
+        pytest.param((NOT_READY,), timedelta(), Wait, id="a blip"),
+        pytest.param((NOT_READY,), GRACE - timedelta(seconds=1), Wait, id="not for long enough"),
+        pytest.param((NOT_READY,), GRACE, Fail, id="lasting"),
+        pytest.param(({**NOT_READY, "key": "node.kubernetes.io/unreachable"},), timedelta(), Wait, id="unreachable"),
+        pytest.param((NOT_READY, CORDONED), timedelta(), Fail, id="cordoned as well"),
+        pytest.param(({**NOT_READY, "key": "example.com/broken"},), timedelta(), Fail, id="another taint"),
+    ],
+)
+def test_the_health_of_a_node_ends_a_request_only_when_it_lasts(
+    taints: tuple[dict[str, str], ...], ill_for: timedelta, expected: type
+) -> None:
+    observed = replace(seen(node=NodeView(deleting=False, taints=taints)), node_ill_for=ill_for)
+    decision = decide(observed, SETTINGS)
+    assert isinstance(decision, expected)
+    if isinstance(decision, Wait):
+        assert decision.left == GRACE - ill_for
+        assert not decision.limits, "it neither ends nor extends another wait"
+    else:
+        assert fails(Reason.NODE_UNSCHEDULABLE, decision)
+    tolerant = replace(POD, tolerations=({"operator": "Exists"},))
+    assert decide(replace(observed, pod=tolerant), SETTINGS) == Attempt()
