@@ -8,11 +8,14 @@ the reconciler executes, or none.
 import argparse
 import sys
 import time
+from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import Phase
+from bowline.api.duration import parse_duration
 from bowline.api.meta import Object, is_deleting, status_of
+from bowline.framework.options import argument_type
 from bowline.plugins.gpu_request.pod import view_pod
 from bowline_cli.api import Api, ApiException
 from bowline_cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
@@ -32,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", help="name of a pending pod")
     parser.add_argument("--node", required=True, metavar="NAME", help="where the pod is to run")
     parser.add_argument("--wait", action="store_true", help="until the pod is bound or the request has failed")
+    parser.add_argument(
+        "--timeout",
+        type=argument_type(parse_duration),
+        default=timedelta(seconds=60),
+        metavar="DURATION",
+        help="of --wait, then exit status 1 with what the request waits for (60s)",
+    )
     add_cluster_options(parser)
     parser.set_defaults(run=run)
 
@@ -59,7 +69,7 @@ def bind(api: Api, namespace: str, options: argparse.Namespace) -> int:
     if why:
         print(printable(f"Pod {namespace}/{options.pod}: no BindRequest is created: {why}"), file=sys.stderr)
         return EXIT_NOT_BOUND
-    return _await_end(api, f"{path}/{options.pod}") if options.wait else EXIT_DONE
+    return _await_end(api, f"{path}/{options.pod}", options.timeout) if options.wait else EXIT_DONE
 
 
 def refusal(pod: Object) -> str:
@@ -98,9 +108,9 @@ def bind_request(pod: Object, node: str) -> dict[str, Any]:
     }
 
 
-def _await_end(api: Api, path: str) -> int:
-    """Wait until the request has ended and print how; returns the exit status."""
-    last = ""
+def _await_end(api: Api, path: str, timeout: timedelta) -> int:
+    """Wait until the request has ended; print how, and each change of what it waits for. Returns the exit status."""
+    last, deadline = "", time.monotonic() + timeout.total_seconds()
     while True:
         try:
             status = status_of(call(api, "GET", path))
@@ -115,9 +125,13 @@ def _await_end(api: Api, path: str) -> int:
             return EXIT_DONE
         if phase == Phase.FAILED:
             suggestion = status.get("suggestion") or "none"
-            print(printable(f"{phase}: {reason} (suggestion: {suggestion}; docs/suggestions.md)"))
+            print(printable(f"{phase}: {reason} (suggestion: {suggestion}; {names.DOCS_URL}/suggestions.html)"))
             return EXIT_NOT_BOUND
-        if sys.stderr.isatty() and reason != last:
+        if reason != last:
             print(printable(f"waiting: {reason}"), file=sys.stderr)
+        if time.monotonic() >= deadline:
+            remedy = f"bowline explain says why; the BindRequest remains, and may bind the pod later: {reason}"
+            print(printable(f"not bound within {timeout.total_seconds():g} s; {remedy}"), file=sys.stderr)
+            return EXIT_NOT_BOUND
         last = reason
         time.sleep(POLL_S)

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
+from bowline.api.names import DOCS_URL
+
 # Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
 COMMANDS = {
     "lint": "review manifests as the cluster's webhook would",
@@ -18,13 +20,24 @@ COMMANDS = {
     "version": "print the versions of Bowline and of Python",
 }
 
+EXAMPLES = f"""examples:
+  bowline lint deploy/                 the cluster's verdict on manifests, offline
+  bowline explain train-7d9f -n team   why the pod is not bound, and what helps
+  bowline check --wait 2m              whether the release works
+
+documentation: {DOCS_URL}
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status. argparse exits with 2 for a bad command line."""
     arguments = sys.argv[1:] if arguments is None else arguments
     selected = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if selected == "version":
+    if selected == "version" and len(arguments) == 1:
         arguments, selected = ["--version"], ""
+    elif selected == "help":  # as `kubectl help COMMAND`
+        arguments = [*(argument for argument in arguments if argument != "help"), "--help"]
+        selected = arguments[0]
     options = build_parser([selected]).parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         # A manifest may contain characters that the terminal cannot encode.
@@ -55,7 +68,11 @@ class _PrintVersion(argparse.Action):
 def build_parser(names: Iterable[str]) -> argparse.ArgumentParser:
     """Return the parser; only the commands of these names have their arguments, which need an import."""
     parser = argparse.ArgumentParser(
-        prog="bowline", description="Admission and binding of pods, from the command line.", allow_abbrev=False
+        prog="bowline",
+        description="Admission and binding of pods, from the command line.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action=_PrintVersion)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

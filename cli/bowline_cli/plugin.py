@@ -1,21 +1,80 @@
-"""``bowline plugin``: commands for the authors and the operators of plugins; a table of sub-commands."""
+"""``bowline plugin``: commands for the authors and the operators of plugins; a table of sub-commands.
+
+Those that start a local cluster need an extra, so that their modules are imported only when they run.
+"""
 
 import argparse
+import sys
+from collections.abc import Callable
+from importlib import import_module
 
-from bowline_cli import plugin_access, plugin_check, plugin_new, plugin_run
+from bowline.runtime.version import DISTRIBUTION
+from bowline_cli import plugin_access, plugin_new, plugin_target
 
-# Each is a module with `add_arguments`, which sets the default `run`.
-COMMANDS = {
-    "new": ("write a distribution with a plugin and its tests", plugin_new),
-    "check": ("check that a plugin conforms", plugin_check),
-    "run": ("run a plugin on a local cluster", plugin_run),
-    "access": ("print what plugins need of the cluster, as values of the chart", plugin_access),
-}
+EXIT_USAGE = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.description = "Commands for plugins of your own. Exit status: 0 done, else as each command states."
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (summary, module) in COMMANDS.items():
-        module.add_arguments(commands.add_parser(name, help=summary, allow_abbrev=False))
+    for name, (summary, add) in COMMANDS.items():
+        add(commands.add_parser(name, help=summary, allow_abbrev=False))
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line of ``bowline plugin check``."""
+    parser.description = (
+        "Check a plugin: its class, its admission, and its binding while processes end and requests fail. "
+        "Exit status: 0 no findings, 1 findings, 2 the plugin or the API server cannot be started."
+    )
+    plugin_target.add_arguments(parser)
+    parser.add_argument("--no-cluster", action="store_true", help="only what needs no API server")
+    parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="of an attempt (default: 10)")
+    parser.set_defaults(run=_lazily("plugin_check"))
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line of ``bowline plugin run``."""
+    parser.description = (
+        "Start a local control plane, install the chart with an installed plugin enabled and its access granted, and "
+        "run webhook and reconciler until Ctrl-C. Exit status: 0 ended, 2 it cannot be started."
+    )
+    plugin_target.add_arguments(parser)
+    what = "a schedulerName of pods that are in scope too, such as your scheduler's; may be repeated"
+    parser.add_argument(
+        "--scheduler-name", type=_name, action="append", dest="scheduler_names", default=[], metavar="NAME", help=what
+    )
+    parser.set_defaults(run=_lazily("plugin_run"))
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+def _lazily(module: str) -> Callable[[argparse.Namespace], int]:
+    """Return the command of a module that is imported when it runs."""
+
+    def run(options: argparse.Namespace) -> int:
+        try:
+            command = import_module(f"bowline_cli.{module}").run
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            needed = f"the Python package {package}: run pip install '{DISTRIBUTION}[testing]'"
+            sys.stderr.write(f"bowline {module.replace('_', ' ')} needs {needed}\n")
+            return EXIT_USAGE
+        status: int = command(options)
+        return status
+
+    return run
+
+
+# Each adds its arguments and sets the default `run`.
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "new": ("write a distribution with a plugin and its tests", plugin_new.add_arguments),
+    "check": ("check that a plugin conforms", _add_check),
+    "run": ("run a plugin on a local cluster", _add_run),
+    "access": ("print what plugins need of the cluster, as values of the chart", plugin_access.add_arguments),
+}

@@ -13,18 +13,6 @@ from bowline_cli.terminal import printable
 EXIT_FINDINGS, EXIT_USAGE = 1, 2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line."""
-    parser.description = (
-        "Check a plugin: its class, its admission, and its binding while processes end and requests fail. "
-        "Exit status: 0 no findings, 1 findings, 2 the plugin or the API server cannot be started."
-    )
-    plugin_target.add_arguments(parser)
-    parser.add_argument("--no-cluster", action="store_true", help="only what needs no API server")
-    parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="of an attempt (default: 10)")
-    parser.set_defaults(run=run)
-
-
 def run(options: argparse.Namespace) -> int:
     """Run the checks; return the exit status."""
     try:

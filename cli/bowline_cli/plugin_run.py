@@ -30,26 +30,6 @@ _NODES = 3
 _SCHEDULER_NAME = "bowline"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line."""
-    parser.description = (
-        "Start a local control plane, install the chart with an installed plugin enabled and its access granted, and "
-        "run webhook and reconciler until Ctrl-C. Exit status: 0 ended, 2 it cannot be started."
-    )
-    plugin_target.add_arguments(parser)
-    what = "a schedulerName of pods that are in scope too, such as your scheduler's; may be repeated"
-    parser.add_argument(
-        "--scheduler-name", type=_name, action="append", dest="scheduler_names", default=[], metavar="NAME", help=what
-    )
-    parser.set_defaults(run=run)
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
-
-
 def run(options: argparse.Namespace) -> int:
     """Run until interrupted; return the exit status."""
     try:

@@ -36,7 +36,7 @@ def test_a_failed_request_prints_reason_and_suggestion_and_blocks_another_one(pa
     done = bind(pair, "train", "--wait", node="absent")
     assert done.returncode == 1
     assert "Failed: NodeGone: " in done.stdout
-    assert "(suggestion: RescheduleElsewhere; docs/suggestions.md)" in done.stdout
+    assert "(suggestion: RescheduleElsewhere; https://bowline.dev/docs/suggestions.html)" in done.stdout
     again = bind(pair, "train")
     assert again.returncode == 1
     assert "409 AlreadyExists: " in again.stderr
@@ -58,3 +58,16 @@ def test_a_share_and_a_pod_that_does_not_exist_are_refused(pair: Live) -> None:
     absent = bind(pair, "absent")
     assert (absent.returncode, absent.stdout) == (1, "")
     assert '404 NotFound: pods "absent" not found' in absent.stderr
+
+
+def test_a_wait_ends_with_what_the_request_waits_for(pair: Live) -> None:
+    assert pair.pair.reconcilers[0].stop()
+    try:
+        pair.create_pod("train")
+        done = bind(pair, "train", "--wait", "--timeout=1s")
+        assert done.returncode == 1
+        assert "waiting: Created: no reconciler has reported" in done.stderr
+        assert "not bound within 1 s; bowline explain says why" in done.stderr
+    finally:
+        pair.pair.launch_reconciler().wait_ready()
+    pair.phase("train", "Succeeded")

@@ -13,6 +13,7 @@ import pytest
 import bowline_reconciler.options
 import bowline_webhook.options
 from bowline_cli.main import COMMANDS, main
+from bowline_cli.plugin import COMMANDS as PLUGIN_COMMANDS
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,3 +103,40 @@ def test_each_shell_has_a_script_with_every_command(shell: str, capsys: pytest.C
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(name in script for name in COMMANDS)
+
+
+HELPS = [
+    ["--help"],
+    ["help"],
+    ["help", "lint"],
+    ["version", "--help"],
+    *([name, "--help"] for name in COMMANDS),
+    *(["plugin", name, "--help"] for name in PLUGIN_COMMANDS),
+]
+
+
+def test_every_help_works_without_an_extra() -> None:
+    program = (
+        "import sys, contextlib, io\n"
+        "for name in ('kubernetes', 'pytest', 'hypothesis', 'shtab'): sys.modules[name] = None\n"
+        "from bowline_cli.main import main\n"
+        f"for arguments in {HELPS!r}:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as out:\n"
+        "        try: main(arguments)\n"
+        "        except SystemExit as error: assert error.code == 0, arguments\n"
+        "    assert 'usage: bowline' in out.getvalue(), arguments\n"
+        "print(main(['plugin', 'check', 'x:Y']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    assert "bowline plugin check needs the Python package kubernetes: run pip install 'bowline-binder[testing]'" in (
+        done.stderr
+    )
+
+
+def test_help_has_examples_and_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    assert "bowline explain train-7d9f -n team" in printed
+    assert "https://bowline.dev/docs" in printed
