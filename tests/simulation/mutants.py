@@ -129,7 +129,7 @@ def _uncounted(request: BindRequest, _: int, *rest: Any) -> Any:
 
 MUTANTS = (
     Mutant("a rollback does nothing", "late", _set(complete.Completer, "_roll_back", _nothing)),
-    Mutant("a finalizer is never added", "share/withdraw", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
+    Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
     Mutant("a lost Lease does not forbid writes", "overlap", _set(KubeClient, "forbid_writes", lambda *_: None)),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
     Mutant(

@@ -133,10 +133,10 @@ async def _events(side: Side, path: str, version: str, prefix: str) -> list[Any]
     latest: dict[str, Any] = {}
     for event in await side.events(f"{path}&watch=1&resourceVersion={version}", f"{prefix}end"):
         if _name(event).startswith(prefix):
-            view = (event["type"], _name(event), content_of(event["object"]))
-            if latest.get(_name(event)) != view:
-                views.append(view)
-            latest[_name(event)] = view
+            name, content = _name(event), content_of(event["object"])
+            if event["type"] != "MODIFIED" or latest.get(name) != content:
+                views.append((event["type"], name, content))
+            latest[name] = content
     return views
 
 
