@@ -5,13 +5,11 @@ A mutation that survives is a missing check. Violations that the unchanged produ
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from bowline.api.bindrequest import BindRequest
-from bowline.framework.binding import post
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.plugins.dynamic_resources.reserver import ClaimReserver
@@ -20,10 +18,7 @@ from bowline.plugins.gpu_sharing import reservation_client
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.node_fit import assumed_pods
 from bowline.plugins.volume_binding import assume_cache
-from bowline.runtime.backoff import ItemBackoff
-from bowline_reconciler.binding import complete, gangs, in_flight, writer
-from bowline_reconciler.decide import outcome
-from bowline_reconciler.decide.report import retrying_status
+from bowline_reconciler.binding import complete, gangs, writer
 from bowline_reconciler.informers import Informers
 from tests.simulation.children import run_in_child
 from tests.simulation.plans import focused
@@ -115,28 +110,10 @@ async def _ok(*_: Any, **__: Any) -> Status:
     return Status.ok()
 
 
-def _fatal(_: Any) -> Status:
-    return Status.fatal("the outcome of the Binding is not known")
-
-
-def _no_delay(*_: Any, **__: Any) -> timedelta:
-    return timedelta(milliseconds=1)
-
-
-def _uncounted(request: BindRequest, _: int, *rest: Any) -> Any:
-    return retrying_status(request, request.failed_attempts, *rest)
-
-
 MUTANTS = (
     Mutant("a rollback does nothing", "late", _set(complete.Completer, "_roll_back", _nothing)),
     Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
-    Mutant("a lost Lease does not forbid writes", "overlap", _set(KubeClient, "forbid_writes", lambda *_: None)),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
-    Mutant(
-        "writes that may be in flight are not awaited",
-        "extended/decide again",
-        _set(in_flight.InFlightWrites, "time_left", lambda *_: timedelta()),
-    ),
     Mutant("no request precedes another", "rivals", _set(Informers, "preceding", lambda *_: None)),
     Mutant(
         "devices are released whoever uses them",
@@ -151,11 +128,8 @@ MUTANTS = (
     Mutant("two pods choose one volume", "volumes", _set(assume_cache.AssumeCache, "is_taken", lambda *_: False)),
     Mutant("withdrawn attempts go on", "rivals", _set(Informers, "still_wanted", lambda *_: True)),
     Mutant("a gang is always complete", "gangs", _set(gangs, "is_complete", lambda *_: True)),
-    Mutant("an attempt is not counted", "general", _set(outcome, "retrying_status", _uncounted)),
-    Mutant("a failing request is repeated without a pause", "lag", _set(ItemBackoff, "next_delay", _no_delay)),
     Mutant("assumed pods are kept", "general", _set(assumed_pods.AssumedPods, "drop", lambda *_: None)),
     Mutant("claims of devices are kept", "releases", _set(GroupController, "release_claims", lambda *_: None)),
-    Mutant("ConfigMaps are kept", "share/withdraw", _set(gpu_sharing_plugin, "delete_configmaps", _nothing)),
+    Mutant("ConfigMaps are kept", "share/withdraw", _set(gpu_sharing_plugin, "delete_configmaps", _ok)),
     Mutant("reservations of claims are kept", "shared claim/withdraw", _set(ClaimReserver, "unreserve", _ok)),
-    Mutant("an unknown Binding ends the request", "plain/bind", _set(post, "binding_status", _fatal)),
 )
