@@ -92,5 +92,5 @@ def as_yaml() -> str:
 
 def guarded_keys_as_yaml() -> str:
     """Return which keys the policy of devices guards, as CEL about a key ``k``."""
-    keys = {"labels": guards.LABELS.cel, "annotations": guards.ANNOTATIONS.cel}
+    keys = {"labels": guards.LABELS.cel, "annotations": guards.ANNOTATIONS.cel, "facts": guards.FACTS.cel}
     return HEADER + yaml.safe_dump(keys, sort_keys=False, width=1000)

@@ -105,7 +105,7 @@ Whether schedulers, or plugins after the bind, read the annotation k of a bound 
 replaces a pod's request of GPUs by what annotations of MIG devices say.
 */}}
 {{- define "bowline.cel.factAnnotation" -}}
-k.startsWith('nvidia.com/mig-') || k.startsWith('kai.scheduler/numa-') || k in ['received-resource-type', 'bowline.dev/prepared-for']
+{{ (.Files.Get "files/device-policy.yaml" | fromYaml).facts }}
 || k in {{ include "bowline.access.list" (dict "root" . "field" "bindingAnnotations") }}
 {{- end }}
 

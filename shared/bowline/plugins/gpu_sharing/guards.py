@@ -42,6 +42,11 @@ LABELS: Final = KeyPattern(
     exact=(names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING), prefixes=(f"{names.LABEL_GPU_GROUP}/",)
 )
 ANNOTATIONS: Final = KeyPattern(prefix=names.NV_CONTAINER, suffixes=names.NV_OWNED)
+# What schedulers, or plugins after the bind, read as a fact about the devices of a bound pod.
+FACTS: Final = KeyPattern(
+    exact=("received-resource-type", "bowline.dev/prepared-for"),
+    prefixes=(names.RESOURCE_MIG_PREFIX, "kai.scheduler/numa-"),
+)
 # Of labels, and of annotations: more make the guard expensive.
 MAX_KEYS: Final = 256
 
@@ -68,13 +73,25 @@ GUARDED_ANNOTATION: Final = Rule(
     valid="annotations: {team: a}",
     cel=CelForm(f"variables.annotationsChanged.exists(k, {ANNOTATIONS.cel})", "k"),
 )
+GUARDED_FACT: Final = Rule(
+    "gpu_sharing/guarded-fact",
+    f"a user sets an annotation `{names.RESOURCE_MIG_PREFIX}...`, `kai.scheduler/numa-...`, `received-resource-type` "
+    "or `bowline.dev/prepared-for` on a pod of any scheduler: schedulers read them as facts about a pod's devices; "
+    "enforced by the policy `policy.devices`",
+    cause=DenialCause.FORBIDDEN,
+    text="only Bowline may set it: it says which devices the pod has; leave it out of a new pod (also of one made "
+    "from another pod)",
+    invalid='annotations: {nvidia.com/mig-1g.5gb: "0"}',
+    valid="annotations: {team: a}",
+    cel=CelForm(f"variables.annotationsChanged.exists(k, {FACTS.cel})", "k"),
+)
 MANY_KEYS: Final = Rule(
     "gpu_sharing/many-keys",
     f"a pod of any scheduler has more than {MAX_KEYS} labels or annotations; enforced by the policy `policy.devices`",
     cause=DenialCause.TOO_MANY,
     text=f"a pod has at most {MAX_KEYS}, so that the guard of shared GPUs stays cheap; remove some",
 )
-RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, MANY_KEYS)
+RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, GUARDED_FACT, MANY_KEYS)
 
 
 def guard_errors(metadata: Object) -> Iterator[FieldError]:
@@ -82,12 +99,14 @@ def guard_errors(metadata: Object) -> Iterator[FieldError]:
     for field, pattern, rule in (
         ("labels", LABELS, GUARDED_LABEL),
         ("annotations", ANNOTATIONS, GUARDED_ANNOTATION),
+        ("annotations", FACTS, GUARDED_FACT),
     ):
         entries = metadata.get(field)
         if not isinstance(entries, dict):
             continue
         if len(entries) > MAX_KEYS:
-            yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.text)
+            if pattern is not FACTS:
+                yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.text)
             continue
         for key in filter(pattern.covers, entries):
             path = annotation_path(key) if field == "annotations" else f"metadata.{field}[{key}]"
