@@ -1,0 +1,71 @@
+"""In-place resize beside shares: CPU and memory change, a GPU does not, and resized requests count on the node."""
+
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.localcluster.errors import LocalApiError
+from tests.live import Live
+from tests.plugins.sharing import Shares
+
+SMALL = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
+
+
+@pytest.fixture
+def shares(strict_pair: Live) -> Shares:
+    """Sharing pods in the test's namespace; node_fit is on."""
+    return Shares(strict_pair)
+
+
+def resize(shares: Shares, name: str, resources: dict[str, Any]) -> dict[str, Any]:
+    """Resize the pod's container by the subresource."""
+    body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    path = f"{shares.pods}/{name}/resize"
+    kind = "application/strategic-merge-patch+json"
+    stored: dict[str, Any] = shares.live.cluster.api.request("PATCH", path, body, kind)
+    return stored
+
+
+def bound_share(shares: Shares, name: str) -> None:
+    """Bind a share on a device of its own."""
+    shares.make(name, containers=[{"name": "main", "image": "i", "resources": SMALL}])
+    shares.ask(name, [name])
+    shares.live.phase(name, "Succeeded")
+    live = shares.live
+    live.until("kwok has started the pod", lambda: live.pod(name)["status"].get("containerStatuses"))
+    # As a kubelet that supports a resize reports it.
+    (status,) = live.pod(name)["status"]["containerStatuses"]
+    live.cluster.api.patch(
+        f"{shares.pods}/{name}/status", {"status": {"containerStatuses": [status | {"resources": SMALL}]}}
+    )
+
+
+def test_cpu_and_memory_of_a_share_can_be_resized_and_its_share_is_unchanged(shares: Shares) -> None:
+    bound_share(shares, "resized")
+    before = shares.live.pod("resized")["metadata"]["annotations"]
+    stored = resize(shares, "resized", {"requests": {"cpu": "200m", "memory": "96Mi"}})
+    assert stored["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "96Mi"}
+    after = shares.live.pod("resized")["metadata"]["annotations"]
+    assert after[names.SHARED_GPU_CONFIGMAP] == before[names.SHARED_GPU_CONFIGMAP]
+    assert shares.device("resized")
+
+
+def test_a_resize_adds_no_gpu_to_a_share(shares: Shares) -> None:
+    bound_share(shares, "greedy")
+    gpu = {names.RESOURCE_GPU: "1"}
+    with pytest.raises(LocalApiError, match="only cpu and memory resources are mutable"):
+        resize(shares, "greedy", {"requests": gpu, "limits": gpu})
+    assert names.RESOURCE_GPU not in shares.live.pod("greedy")["spec"]["containers"][0]["resources"]["limits"]
+
+
+def test_resized_requests_count_on_the_node(shares: Shares) -> None:
+    bound_share(shares, "grown")
+    node = shares.live.cluster.api.get("/api/v1/nodes/gpu-node-0")
+    cpu = int(node["status"]["allocatable"]["cpu"])
+    resize(shares, "grown", {"requests": {"cpu": str(cpu - 1)}, "limits": {"cpu": str(cpu)}})
+    two = {"requests": {"cpu": "2"}}
+    shares.make("second", containers=[{"name": "main", "image": "i", "resources": two}])
+    shares.ask("second", ["grown"])
+    status = shares.live.phase("second", "Failed")["status"]
+    assert "cpu (requests 2, free 1" in status["reason"] or "cpu (requests 2, free 0." in status["reason"]
