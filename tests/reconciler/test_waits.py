@@ -120,33 +120,6 @@ async def test_a_node_that_is_cordoned_or_tainted_ends_the_waits_of_its_pods(
     assert status["suggestion"] == "RescheduleElsewhere"
 
 
-async def test_a_node_that_is_not_ready_for_a_moment_ends_no_wait(stage: Stage) -> None:
-    """Each restart of a kubelet does that. If it lasts, the requests of the node fail."""
-    node, plugin = f"{stage.namespace}-node", needs("data")
-    plugin.effects = True
-    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    async with stage.working(plugin) as working:
-        await stage.client.create(NODES, "", {"metadata": {"name": node}})
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        for name in ("blip", "lasting"):
-            await stage.create_pod(name)
-            await stage.request_bind(name, node=node)
-        await stage.past_the_silent_period(working, "blip", "lasting")
-        for is_over in (True, False):
-            await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
-            await until(lambda: working.decided(stage.namespace, "blip")[-1] == "Wait")
-            if is_over:
-                await stage.client.patch(NODES, "", node, {"spec": {"taints": []}})
-                await until(lambda: working.parts.informers.node_ill_for(node) == timedelta(0))
-        assert "rollback" not in plugin.points("blip")
-        stage.clock.passed += timedelta(seconds=31)
-        for name in ("blip", "lasting"):
-            working.parts.controller.queue.add(ObjectKey(stage.namespace, name))
-            status = await stage.phase(name, "Failed")
-            assert status["reason"].startswith("NodeUnschedulable: ")
-        await stage.client.delete(NODES, "", node)
-
-
 async def test_a_created_object_ends_the_waits_for_it(stage: Stage) -> None:
     async with stage.working(needs("late")) as working:
         await stage.create_pod()
