@@ -326,6 +326,10 @@ class Stage:
         """Wait until the request is in one of the phases; returns its status."""
         return await until_awaited(lambda: self.status(name), lambda status: status.get("phase") in phases)
 
+    async def reported(self, name: str, part: str) -> dict[str, Any]:
+        """Wait until the reason of the request's status contains the text; returns its status."""
+        return await until_awaited(lambda: self.status(name), lambda status: part in status.get("reason", ""))
+
     async def request_deleted(self, name: str = "pod") -> None:
         """Wait until the request is deleted."""
 

@@ -33,17 +33,21 @@ def typo(*_: Any) -> Any:
         pytest.param("binding_annotations", typo, id="binding_annotations raises"),
     ],
 )
-async def test_a_mistake_ends_the_request_failed_with_plugin_and_point(
+async def test_a_mistake_lets_the_request_wait_until_the_plugin_is_repaired(
     stage: Stage, point: str, act: Callable[..., Any]
 ) -> None:
+    """No attempt is counted, and no other node is suggested; the repaired plugin is a new process."""
     kind = type("Author", (Scripted,), {point: act, "name": "author"})
+    await stage.create_pod()
+    await stage.request_bind()
     async with stage.working(kind(effects=True), binding=NO_RETRY):
-        await stage.create_pod()
-        await stage.request_bind()
-        status = await stage.phase("pod", "Failed", "Succeeded")
-    assert status["phase"] == "Failed"
-    assert f"author: {point}" in status["reason"]
-    assert "nodeName" not in (await stage.pod())["spec"]
+        status = await stage.reported("pod", f"author: {point}")
+        assert (status["phase"], status.get("failedAttempts", 0), status.get("suggestion")) == ("Pending", 0, None)
+        assert "the plugin is defective" in status["reason"]
+        assert "nodeName" not in (await stage.pod())["spec"]
+    async with stage.working(Scripted(effects=True), binding=NO_RETRY):
+        await stage.phase("pod", "Succeeded")
+    assert (await stage.pod())["spec"]["nodeName"]
 
 
 @pytest.mark.parametrize("point", ["pre_bind", "bind"])
@@ -67,7 +71,7 @@ async def test_on_failure_cannot_turn_a_failure_into_a_success(stage: Stage, poi
     assert "nodeName" not in (await stage.pod())["spec"]
 
 
-async def test_a_plugin_that_raises_in_serves_fails_only_its_own_requests(stage: Stage) -> None:
+async def test_a_plugin_that_raises_in_serves_delays_only_its_own_requests(stage: Stage) -> None:
     class Author(Scripted):
         name = "author"
 
@@ -83,9 +87,8 @@ async def test_a_plugin_that_raises_in_serves_fails_only_its_own_requests(stage:
             "share", receivedResourceType="Fraction", receivedGPU=gpu, selectedGPUGroups=["group-1"]
         )
         await stage.phase("plain", "Succeeded")
-        status = await stage.phase("share", "Failed")
-    assert status["reason"].startswith("NoPlugin: no enabled plugin serves ")
-    assert "author: supported_allocations raised KeyError: 'typo'" in status["reason"]
+        status = await stage.reported("share", "author: supported_allocations raised KeyError: 'typo'")
+    assert (status["phase"], status.get("failedAttempts", 0)) == ("Pending", 0)
 
 
 async def test_a_plugin_that_raises_in_leaves_effects_is_rolled_back(stage: Stage) -> None:

@@ -42,7 +42,7 @@ async def test_an_attempt_binds_and_its_rollback_leaves_nothing(run_attempt: Att
 
 async def test_an_attempt_reports_what_the_plugin_raises(run_attempt: Attempts) -> None:
     async with run_attempt(RaisingInBind) as attempt:
-        assert attempt.status.code is Code.RETRY
+        assert attempt.status.code is Code.WAIT
         assert attempt.errors == ("pre_bind: KeyError: 'seats'",)
         assert "nodeName" not in attempt.pod["spec"]
 

@@ -30,6 +30,7 @@ from bowline_reconciler.decide.actions import (
 )
 from bowline_reconciler.decide.snapshot import (
     BOUND,
+    DEFECT,
     FRESH_CONTACT,
     GATES,
     NODE_HEALTH,
@@ -46,6 +47,8 @@ from bowline_reconciler.decide.snapshot import (
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
 POD_GRACE = timedelta(seconds=10)
+# While a plugin is defective, its pure queries are repeated at this interval.
+DEFECT_POLL = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +199,13 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
     if request.spec is None:
         return _invalid(request)
     missing_kinds = sorted(request.spec.demands - observed.provided)
+    if missing_kinds and observed.plugin_errors:
+        # A defective plugin might serve it: its defect ends no request (decision 280).
+        why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(observed.plugin_errors)}"
+        return Wait((), why, DEFECT_POLL, DEFECT, poll=DEFECT_POLL, expires=False)
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
-        return Fail(Reason.NO_PLUGIN, "; ".join((why, *observed.plugin_errors)))
+        return Fail(Reason.NO_PLUGIN, why)
     if not settings.schedules(pod.scheduler):
         ours = ", ".join(settings.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"

@@ -33,6 +33,7 @@ from bowline.framework.waiting import UNLIMITED
 
 # Causes of waits before an attempt.
 PRECEDING = "preceding request"
+DEFECT = "plugins"  # a defective plugin might serve what the request asks for
 GATES = "scheduling gates"
 NODE_HEALTH = "health of the node"
 # Types of a BindRequest's conditions.

@@ -1,7 +1,7 @@
 """The result of a plugin's binding method.
 
 ``Status`` here is never the ``.status`` of an object nor Kubernetes' metav1.Status (that is ``ApiStatus``). Expected
-results are values, not exceptions: an exception from a plugin is a defect and counts as RETRY, except an
+results are values, not exceptions: an exception from a plugin is a defect, for which the request waits, except an
 ``InfrastructureError`` of bowline.kube, which is not the plugin's failure.
 """
 
@@ -42,7 +42,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One result, from ``ok``, ``skip``, ``wait``, ``retry`` or ``fatal``. Raises TypeError for a wrong type.
+    """One result, from one of the class methods below. Raises TypeError for a wrong type.
 
     - ``reasons``: sentences for users, joined in ``status.reason`` of the request.
     - ``plugin``: set by the framework.
@@ -154,9 +154,22 @@ class Status:
         )
 
     @classmethod
-    def retry(cls, why: str, after: timedelta | None = None) -> "Status":
-        """Return a failure that a retry may resolve, not sooner than ``after``."""
-        return cls(Code.RETRY, (why,), retry_after=after)
+    def transient(cls, why: str, after: timedelta = timedelta(seconds=10)) -> "Status":
+        """Return the outage of what the plugin depends on, such as a licence server: asked again after ``after``.
+
+        It says nothing about the pod or the node: no attempt is counted, and no other node is suggested. It lasts as
+        long as any wait, then the request ends Failed/WaitTimeout with the suggestion RetrySameNode.
+        """
+        return cls.wait(why, retry_after=after, suggestion=Suggestion.RETRY_SAME_NODE)
+
+    @classmethod
+    def retry(cls, why: str, after: timedelta | None = None, suggestion: Suggestion | None = None) -> "Status":
+        """Return a failure that a retry may resolve, not sooner than ``after``.
+
+        With a ``suggestion`` of RESCHEDULE_ELSEWHERE or DELETE_POD, and without a backoffLimit of the request, it is
+        returned to the scheduler after the first attempt.
+        """
+        return cls(Code.RETRY, (why,), retry_after=after, suggestion=suggestion)
 
     @classmethod
     def fatal(
@@ -203,7 +216,10 @@ def merge_failures(failures: Sequence[Status]) -> Status:
         tuple(f"{status.plugin}: {status.message}" for status in failures),
         plugin=failures[0].plugin,
         wake_on=tuple(ref for status in failures for ref in status.wake_on),
-        retry_after=max((status.retry_after for status in failures if status.retry_after), default=None),
+        retry_after=max(
+            (status.retry_after for status in failures if status.retry_after and status.code is not Code.WAIT),
+            default=None,  # the poll interval of a wait is none of a repetition
+        ),
     )
 
 

@@ -135,10 +135,11 @@ class LabProcess:
     async def attempt(self) -> Status:
         """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
 
-        A WAIT uses no attempt: the methods are called again, as when what they wait for changes.
+        A WAIT uses no attempt: the methods are called again, as when what they wait for changes. The wait for the
+        repair of a defective plugin is returned.
         """
         status = await self._once()
-        while status.code is Code.WAIT:
+        while status.code is Code.WAIT and not self.calls.errors:
             await asyncio.sleep(_WAKE_S)
             status = await self._once()
         return status

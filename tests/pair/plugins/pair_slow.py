@@ -1,4 +1,4 @@
-"""A plugin for tests of observability: the pod's annotations make it slow, wait or raise.
+"""A plugin for tests of observability: the pod's annotations make it slow, wait or fail.
 
 Loaded by its entry point when this folder is on PYTHONPATH; nothing is installed.
 """
@@ -14,14 +14,14 @@ from bowline.framework.plugin_status import Status
 
 log = logging.getLogger(__name__)
 
-# What pre_bind does: wait, raise.
+# What pre_bind does: wait, fail.
 PREPARE = "slow.example/pre-bind"
 # The duration of post_bind, in seconds.
 AFTERWARDS = "slow.example/post-bind-s"
 
 
 class Slow(BindingPlugin):
-    """Waits, raises or is slow, as the annotations request."""
+    """Waits, fails or is slow, as the annotations request."""
 
     name = "pair_slow"
 
@@ -30,14 +30,14 @@ class Slow(BindingPlugin):
         return RUN if PREPARE in _annotations(ctx) else SKIP
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        """Wait for an object that is never created, or raise."""
+        """Wait for an object that is never created, or fail."""
         ctx.log.info("slow plugin was asked")
         log.info("a library was asked")
         if _annotations(ctx)[PREPARE] == "wait":
             return Status.wait(
                 "the gate is shut", ObjectRef("v1", "ConfigMap", ObjectKey(ctx.request.key.namespace, "gate"))
             )
-        raise RuntimeError("raised on purpose")
+        return Status.retry("failed on purpose")
 
     async def post_bind(self, ctx: BindContext) -> None:
         """Delay the completion."""

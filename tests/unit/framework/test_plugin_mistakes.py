@@ -10,10 +10,11 @@ from bowline.api.bindrequest import AllocationKind
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Suggestion
+from bowline.framework.waiting import UNLIMITED
 from bowline.testing.recording import Calls, RecordingPlugin
 from tests.unit.framework.test_runner import RecordingObserver, context, raises, returning, runner
 
-FATAL, RETRY = Code.FATAL, Code.RETRY
+RETRY, WAIT = Code.RETRY, Code.WAIT
 
 
 def returns(value: Any) -> Callable[[], Any]:
@@ -34,12 +35,11 @@ MISTAKES = {
     "returns what only the framework reports": returns(Status(Code.CANCELLED)),
     "returns a coroutine": _coroutine,
 }
-RAISING = ("raises", "exits")
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("point", ["preflight", "pre_bind", "binding_annotations", "bind", "rollback"])
-async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str, mistake: str) -> None:
+async def test_a_mistake_is_a_wait_that_names_plugin_and_point(point: str, mistake: str) -> None:
     calls: Calls = []
     run, observer = runner(
         RecordingPlugin("author", calls, {point: MISTAKES[mistake]}),
@@ -54,7 +54,8 @@ async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str
         status = await run.run_rollback(c, Status.fatal("no"))
         assert status.code is RETRY
     else:
-        assert status.code is (RETRY if mistake in RAISING else FATAL)
+        # Repaired, the plugin may serve the request: nothing is counted, nothing ends, no other node is suggested.
+        assert (status.code, status.timeout, status.suggestion) == (WAIT, UNLIMITED, None)
     assert status.plugin == "author"
     assert point in status.message
     assert observer.errors == [("author", point)]
@@ -119,7 +120,7 @@ async def test_annotations_that_are_no_strings_fail_before_the_bind(annotations:
     run, observer = runner(RecordingPlugin("author", calls, {"binding_annotations": returns(annotations)}))
     c = context()
     status = await run.run_bind(c)
-    assert (status.code, status.plugin, c.annotations) == (FATAL, "author", {})
+    assert (status.code, status.plugin, c.annotations) == (WAIT, "author", {})
     assert "binding_annotations" in status.message
     assert observer.errors == [("author", "binding_annotations")]
     assert "author.bind" not in calls
@@ -181,5 +182,5 @@ async def test_a_status_with_a_wrong_field_is_the_plugins_failure(make: Callable
         make()
     run, observer = runner(RecordingPlugin("author", [], {"pre_bind": make}))
     status = await run.run_pre_bind(context())
-    assert (status.code, status.plugin) == (RETRY, "author")
+    assert (status.code, status.plugin) == (WAIT, "author")
     assert observer.errors == [("author", "pre_bind")]

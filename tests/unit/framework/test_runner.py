@@ -28,7 +28,7 @@ from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
+from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, TooManyRequests
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.recording import Calls, RecordingPlugin
 
@@ -151,10 +151,10 @@ async def test_order_of_a_terminal_failure(point: str, expected: Calls) -> None:
 
 
 @pytest.mark.parametrize("point", ["preflight", "pre_bind", "binding_annotations", "bind"])
-async def test_an_exception_is_a_retry_and_reported(point: str) -> None:
+async def test_an_exception_is_a_wait_and_reported(point: str) -> None:
     run, observer = runner(RecordingPlugin("a", [], {point: raises(KeyError("oops"))}))
     status = await run_cycle(run, context())
-    assert status.code is Code.RETRY
+    assert status.code is Code.WAIT
     assert status.plugin == "a"
     assert "KeyError" in status.message
     assert observer.errors == [("a", point)]
@@ -166,6 +166,23 @@ async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str
     status = await run_cycle(run, context())
     assert status.code is Code.TRANSIENT
     assert observer.errors == []
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        pytest.param('configmaps is forbidden: User "x" cannot get resource "configmaps"', Code.WAIT, id="no right"),
+        pytest.param("configmaps denied the request: no team label", Code.FATAL, id="another's policy"),
+    ],
+)
+async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request(message: str, code: Code) -> None:
+    run, observer = runner(
+        RecordingPlugin("a", [], {"pre_bind": raises(Forbidden(ApiStatus(403, "Forbidden", message)))})
+    )
+    status = await run.run_pre_bind(context())
+    assert (status.code, status.plugin) == (code, "a")
+    assert message in status.message
+    assert observer.errors == [("a", "pre_bind")]
 
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:
@@ -193,12 +210,12 @@ async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
 
 
 @pytest.mark.parametrize("point", ["binding_annotations", "binding_labels"])
-async def test_two_plugins_that_set_one_key_to_different_values_end_the_request(point: str) -> None:
+async def test_two_plugins_that_set_one_key_to_different_values_let_the_request_wait(point: str) -> None:
     first = RecordingPlugin("a", [], {point: lambda: {"y": "1"}})
     calls: Calls = []
     second = RecordingPlugin("b", calls, {point: lambda: {"y": "2"}})
     status = await runner(first, second)[0].run_bind(context())
-    assert status.code is Code.FATAL
+    assert status.code is Code.WAIT
     assert f"{point}: a sets y to '1' and b to '2'" in status.message
     assert "b.bind" not in calls
 
@@ -208,7 +225,7 @@ async def test_a_plugin_cannot_replace_an_annotation_of_the_framework() -> None:
     c.annotations["bowline.dev/prepared-for"] = "uid"
     plugin = RecordingPlugin("a", [], {"binding_annotations": lambda: {"bowline.dev/prepared-for": "other"}})
     status = await runner(plugin)[0].run_bind(c)
-    assert status.code is Code.FATAL
+    assert status.code is Code.WAIT
     assert "the framework sets" in status.message
 
 
@@ -332,7 +349,7 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     run, observer = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *neighbour_plugins)
     c = context()
     status = await run.run_pre_bind(c)
-    assert (status.code, status.plugin) == (Code.RETRY, "shares")
+    assert (status.code, status.plugin) == (Code.WAIT, "shares")
     assert "was cancelled" in status.message
     assert (await run.run_rollback(c, status)).code is Code.RETRY
     await run.drop_request(c.request.key, c.request.uid)

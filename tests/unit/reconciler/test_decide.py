@@ -24,7 +24,7 @@ from bowline_reconciler.decide.actions import (
     SetOwner,
     Wait,
 )
-from bowline_reconciler.decide.decide import ReadLive, decide
+from bowline_reconciler.decide.decide import DEFECT_POLL, ReadLive, decide
 from bowline_reconciler.decide.snapshot import (
     FRESH_CONTACT,
     Absent,
@@ -413,12 +413,12 @@ def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expe
     assert is_withdrawn(request(), current, pod) is expected
 
 
-def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
+def test_an_allocation_that_a_defective_plugin_may_serve_waits_and_names_the_plugin() -> None:
     observed = seen(provided=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
     decision = decide(observed, SETTINGS)
-    assert isinstance(decision, Fail)
-    assert decision.reason is Reason.NO_PLUGIN
-    assert decision.message.endswith("; author: supported_allocations raised KeyError: 'typo'")
+    assert isinstance(decision, Wait)
+    assert (decision.expires, decision.poll) == (False, DEFECT_POLL)
+    assert decision.why.endswith("; author: supported_allocations raised KeyError: 'typo'")
 
 
 def test_an_attempt_is_cancelled_when_its_node_is_deleted() -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
@@ -37,6 +38,7 @@ from bowline.framework.binding.results import (
 from bowline.framework.plugin import Plugin, overriding
 from bowline.framework.plugin_status import Code, Status, merge_failures, merge_waits
 from bowline.framework.reason import Reason
+from bowline.framework.waiting import UNLIMITED
 from bowline.kube.accounting import Budget
 from bowline.kube.errors import Forbidden, InfrastructureError, TooLarge, own_policy
 from bowline.runtime.tasks import all_done, raise_foreign_cancellation
@@ -55,6 +57,10 @@ class Failed:
     """The failure of a synchronous call that returned no usable value."""
 
     status: Status
+
+
+# A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
+_DEFECT_POLL = timedelta(seconds=30)
 
 
 class Observer(Protocol):
@@ -189,7 +195,7 @@ class Runner:
                         f"{point}: {owners[key]} sets {key} to {collected[key]!r} and {plugin.name} to {value!r}; "
                         "use a key of the plugin's own"
                     )
-                    return Status.fatal(why).from_plugin(plugin.name)
+                    return defect(plugin.name, why)
                 owners.setdefault(key, plugin.name)
         return None
 
@@ -405,8 +411,23 @@ class Runner:
             return denied_status(error.message).from_plugin(plugin.name)
         self._observer.plugin_raised(plugin.name, point, ctx, error)
         if isinstance(error, InvalidResult):
-            return Status.fatal(f"{point} {error}; this is a defect of the plugin").from_plugin(plugin.name)
-        return Status.retry(f"{point} raised {type(error).__name__}: {error}").from_plugin(plugin.name)
+            return defect(plugin.name, f"{point} {error}")
+        if isinstance(error, Forbidden):
+            denial = denied_status(error.message)
+            # A policy denies the object of this request; a right is missing for all of them.
+            if denial.reason is not Reason.RBAC_MISSING:
+                return denial.from_plugin(plugin.name)
+            return defect(plugin.name, f"{point}: {denial.message}")
+        return defect(plugin.name, f"{point} raised {type(error).__name__}: {error}")
+
+
+def defect(plugin: str, what: str) -> Status:
+    """Return the Status for a defect of a plugin, or of what its operator has granted it: a wait without a limit.
+
+    It says nothing about the pod or the node, so it uses no attempt, and no other decision helps. Decision 280.
+    """
+    why = f"{what}; the plugin is defective: repair or disable it, then the request continues"
+    return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)
 
 
 async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:

@@ -374,7 +374,7 @@ def first_failure(answers: list[ReservationState]) -> Status | None:
             return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
         if isinstance(answer, Lost):
-            return Status(Code.RETRY, (answer.why,), suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+            return Status.retry(answer.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
         if isinstance(answer, Blocked):
             why = f"no device can be reserved: {answer.why}"

@@ -130,5 +130,5 @@ def verdict(
         # Retriable: the assumed pods may not be bound.
         listing = ", ".join(short.values())
         why = f"node {name} has too little left beside pods that are about to run there: {listing}"
-        return Status(Code.RETRY, (why,), suggestion=elsewhere), short.keys()
+        return Status.retry(why, suggestion=elsewhere), short.keys()
     return Status.ok(), ()
