@@ -35,7 +35,7 @@ LABELS = {
     *("outcome", "reason", "plugin", "point", "code", "step", "change", "policy"),
     *("verb", "resource", "cause", "callback", "hook", "allowed", "certificate", "version"),
     # Of plugins.
-    *("worker", "task", "state", "how"),
+    *("worker", "task", "state", "how", "mode"),
     "component",
 }
 
