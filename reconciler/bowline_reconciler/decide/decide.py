@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, Phase
+from bowline.api.bindrequest import BindRequest, BindRequestSpec, Phase
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.api.request_facts import failure_of
 from bowline.api.taints import CORDONED, MAX_TOLERATIONS, describe, is_of_health, untolerated
@@ -194,11 +194,9 @@ def _too_large(request: BindRequest) -> Fail:
     return Fail(Reason.INVALID, why, Suggestion.DELETE_POD)
 
 
-def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings: Settings) -> Action | ReadLive:
-    """Rows between a pod that may be bound and an attempt."""
-    if request.spec is None:
-        return _invalid(request)
-    missing_kinds = sorted(request.spec.demands - observed.provided)
+def _of_allocations(spec: BindRequestSpec, observed: Observed) -> Wait | Fail | None:
+    """What prevents an attempt if no plugin serves all that the request asks for; None if the plugins do."""
+    missing_kinds = sorted(spec.demands - observed.provided)
     if missing_kinds and observed.plugin_errors:
         # A defective plugin might serve it: its defect ends no request (decision 280).
         why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(observed.plugin_errors)}"
@@ -206,6 +204,16 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
         return Fail(Reason.NO_PLUGIN, why)
+    return None
+
+
+def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings: Settings) -> Action | ReadLive:
+    """Rows between a pod that may be bound and an attempt."""
+    if request.spec is None:
+        return _invalid(request)
+    unserved = _of_allocations(request.spec, observed)
+    if unserved is not None:
+        return unserved
     if not settings.schedules(pod.scheduler):
         ours = ", ".join(settings.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"

@@ -40,7 +40,7 @@ from bowline.framework.plugin_status import Code, Status, merge_failures, merge_
 from bowline.framework.reason import Reason
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.accounting import Budget
-from bowline.kube.errors import Forbidden, InfrastructureError, TooLarge, own_policy
+from bowline.kube.errors import Forbidden, InfrastructureError, TooLarge
 from bowline.runtime.tasks import all_done, raise_foreign_cancellation
 
 T = TypeVar("T")
@@ -407,18 +407,15 @@ class Runner:
             error = RuntimeError(f"called sys.exit({error.code!r})")
         if isinstance(error, TooLarge):
             return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
-        if isinstance(error, Forbidden) and own_policy(error.message):
-            return denied_status(error.message).from_plugin(plugin.name)
-        self._observer.plugin_raised(plugin.name, point, ctx, error)
-        if isinstance(error, InvalidResult):
-            return defect(plugin.name, f"{point} {error}")
+        what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
         if isinstance(error, Forbidden):
             denial = denied_status(error.message)
             # A policy denies the object of this request; a right is missing for all of them.
             if denial.reason is not Reason.RBAC_MISSING:
                 return denial.from_plugin(plugin.name)
-            return defect(plugin.name, f"{point}: {denial.message}")
-        return defect(plugin.name, f"{point} raised {type(error).__name__}: {error}")
+            what = denial.message
+        self._observer.plugin_raised(plugin.name, point, ctx, error)
+        return defect(plugin.name, f"{point} {what}")
 
 
 def defect(plugin: str, what: str) -> Status:
