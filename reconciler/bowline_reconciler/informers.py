@@ -5,7 +5,7 @@ Event handlers here only maintain indexes and pass keys on; reading, deciding an
 Decision 12.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,10 +40,11 @@ from bowline_reconciler.decide.snapshot import (
     Absent,
     NodeView,
     PodView,
+    following_request,
+    is_unfinished,
     is_withdrawn,
     node_view,
     pod_view,
-    preceding_request,
 )
 from bowline_reconciler.pod_cache import PodCache
 
@@ -257,12 +258,10 @@ class Informers:
         node = self.node(name)
         return node_view(node) if node is not None else None
 
-    def preceding(self, request: BindRequest) -> ObjectKey | None:
-        """Return the preceding request for the same pod UID; None if this request is the first."""
-        rivals = self._by_pod.get(request.pod_key)
-        if rivals is None or len(rivals) < 2:
-            return None
-        return preceding_request(request, rivals.values())
+    def rivals(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
+        """Return the cached requests for the pod that have not ended; most pods have one."""
+        named = self._by_pod.get(pod_key, {}).values()
+        return [request for request in named if request.pod_uid == pod_uid and is_unfinished(request)]
 
     def node_uid(self, name: str) -> ObjectUID | None:
         """Return the cached node's UID; None if it is not cached."""
@@ -312,12 +311,14 @@ class Informers:
             self._handlers.on_delete(key)
         else:
             self._handlers.on_change(key)
-        # Enqueue the pod's other requests: this one may have ended, or may now precede them.
         request = after or before
-        for rival in self._by_pod.get(request.pod_key, ()) if request is not None else ():
-            if rival != key:
-                self._handlers.on_change(rival)
+        following = self._following(request) if request is not None else None
+        if following is not None:
+            self._handlers.on_change(following)  # what it waits for may have ended
         self._handlers.on_object(BINDREQUESTS, key)
+
+    def _following(self, request: BindRequest) -> ObjectKey | None:
+        return following_request(request, self.rivals(request.pod_key, request.pod_uid))
 
     def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""

@@ -89,7 +89,7 @@ async def run_while_leader(
 async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
     """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
     parts.observation.metrics.leader.set(1)
-    parts.client.permit_writes()
+    parts.client.permit_writes(lambda: elector.left_s - _MARGIN_S)
     term = Term(inherits_writes=elector.inherits_writes or not await parts.shards.is_alone(lease))
     # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
     # does not skip the others. At the end the client is read-only, whatever a plugin has left running.

@@ -19,7 +19,7 @@ from bowline.framework.plugin_status import Status
 from bowline.kube.errors import InfrastructureError, KubeError
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.attempt import AttemptRunner
-from bowline_reconciler.binding.complete import Completer
+from bowline_reconciler.binding.complete import ROLLBACK_PAUSE, Completer
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.requeue import DeferredBind, Requeue
 from bowline_reconciler.binding.state import RequestState
@@ -203,6 +203,9 @@ class Reconciler:
 
     async def _execute(self, action: Action, snapshot: Snapshot, state: RequestState) -> Result:
         request = snapshot.request
+        begins = isinstance(action, Attempt | Fail | Rollback)
+        if begins and request.pod_uid and not self.store.states.acquire_pod(request):
+            return Result(ROLLBACK_PAUSE)  # another request has begun since the decision
         match action:
             case Attempt():
                 return await self._attempt(snapshot, state, has_side_effects=action.has_side_effects)
@@ -234,6 +237,7 @@ class Reconciler:
         if pending is not None:
             return pending
         state.finish()
+        self.store.states.release_pod(request.key, state)
         if self.store.informers.request(request.key) is None:
             self.store.states.drop(request.key)  # no watch will report its deletion
         return DONE

@@ -110,7 +110,7 @@ async def build(
     informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     runner = Runner(plugins, observation)
-    store = RequestStore(client, informers, runner, settings, jitter, uninstalling=uninstalling)
+    store = RequestStore(client, informers, runner, settings, jitter, uninstalling=uninstalling, wake=on_change)
     writer = Writer(client, recorder.record, store.states.wrote)
     requeue = Requeue(
         wait_index, writer, client.availability, clock, jitter, lambda: queue.normal_depth > binding.workers

@@ -73,7 +73,7 @@ async def test_a_process_that_lost_its_lease_leads_again(client: KubeClient, nam
             await set_(one.is_leader)
             assert (await lease(client, namespace))["spec"]["holderIdentity"] == "one"
     finally:
-        client.permit_writes()
+        client.permit_writes(lambda: one.left_s)
 
 
 async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:

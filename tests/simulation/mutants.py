@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant("a rollback does nothing", "late", _set(complete.Completer, "_roll_back", _nothing)),
     Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
-    Mutant("no request precedes another", "rivals", _set(Informers, "preceding", lambda *_: None)),
+    Mutant("no request holds its pod", "rivals", _set(state.RequestStates, "acquire_pod", lambda *_: True)),
     Mutant(
         "devices are released whoever uses them",
         "releases",

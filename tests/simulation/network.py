@@ -137,7 +137,7 @@ class SimulatedTransport:
     """What ``KubeClient`` uses of a Transport, for one process."""
 
     def __init__(self, network: Network, process: Process) -> None:
-        self.read_only = False
+        self._left_s: Callable[[], float] = lambda: 1.0
         self.answers = 0
         self._network = network
         self._process = process
@@ -146,11 +146,12 @@ class SimulatedTransport:
 
     async def close(self) -> None: ...
 
-    def forbid_writes(self) -> None:
-        self.read_only = True
+    @property
+    def read_only(self) -> bool:
+        return self._left_s() <= 0
 
-    def permit_writes(self) -> None:
-        self.read_only = False
+    def permit_writes(self, left_s: Callable[[], float]) -> None:
+        self._left_s = left_s
 
     async def send(self, request: Request) -> Answer:
         """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""

@@ -11,6 +11,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import WITHDRAWN, Runner
 from bowline.framework.plugin_status import Code, Status
+from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.state import RequestState, Running
@@ -80,7 +81,8 @@ class AttemptRunner:
         running = Running(request, node_uid, ctx.cancelled, ctx.posts)
         state.attempt.hold(running)
         try:
-            status = await self._run_points(ctx, running, state)
+            with noting(state.attempt.writes):
+                status = await self._run_points(ctx, running, state)
         finally:
             state.attempt.stop()
             if running.past_point:

@@ -23,6 +23,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason
 from bowline.kube.errors import KubeError
+from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
 from bowline_reconciler.binding.state import RequestState
@@ -114,7 +115,7 @@ class Completer:
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
         may_have_effects = has_effects or is_rollback_incomplete(request)
         is_inherited = self.store.in_flight.may_predate_term(request)
-        may_be_in_flight = is_inherited or state.attempt.unacknowledged_at is not None
+        may_be_in_flight = is_inherited or state.attempt.may_have_late_writes
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:
             # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
             if Target.POD not in snapshot.live:
@@ -123,8 +124,8 @@ class Completer:
                 return await self.complete(self.store.context(snapshot), state)
         if (pending := await self._await_writes(snapshot, state)) is not None:
             return pending
-        if may_have_effects:
-            await self._roll_back(snapshot, state, fail.status, fail)
+        if may_have_effects and (pending := await self._roll_back(snapshot, state, fail.status, fail)) is not None:
+            return pending
         without_finalizer = await self.writer.drop_finalizer(request)
         if without_finalizer is not None:
             await self._report_failed(without_finalizer, snapshot, state, fail)
@@ -135,7 +136,8 @@ class Completer:
         state.gang.leave()
         if (pending := await self._await_writes(snapshot, state)) is not None:
             return pending
-        await self._roll_back(snapshot, state, why)
+        if (pending := await self._roll_back(snapshot, state, why)) is not None:
+            return pending
         request, now = snapshot.request, self.clock.now()
         self._withdraw_nomination(request, snapshot.named_pod)
         if request.phase is Phase.FAILED:
@@ -152,14 +154,17 @@ class Completer:
         Returns when to continue; None at the end.
         """
         state.gang.leave()
-        side_effects = state.rollback.side_effects
-        if side_effects is not None and roll_back:
-            snapshot = await self.store.read_live(self.store.from_cache(key, side_effects), Target.POD)
-            if not is_bound_as_asked(side_effects, snapshot.pod_view):
+        request = state.rollback.side_effects or (state.holding if state.attempt.may_have_late_writes else None)
+        if request is not None and roll_back:
+            snapshot = await self.store.read_live(self.store.from_cache(key, request), Target.POD)
+            if not is_bound_as_asked(request, snapshot.pod_view):
                 if (pending := await self._await_writes(snapshot, state)) is not None:
                     return pending
                 why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
-                await self._roll_back(snapshot, state, why, is_orphan=True)
+                if state.rollback.side_effects is not None and (
+                    (pending := await self._roll_back(snapshot, state, why, is_orphan=True)) is not None
+                ):
+                    return pending
         if state.wait.nominated is not None:
             nominated = await self.store.with_pod(self.store.from_cache(key, state.wait.nominated))
             self._withdraw_nomination(state.wait.nominated, nominated.named_pod)
@@ -186,19 +191,22 @@ class Completer:
         fail: Fail | None = None,
         *,
         is_orphan: bool = False,
-    ) -> None:
+    ) -> Result | None:
         """Call the plugins' rollback. Raises ReconcileError if it is incomplete.
 
+        Returns when to roll back again if one of its own writes may still take effect; None at the end.
         An incomplete one is reported, with the failure that follows it; that of an orphan only in the log. Transient
         failures are not reported while there are few: a lost reply is not, a lasting failure is, because the
         scheduler waits for the result.
         """
         ctx = self.store.context(snapshot)
         state.rollback.begin()
-        result = await self.runner.run_rollback(ctx, why)
+        with noting(state.attempt.writes):
+            result = await self.runner.run_rollback(ctx, why)
         if result.code is Code.OK:
-            state.rollback.complete()
-            return
+            if (pending := await self._await_writes(snapshot, state)) is None:
+                state.rollback.complete()
+            return pending
         if is_orphan:
             ctx.log.warning("rollback is delayed", extra={"why": result.message})
         elif result.code is not Code.TRANSIENT or state.rollback.count_transient_failure():
@@ -233,15 +241,19 @@ class Completer:
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
         state.finish()
         await self.runner.drop_request(request.key, request.uid)
+        self.store.states.release_pod(request.key, state)
         return DONE
 
     async def _await_writes(self, snapshot: Snapshot, state: RequestState) -> Result | None:
-        """Return when to continue if an unacknowledged write may still take effect; None if none can.
+        """Return when to continue if a write without a reply may still take effect; None if none can.
 
-        Until then nothing is rolled back and no failure is reported as final. If that lasts, it is reported.
+        Until then nothing is rolled back, no failure is reported as final, and no other request for the pod begins. If
+        that lasts, it is reported. The pod must have been read live.
         """
         request = snapshot.request
-        left = self.store.in_flight.time_left(request, snapshot.pod_view, state.attempt.unacknowledged_at)
+        if self._time_left(snapshot, state) > timedelta():
+            await self.store.refute(state.attempt.writes)
+        left = self._time_left(snapshot, state)
         if left <= timedelta():
             return None
         notice_in = state.rollback.hold(self.clock.monotonic())
@@ -252,3 +264,10 @@ class Completer:
         with suppress(KubeError):
             await self.report_blocked(request, state, f"{why}; what was prepared is rolled back then")
         return Result(left)
+
+    def _time_left(self, snapshot: Snapshot, state: RequestState) -> timedelta:
+        attempt, now = state.attempt, self.clock.monotonic()
+        bindings = (attempt.unacknowledged_at, attempt.writes.last(now, bindings=True))
+        binding_at = max((moment for moment in bindings if moment is not None), default=None)
+        write_at = attempt.writes.last(now, bindings=False)
+        return self.store.in_flight.time_left(snapshot.request, snapshot.pod_view, binding_at, write_at)

@@ -1,9 +1,10 @@
 """Writes in flight that may still take effect: how long nothing may be rolled back.
 
-The API server may execute a request whose reply was lost until its request timeout ends. Of this process's own writes
-only a Binding can be in flight: pre_bind has returned before anything is rolled back. Of the previous leader's, sent
-before it died or lost the Lease, any write can be, and nothing is known of it but the BindRequest itself. A rollback
-in that time could remove what the pod is about to run on, or precede the side effect that it should remove.
+The API server may execute a request whose reply was lost until its request timeout ends. This process's own writes
+are noted by the client (``bowline.kube.late_writes``): those of plugins and of their rollbacks, and the Bindings. Of
+the previous leader's, sent before it died or lost the Lease, any write can be in flight, and nothing is known of it
+but the BindRequest itself. A rollback in that time could remove what the pod is about to run on, or precede the side
+effect that it should remove; another request for the pod could be bound with what a late write replaces.
 
 No wall clock of this process takes part: ages are measured, and whether a request existed when this process began to
 lead follows from creation timestamps alone, which the API server sets. Decision 10.
@@ -36,15 +37,28 @@ class InFlightWrites:
         """Return whether a previous leader may have started on the request: it was created before this term."""
         return existed_before(request, self._newest_before)
 
-    def time_left(self, request: BindRequest, pod: PodView | Absent, unacknowledged_at: float | None) -> timedelta:
-        """Return for how long a write for the request may still take effect. ``unacknowledged_at``: monotonic."""
+    def inherited(self, request: BindRequest) -> timedelta:
+        """Return for how long a write of a previous leader for the request may still take effect."""
+        if not self.may_predate_term(request):
+            return _ZERO
+        return max(_ZERO, self._limit - timedelta(seconds=self._clock.monotonic() - self._leading_since))
+
+    def time_left(
+        self, request: BindRequest, pod: PodView | Absent, binding_at: float | None, write_at: float | None = None
+    ) -> timedelta:
+        """Return for how long a write for the request may still take effect.
+
+        ``binding_at``, ``write_at``: when this process sent the last Binding, or another write, without a reply;
+        monotonic.
+        """
         now = self._clock.monotonic()
         return in_flight_for(
             request,
             pod,
-            timedelta(seconds=now - unacknowledged_at) if unacknowledged_at is not None else None,
+            timedelta(seconds=now - binding_at) if binding_at is not None else None,
             timedelta(seconds=now - self._leading_since) if self.may_predate_term(request) else None,
             self._limit,
+            timedelta(seconds=now - write_at) if write_at is not None else None,
         )
 
 
@@ -54,19 +68,21 @@ def in_flight_for(
     unacknowledged_for: timedelta | None,
     leading_for: timedelta | None,
     limit: timedelta,
+    written_for: timedelta | None = None,
 ) -> timedelta:
     """Return for how long a write for the request may still take effect; zero if none can.
 
     ``pod`` must have been read live. ``unacknowledged_for``: how long ago this process sent the last Binding without
     a reply; ``leading_for``: how long ago another process may have sent a write at most; None: none has. ``limit``:
-    how long the API server may take to execute one.
+    how long the API server may take to execute one. ``written_for``: how long ago this process sent the last other
+    write without a reply: it may take effect whatever the pod is.
     """
     own_age = unacknowledged_for if can_be_bound(request, pod) else None
     # A process that has reported a rollback has waited before it. Without the finalizer only a Binding can be in
     # flight.
     may_matter = request.has_finalizer or can_be_bound(request, pod)
     inherited_age = leading_for if may_matter and not condition_of(request, ROLLED_BACK) else None
-    ages = [age for age in (own_age, inherited_age) if age is not None]
+    ages = [age for age in (own_age, inherited_age, written_for) if age is not None]
     return max(_ZERO, limit - min(ages)) if ages else _ZERO
 
 

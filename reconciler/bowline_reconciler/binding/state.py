@@ -17,6 +17,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
+from bowline.kube.late_writes import LateWrites
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.snapshot import GATES, Outcome
@@ -24,6 +25,15 @@ from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, 
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
+
+
+# A pod as a request names it. With its key, because a request may name the UID of another namespace's pod.
+PodID = tuple[ObjectKey, ObjectUID]
+
+
+def pod_id(request: BindRequest) -> PodID:
+    """Return the pod that the request is for."""
+    return request.pod_key, request.pod_uid
 
 
 @dataclass(slots=True)
@@ -64,8 +74,14 @@ class AttemptState:
     running: Running | None = None
     pending_outcome: PendingOutcome | None = None
     unacknowledged_at: float | None = None  # a Binding POST without a reply: may still take effect for a minute
+    writes: LateWrites = field(default_factory=LateWrites)  # of plugins, in attempts and rollbacks
     retry_at: float | None = None  # no attempt before this time
     awaited_bind: AwaitedBind | None = None  # an acknowledged Binding whose pod was not read yet
+
+    @property
+    def may_have_late_writes(self) -> bool:
+        """Whether a write of this process may still take effect."""
+        return self.unacknowledged_at is not None or len(self.writes) > 0
 
     def start(self) -> None:
         """Begin an attempt."""
@@ -344,6 +360,7 @@ class RequestState:
 
     uid: ObjectUID
     since: float = 0.0  # when this process first observed the request
+    holding: BindRequest | None = None  # the request, while it holds its pod: see ``RequestStates.acquire_pod``
     attempt: AttemptState = field(default_factory=AttemptState)
     rollback: RollbackState = field(default_factory=RollbackState)
     wait: WaitState = field(default_factory=WaitState)
@@ -379,11 +396,23 @@ class RequestState:
 
 
 class RequestStates:
-    """States by key. A request re-created under the same name gets a new state, once the old one is released."""
+    """States by key. A request re-created under the same name gets a new state, once the old one is released.
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    Of the requests for one pod, one *holds* it, from its first attempt or rollback until it has ended and nothing of
+    it is left: what is prepared on a pod, recorded in its Binding and rolled back then belongs to one request. This
+    is a lock and no order: nothing that is read, from a cache or live, changes who has it. It is in memory, because
+    one process leads. ``on_release`` is called with a pod and the request that holds it no more. Decision 213.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        on_release: Callable[[PodID, ObjectKey], None] = lambda *_: None,
+    ) -> None:
         self._monotonic = monotonic
+        self._on_release = on_release
         self._by_key: dict[ObjectKey, RequestState] = {}
+        self._holders: dict[PodID, ObjectKey] = {}
         self._by_pod_group: dict[ObjectRef, set[ObjectKey]] = {}
 
     def __len__(self) -> int:
@@ -405,6 +434,27 @@ class RequestStates:
             self.drop(request.key)
             state = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return state
+
+    def holder(self, request: BindRequest) -> ObjectKey | None:
+        """Return the request that holds the request's pod, possibly this one; None if no request does."""
+        return self._holders.get(pod_id(request))
+
+    def acquire_pod(self, request: BindRequest) -> bool:
+        """Let the request hold its pod; False if another one does."""
+        pod, state = pod_id(request), self._by_key[request.key]
+        if self._holders.setdefault(pod, request.key) != request.key:
+            return False
+        if state.holding is not None and pod_id(state.holding) != pod:
+            self.release_pod(request.key, state)
+        state.holding = request
+        return True
+
+    def release_pod(self, key: ObjectKey, state: RequestState) -> None:
+        """Let the request hold its pod no more: nothing of it is left. No change if it holds none."""
+        request, state.holding = state.holding, None
+        if request is not None:
+            del self._holders[pod_id(request)]
+            self._on_release(pod_id(request), key)
 
     def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
         """Record that the request's pod is prepared, in its gang."""
@@ -429,12 +479,14 @@ class RequestStates:
         state = self._by_key.pop(key, None)
         if state is not None:
             self._leave(key, state)
+            self.release_pod(key, state)
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
         self._by_key.clear()
         self._by_pod_group.clear()
+        self._holders.clear()
         return entries
 
     def _leave(self, key: ObjectKey, state: RequestState) -> None:

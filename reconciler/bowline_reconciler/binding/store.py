@@ -7,6 +7,7 @@ restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to t
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -19,11 +20,12 @@ from bowline.framework.binding.runner import Runner, Served
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import NotFound, TooLarge
+from bowline.kube.errors import ApiError, NotFound, TooLarge
+from bowline.kube.late_writes import LateWrites, noting
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
 from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.state import NO_WAIT, RequestState, RequestStates
+from bowline_reconciler.binding.state import NO_WAIT, PodID, RequestState, RequestStates
 from bowline_reconciler.decide.actions import Action, OutcomeAction
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
@@ -34,6 +36,8 @@ from bowline_reconciler.decide.snapshot import (
     Snapshot,
     Target,
     Times,
+    order_key,
+    preceding_request,
     stored_pause,
     stored_wait,
 )
@@ -48,6 +52,7 @@ class RequestStore:
     """The requests: cached, remembered and stored, and what is decided from them.
 
     ``jitter`` returns a random number in [0, 1). ``uninstalling``: every request is rolled back, none is attempted.
+    ``wake`` requeues a request.
     """
 
     def __init__(
@@ -59,16 +64,18 @@ class RequestStore:
         jitter: Callable[[], float],
         *,
         uninstalling: bool = False,
+        wake: Callable[[ObjectKey], None] = lambda _: None,
     ) -> None:
         self.informers = informers
         self.runner = runner
         self.settings = settings
         self.clock = client.clock
-        self.states = RequestStates(client.clock.monotonic)
+        self.states = RequestStates(client.clock.monotonic, self._pod_released)
         self.in_flight = InFlightWrites(client.clock, settings.binding.in_flight_timeout)
         self.stale_keys: set[ObjectKey] = set()
         self._client = client
         self._jitter = jitter
+        self._wake = wake
         self._uninstalling = uninstalling
 
     async def read(self, key: ObjectKey, latest: BindRequest | None, is_stale: bool) -> tuple[Snapshot, Action]:
@@ -131,6 +138,16 @@ class RequestStore:
         is_missing = snapshot.pod is Absent.NOT_IN_CACHE
         return await self.read_live(snapshot, Target.POD) if is_missing else snapshot
 
+    async def refute(self, writes: LateWrites) -> None:
+        """Read the objects that writes without a reply would change: another version proves that they cannot land.
+
+        Raises InfrastructureError.
+        """
+        with noting(writes):
+            for target in writes.guarded_objects():
+                with suppress(ApiError):
+                    await self._client.get(target.resource, target.key.namespace, target.key.name)
+
     def from_cache(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
         """Return the snapshot of a request with the cached objects around it."""
         if request is None:
@@ -168,11 +185,11 @@ class RequestStore:
     def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
         """Return the decision for the snapshot, or the live read that it still requires."""
         request, preceding, plugin_answers, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
-        ending = None
+        ending, rival_writes = None, _ZERO
         if isinstance(request, BindRequest):
             state = self.states.get(request.key, request.uid)
             ending = state.rollback.ending if state is not None else None
-            preceding = self.informers.preceding(request)
+            preceding, rival_writes = self._rivals(request)
             if request.spec is not None:
                 pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
                 plugin_answers = self.runner.served(request)
@@ -189,8 +206,31 @@ class RequestStore:
             plugin_answers.errors,
             self.informers.node_ill_for(request.selected_node) if isinstance(request, BindRequest) else _ZERO,
             self._uninstalling,
+            rival_writes,
         )
         return decide(observed, self.settings, ending)
+
+    def _rivals(self, request: BindRequest) -> tuple[ObjectKey | None, timedelta]:
+        """Return the request to wait for, and for how long a former leader's writes for others may take effect."""
+        holder = self.states.holder(request)
+        if holder == request.key:
+            return None, _ZERO
+        rivals = self._unfinished(request.pod_key, request.pod_uid)
+        preceding = preceding_request(request, rivals) or holder
+        others = [rival for rival in rivals if rival.key != request.key]
+        return preceding, max(map(self.in_flight.inherited, others), default=_ZERO)
+
+    def _unfinished(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
+        """Return the cached requests for a pod, without those that this process has finished."""
+        rivals = self.informers.rivals(pod_key, pod_uid)
+        states = [(rival, self.states.get(rival.key, rival.uid)) for rival in rivals]
+        return [rival for rival, state in states if state is None or not state.is_finished]
+
+    def _pod_released(self, pod: PodID, by: ObjectKey) -> None:
+        """Requeue the first of the other requests for a pod that no request holds any more."""
+        waiting = [rival for rival in self._unfinished(*pod) if rival.key != by]
+        if waiting:
+            self._wake(min(waiting, key=order_key).key)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:

@@ -250,6 +250,10 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
     if observed.times.retry_in > timedelta():
         return RequeueAfter(observed.times.retry_in)
+    if observed.rival_writes > timedelta():
+        why = "a write of the former leader for another BindRequest of this pod may still take effect"
+        ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
+        return Wait((ref,), why, observed.rival_writes, PRECEDING, expires=False)
     return Attempt(observed.has_side_effects)
 
 

@@ -5,8 +5,8 @@ is only missing in a cache.
 
 The order of the requests for one pod is here as well. Their attempts and rollbacks are serial: what one has prepared
 (a label, a ResourceClaim's devices, a ConfigMap) and what another rolls back may be the same object, and the pod does
-not show which is whose. The oldest request precedes, then the lower name, until it has ended and nothing of it is
-left to roll back. Decision 93.
+not show which is whose. The order only decides who is next: a request that has begun holds the pod until it has ended
+and nothing of it is left to roll back (``binding.state.RequestStates``). Decisions 93 and 213.
 """
 
 from collections.abc import Iterable, Mapping
@@ -125,7 +125,8 @@ class Observed:
     request: BindRequest | Absent
     pod: PodView | Absent = Absent.NOT_IN_CACHE
     node: NodeView | Absent = Absent.NOT_IN_CACHE
-    preceding: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
+    # The request that holds the same pod, or the one before this one if none does.
+    preceding: ObjectKey | None = None
     provided: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
     has_side_effects: bool = False  # an attempt may leave side effects
     times: Times = field(default_factory=Times)
@@ -133,6 +134,8 @@ class Observed:
     plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
     node_ill_for: timedelta = timedelta()  # for how long this process has seen the node with a taint of its health
     uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
+    # For how long a former leader's write for another request of the pod may still take effect.
+    rival_writes: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,29 +237,37 @@ def is_withdrawn(
     )
 
 
-def preceding_request(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectKey | None:
-    """Return the first preceding request for the same pod; None if there is none. ``of_pod`` may contain it."""
-    mine = _order_key(request)
-    earlier = [
-        rival
-        for rival in of_pod
-        if rival.key != request.key
-        and rival.pod_uid == request.pod_uid
-        and _is_unfinished(rival)
-        and _order_key(rival) < mine
-    ]
-    return min(earlier, key=_order_key).key if earlier else None
+def preceding_request(request: BindRequest, rivals: Iterable[BindRequest]) -> ObjectKey | None:
+    """Return the unfinished request directly before this one in the order for one pod; None if this one is first.
+
+    Each waits for the one before it, so that an end wakes one of them. ``rivals`` may contain the request itself.
+    """
+    mine = order_key(request)
+    earlier = [rival for rival in rivals if rival.key != request.key and order_key(rival) < mine]
+    return max(earlier, key=order_key).key if earlier else None
 
 
-def _is_unfinished(request: BindRequest) -> bool:
+def following_request(request: BindRequest, rivals: Iterable[BindRequest]) -> ObjectKey | None:
+    """Return the unfinished request directly after this one. See ``preceding_request``."""
+    mine = order_key(request)
+    later = [rival for rival in rivals if rival.key != request.key and order_key(rival) > mine]
+    return min(later, key=order_key).key if later else None
+
+
+def is_unfinished(request: BindRequest) -> bool:
     """Return whether the request still needs an attempt or a rollback."""
     if request.has_finalizer:
         return request.phase is not Phase.SUCCEEDED
     return request.phase is Phase.PENDING and not request.deleting
 
 
-def _order_key(request: BindRequest) -> tuple[str, str]:
-    return (request.raw["metadata"].get("creationTimestamp", ""), request.key.name)
+def order_key(request: BindRequest) -> tuple[bool, bool, str, str]:
+    """Return the request's place in the order in which requests for one pod begin.
+
+    First come those on which a former leader has worked, then the oldest, then the lower name.
+    """
+    created = request.raw["metadata"].get("creationTimestamp", "")
+    return (not request.status.get("startTime"), not request.has_finalizer, created, request.key.name)
 
 
 def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:

@@ -89,6 +89,8 @@ ANNOTATION_GPU_GROUPS: Final = "bowline.dev/gpu-groups"
 ANNOTATION_COMPUTE_MODES: Final = "bowline.dev/gpu-compute-modes"
 # On a reservation pod that must reserve a lost device again: the devices, one of which it must get.
 ANNOTATION_EXPECTED_DEVICES: Final = "bowline.dev/expected-devices"
+# On a reservation pod: when the last request was given its device.
+ANNOTATION_LAST_JOINED: Final = "bowline.dev/last-joined"
 CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 
 # --- Who shares which device: groups and the pods that hold their devices --------------------------------

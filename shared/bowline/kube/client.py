@@ -15,6 +15,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -32,12 +33,14 @@ from bowline.kube.errors import (
     InfrastructureError,
     KubeError,
     NoResponse,
+    NotFound,
     TooLarge,
     decode_status,
     from_response,
     from_status,
     own_policy,
 )
+from bowline.kube.late_writes import LateWrites, WrittenObject, current_writes, sent_write
 from bowline.kube.messages import Answer, LineSplitter, Request, Transport, TransportOptions, parse_json
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.oversized import MAX_VALUES, has_too_many_values, reduced_event, reduced_page
@@ -137,13 +140,17 @@ class KubeClient:
         """
         return self._transport.read_only
 
+    def permit_writes(self, left_s: Callable[[], float]) -> None:
+        """Permit writes as long as ``left_s`` returns a positive number of seconds: this process leads for so long.
+
+        It is called for each write when its connection is there. A fence by an event or a timer comes too late in a
+        process that was stopped: when it continues, a reply may be handled before a timer that was due earlier.
+        """
+        self._transport.permit_writes(left_s)
+
     def forbid_writes(self) -> None:
         """Make the client read-only: this process does not lead any more."""
-        self._transport.forbid_writes()
-
-    def permit_writes(self) -> None:
-        """Permit writes again: this process leads."""
-        self._transport.permit_writes()
+        self._transport.permit_writes(lambda: 0.0)
 
     async def __aenter__(self) -> "KubeClient":
         await self._transport.open()
@@ -398,12 +405,10 @@ class KubeClient:
         max_bytes: int = 0,
         reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
     ) -> tuple[dict[str, Any], int]:
-        """Return the object in the reply, and the reply's size in bytes.
+        """Return the object in the reply, and the reply's size in bytes. Writes are noted in the context's record.
 
         Of a reply with too many values ``reduce`` returns a part; TooLarge is raised if it is None or returns None.
         """
-        options = self._options
-        account = current_account()
         request = Request(
             call.method,
             path,
@@ -415,6 +420,38 @@ class KubeClient:
             is_fenced=body is not None and call.resource not in _UNFENCED,
             max_body=max_bytes,
         )
+        writes, exchange = current_writes(), partial(self._answered, call, request, reduce)
+        if writes is None:
+            return await exchange(on_send)
+        if body is None or not request.is_fenced:
+            return await self._observed(writes, call, exchange(on_send))
+        write = sent_write(call.resource, call.key, call.subresource, body)
+        with writes.sending(write, self.clock.monotonic):
+            return await self._observed(writes, call, exchange(partial(write.send, on_send)))
+
+    async def _observed(
+        self, writes: LateWrites, call: Call, exchange: Awaitable[tuple[dict[str, Any], int]]
+    ) -> tuple[dict[str, Any], int]:
+        """Await an exchange; its reply may prove that an earlier write cannot land any more."""
+        target = WrittenObject(call.resource, call.key)
+        try:
+            reply, size = await exchange
+        except NotFound:
+            writes.observe(target, "")
+            raise
+        if call.verb not in ("list", "create"):
+            writes.observe(target, (reply.get("metadata") or {}).get("resourceVersion") or "")
+        return reply, size
+
+    async def _answered(
+        self,
+        call: Call,
+        request: Request,
+        reduce: Callable[[bytes], dict[str, Any] | None] | None,
+        on_send: Callable[[], None] | None,
+    ) -> tuple[dict[str, Any], int]:
+        options = self._options
+        account = current_account()
         started_at = self.clock.monotonic()
         code, is_lease = "lost", call.resource == LEASES
         try:
@@ -440,7 +477,7 @@ class KubeClient:
             raise failure
         self.availability.observe(None, is_lease=is_lease)
         if answer.is_cut:
-            raise TooLarge(f"{call.label}: the reply has more than {max_bytes} bytes")
+            raise TooLarge(f"{call.label}: the reply has more than {request.max_body} bytes")
         if not has_too_many_values(answer.body):
             return parse_json(answer.body), len(answer.body)
         reply = reduce(answer.body) if reduce is not None else None

@@ -1,6 +1,6 @@
 """Requests to an API server and its responses, as data. No networking: it is imported where only types are needed."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,11 +74,8 @@ class Transport(Protocol):
         ``total_s`` or is silent for ``silence_s``.
         """
 
-    def forbid_writes(self) -> None:
-        """Send no fenced request from here on, also none that waits for a connection."""
-
-    def permit_writes(self) -> None:
-        """Send fenced requests again."""
+    def permit_writes(self, left_s: Callable[[], float]) -> None:
+        """Send fenced requests as long as ``left_s``, which is called for each, returns a positive number."""
 
 
 def parse_json(body: bytes) -> dict[str, Any]:

@@ -2,18 +2,22 @@
 
 Exceptions of aiohttp, of sockets and of TLS become ``ConnectionFailed`` or ``NoResponse`` here; the distinction
 decides whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.
-Decision 80.
+Decisions 80 and 215.
 """
 
 import asyncio
 import logging
+import math
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 import aiohttp
+from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -41,6 +45,26 @@ _GOODBYE_S = 1.0
 _REREAD_EVERY_S = 5.0
 
 
+def _unlimited() -> float:
+    return math.inf
+
+
+# Raises if the request of this context must not be sent.
+_FENCE: ContextVar[Callable[[], None]] = ContextVar("fence")
+
+
+class _FencedRequest(aiohttp.ClientRequest):
+    """Checks the fence when the connection is there, directly before the first byte.
+
+    A process may be stopped at any time, and continue when another one leads: then a handshake or the wait for a
+    connection ends before any timer does.
+    """
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        _FENCE.get()()
+        return await super().send(conn)
+
+
 class HTTPTransport:
     """Sends requests and returns responses; ``open`` first.
 
@@ -55,7 +79,7 @@ class HTTPTransport:
         self._timeout = aiohttp.ClientTimeout(
             total=options.timeout_s, connect=options.connect_timeout_s, sock_connect=options.connect_timeout_s
         )
-        self.read_only = False
+        self._writable_s: Callable[[], float] = _unlimited
         self.answers = 0
         self._session: aiohttp.ClientSession | None = None
         self._apart: aiohttp.ClientSession | None = None
@@ -81,6 +105,7 @@ class HTTPTransport:
             read_bufsize=_READ_BUFFER,
             timeout=self._timeout,
             middlewares=(_no_automatic_retry,),
+            request_class=_FencedRequest,
             trust_env=False,
         )
 
@@ -164,23 +189,39 @@ class HTTPTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise map_error(error) from error
 
-    def forbid_writes(self) -> None:
-        """Send no fenced request from here on, also none that waits for a connection."""
-        self.read_only = True
+    @property
+    def read_only(self) -> bool:
+        """Whether no fenced request is sent now."""
+        return self._writable_s() <= 0
 
-    def permit_writes(self) -> None:
-        """Send fenced requests again."""
-        self.read_only = False
+    def permit_writes(self, left_s: Callable[[], float]) -> None:
+        """Send fenced requests as long as ``left_s``, which is called for each, returns a positive number."""
+        self._writable_s = left_s
+
+    def check_fence(self, request: Request) -> None:
+        """Raise ConnectionFailed if the request must not be sent now."""
+        if request.is_fenced and self.read_only:
+            raise ConnectionFailed("not sent: this process no longer leads")
 
     async def _send(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
         session = self._apart if request.separate_pool else self._session
         if session is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
-        if self.read_only and request.is_fenced:
-            raise ConnectionFailed("not sent: this process no longer leads")
+        self.check_fence(request)
         accept, content_type = request.accept, request.content_type
         headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
-        response = await session.request(
+        token = _FENCE.set(partial(self.check_fence, request))
+        try:
+            response = await self._request(session, request, headers, **options)
+        finally:
+            _FENCE.reset(token)
+        self.answers += 1
+        return response
+
+    async def _request(
+        self, session: aiohttp.ClientSession, request: Request, headers: CIMultiDict[str], **options: Any
+    ) -> aiohttp.ClientResponse:
+        return await session.request(
             request.method,
             # Already quoted, part by part: parsing and quoting again would cost as much as the rest.
             URL(self._access.server + request.path, encoded=True),
@@ -192,8 +233,6 @@ class HTTPTransport:
             allow_redirects=False,
             **options,
         )
-        self.answers += 1
-        return response
 
     def _build_headers(self, accept: str, content_type: str) -> CIMultiDict[str]:
         headers = CIMultiDict(self._access.credentials.headers)

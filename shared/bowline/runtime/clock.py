@@ -19,6 +19,9 @@ class Clock(Protocol):
         """Return seconds since an arbitrary time; never decreases."""
 
 
+_COUNTS_SUSPENSION = hasattr(time, "CLOCK_BOOTTIME")
+
+
 class SystemClock:
     """The system's clock."""
 
@@ -26,4 +29,6 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        # Where the system has it, a clock that also counts the time in which the machine was suspended: the Lease
+        # expires meanwhile.
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if _COUNTS_SUSPENSION else time.monotonic()

@@ -1,7 +1,7 @@
 """One binding cycle without an API server: recording doubles of the client, the writer and the caches."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -162,8 +162,8 @@ class Caches(Informers):
     def request(self, key: ObjectKey) -> BindRequest | None:
         return self._cycle.request
 
-    def preceding(self, request: BindRequest) -> ObjectKey | None:
-        return None
+    def rivals(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
+        return ()
 
     def in_contact(self) -> timedelta:
         return FRESH_CONTACT

@@ -81,6 +81,7 @@ def observed(choices: Choices) -> Observed:
         live=lambda _: frozenset(target for target in Target if ask(f"live {target.value}", (False, True))),
         plugin_errors=lambda _: (),
         uninstalling=lambda _: ask("uninstalling", (False, True)),
+        rival_writes=lambda _: ask("rival writes", (timedelta(), timedelta(seconds=1))),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.api.bindrequest import AllocationKind, BindRequest, Phase, decode_bind_request
+from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from bowline.framework.config import BackoffSettings, Binding, Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -30,6 +30,8 @@ from bowline_reconciler.decide.snapshot import (
     PodView,
     Target,
     Times,
+    following_request,
+    is_unfinished,
     preceding_request,
     stored_pause,
     stored_wait,
@@ -259,12 +261,6 @@ def _rival(name: str, kind: tuple[bool, bool, str, str, str]) -> BindRequest:
     return request({"phase": phase}, metadata, podUID=pod_uid)
 
 
-def _is_unfinished(of: BindRequest) -> bool:
-    if of.has_finalizer:
-        return of.phase is not Phase.SUCCEEDED
-    return of.phase is Phase.PENDING and not of.deleting
-
-
 def test_of_every_two_or_three_requests_for_a_pod_exactly_one_unfinished_one_is_first(violations: Violations) -> None:
     kinds = list(
         itertools.product((False, True), (False, True), ("Pending", "Succeeded", "Failed"), ("1", "2"), ("P", "Q"))
@@ -274,13 +270,17 @@ def test_of_every_two_or_three_requests_for_a_pod_exactly_one_unfinished_one_is_
     # Of three, the third is for the same pod: another one's is a pair.
     triples = itertools.product(pool["a"], pool["b"], [rival for rival in pool["c"] if rival.pod_uid == "P"])
     for rivals in itertools.chain(pairs, triples):
-        first = {rival.key: preceding_request(rival, rivals) for rival in rivals}
-        backwards = {rival.key: preceding_request(rival, rivals[::-1]) for rival in rivals}
-        violations.hold("the order read does not matter", first == backwards, first)
         for pod_uid in ("P", "Q"):
-            unfinished = [rival for rival in rivals if rival.pod_uid == pod_uid and _is_unfinished(rival)]
-            leaders = [rival for rival in unfinished if first[rival.key] is None]
-            violations.hold("one is first", len(leaders) == min(1, len(unfinished)), first)
+            unfinished = [rival for rival in rivals if rival.pod_uid == pod_uid and is_unfinished(rival)]
+            before = {rival.key: preceding_request(rival, unfinished) for rival in unfinished}
+            backwards = {rival.key: preceding_request(rival, unfinished[::-1]) for rival in unfinished}
+            after = {rival.key: following_request(rival, unfinished) for rival in unfinished}
+            violations.hold("the order read does not matter", before == backwards, before)
+            first = [key for key, predecessor in before.items() if predecessor is None]
+            violations.hold("one is first", len(first) == min(1, len(unfinished)), before)
+            pairs_of_queue = {(key, follower) for key, follower in after.items() if follower is not None}
+            expected = {(predecessor, key) for key, predecessor in before.items() if predecessor is not None}
+            violations.hold("each is followed by the one that waits for it", pairs_of_queue == expected, before)
     assert violations.examples == {}
 
 

@@ -1,4 +1,4 @@
-"""Which of several requests for one pod precedes: their attempts and rollbacks are serial."""
+"""Which of several requests for one pod begins first, and that one which has begun holds the pod."""
 
 from typing import Any
 
@@ -6,61 +6,107 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.decide.snapshot import preceding_request
+from bowline_reconciler.binding.state import RequestStates
+from bowline_reconciler.decide.snapshot import following_request, is_unfinished, preceding_request
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}
 DELETING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:30Z"}
 
 
-def request(name: str, created: str, phase: str = "", uid: str = "pod-uid", **metadata: Any) -> BindRequest:
+def request(
+    name: str, created: str, phase: str = "", uid: str = "pod-uid", started: str = "", **metadata: Any
+) -> BindRequest:
     raw = stored(bind_request(name, podName="pod", podUID=uid), uid=name, creationTimestamp=created, **metadata)
-    return decode_bind_request(raw | {"status": {"phase": phase}})
+    return decode_bind_request(raw | {"status": {"phase": phase, "startTime": started}})
 
 
 MINE = request("mine", LATE)
 
 
 @pytest.mark.parametrize(
-    ("mine", "rivals", "first"),
+    ("mine", "rivals", "before"),
     [
         pytest.param(MINE, [], None, id="it is alone"),
-        pytest.param(MINE, [request("other", EARLY)], "other", id="an older one is unfinished"),
+        pytest.param(MINE, [request("other", EARLY)], "other", id="an older one"),
         pytest.param(request("mine", EARLY), [request("other", LATE)], None, id="it is the older one"),
         pytest.param(MINE, [request("a", LATE)], "a", id="of the same second: by name"),
         pytest.param(MINE, [request("z", LATE)], None, id="of the same second: by name, the other way round"),
-        pytest.param(MINE, [request("b", EARLY), request("a", EARLY)], "a", id="the first of several"),
-        pytest.param(MINE, [request("other", EARLY, uid="another")], None, id="of another pod of that name"),
-        pytest.param(MINE, [request("other", EARLY, "Succeeded")], None, id="the older one has succeeded"),
-        pytest.param(MINE, [request("other", EARLY, "Failed")], None, id="the older one has failed"),
+        pytest.param(MINE, [request("b", EARLY), request("a", EARLY)], "b", id="the last of several"),
         pytest.param(
-            MINE,
-            [request("other", EARLY, "Failed", **OURS)],
-            "other",
-            id="the older one has failed and its rollback is pending",
+            MINE, [request("z", LATE, started=LATE)], "z", id="a former leader has attempted the younger one"
         ),
+        pytest.param(MINE, [request("z", LATE, **OURS)], "z", id="a former leader has prepared for the younger one"),
+    ],
+)
+def test_each_waits_for_the_one_before_it(mine: BindRequest, rivals: list[BindRequest], before: str | None) -> None:
+    found = preceding_request(mine, [mine, *rivals])
+    assert found == (ObjectKey("default", before) if before else None)
+    if found is not None:
+        predecessor = next(rival for rival in rivals if rival.key == found)
+        assert following_request(predecessor, [mine, *rivals]) == mine.key
+
+
+@pytest.mark.parametrize(
+    ("rival", "unfinished"),
+    [
+        pytest.param(request("other", EARLY, "Succeeded"), False, id="it has succeeded"),
+        pytest.param(request("other", EARLY, "Failed"), False, id="it has failed"),
+        pytest.param(request("other", EARLY, "Failed", **OURS), True, id="it has failed, its rollback is pending"),
+        pytest.param(request("other", EARLY, **DELETING), False, id="it is being deleted, no rollback"),
+        pytest.param(request("other", EARLY, **DELETING, **OURS), True, id="it is being rolled back"),
         pytest.param(
-            MINE, [request("other", EARLY, **DELETING)], None, id="the older one is being deleted, no rollback"
-        ),
-        pytest.param(
-            MINE, [request("other", EARLY, **DELETING, **OURS)], "other", id="the older one is being rolled back"
-        ),
-        pytest.param(
-            MINE,
-            [request("other", EARLY, "Failed", finalizers=["example.com/keep"])],
-            None,
-            id="the older one has a foreign finalizer",
-        ),
-        pytest.param(
-            request("mine", LATE, **DELETING, **OURS),
-            [request("other", EARLY)],
-            "other",
-            id="a rollback waits as well",
+            request("other", EARLY, "Failed", finalizers=["example.com/keep"]), False, id="it has a foreign finalizer"
         ),
     ],
 )
-def test_the_preceding_request(mine: BindRequest, rivals: list[BindRequest], first: str | None) -> None:
-    found = preceding_request(mine, [mine, *rivals])
-    assert found == (ObjectKey("default", first) if first else None)
+def test_what_is_waited_for(rival: BindRequest, *, unfinished: bool) -> None:
+    assert is_unfinished(rival) is unfinished
+
+
+class Released:
+    """The states of requests, and who was told that a pod is free."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[ObjectUID, str]] = []
+        self.states = RequestStates(on_release=lambda pod, key: self.calls.append((pod[1], key.name)))
+
+    def add(self, *requests: BindRequest) -> None:
+        for each in requests:
+            self.states.ensure(each)
+
+
+def test_a_request_that_has_begun_holds_the_pod_whatever_the_order_says() -> None:
+    released, first, second = Released(), request("z", LATE), request("a", EARLY)
+    released.add(first, second)
+    assert released.states.acquire_pod(first)
+    assert released.states.acquire_pod(first), "again: it holds the pod"
+    assert not released.states.acquire_pod(second)
+    assert released.states.holder(second) == first.key
+    state = released.states.get(first.key)
+    assert state is not None
+    released.states.release_pod(first.key, state)
+    released.states.release_pod(first.key, state)
+    assert released.calls == [("pod-uid", "z")], "once"
+    assert released.states.acquire_pod(second)
+
+
+def test_a_pod_is_free_when_the_state_of_its_request_is_dropped() -> None:
+    released, first, second = Released(), request("a", EARLY), request("b", EARLY)
+    released.add(first, second)
+    assert released.states.acquire_pod(first)
+    released.states.drop(first.key)
+    assert released.calls == [("pod-uid", "a")]
+    assert released.states.acquire_pod(second)
+    released.states.clear()
+    assert released.states.holder(second) is None
+
+
+def test_requests_for_pods_of_other_namespaces_and_uids_do_not_meet() -> None:
+    released, first, other_uid = Released(), request("a", EARLY), request("b", EARLY, uid="another")
+    raw = {**first.raw, "metadata": {**first.raw["metadata"], "namespace": "tenant", "uid": "foreign"}}
+    foreign = decode_bind_request(raw)
+    released.add(first, other_uid, foreign)
+    assert all(released.states.acquire_pod(each) for each in (first, other_uid, foreign))

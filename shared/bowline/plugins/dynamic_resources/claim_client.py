@@ -1,8 +1,8 @@
 """Reads and writes ResourceClaims: executes the writes that ``rules`` derives, each with a precondition.
 
-Every update or patch carries the resourceVersion of the claim it was derived from, a delete its UID; after a Conflict
-the claim is read and evaluated again. A lock per claim serialises this process's attempts, because concurrent ones
-would only cause Conflicts; the lock is held during API calls only, never during a wait for devices.
+Every update or patch carries the resourceVersion of the claim it was derived from, a delete its UID as well; after a
+Conflict the claim is read and evaluated again. A lock per claim serialises this process's attempts, because
+concurrent ones would only cause Conflicts; the lock is held during API calls only, never during a wait for devices.
 """
 
 import asyncio
@@ -136,7 +136,9 @@ class ClaimClient:
                 self._count(len(consumers_of(claim)), len(consumers_of(updated_claim)))
                 return updated_claim
             case Delete():
-                left = await self._client.delete(RESOURCECLAIMS, namespace, name, uid=uid_of(claim))
+                left = await self._client.delete(
+                    RESOURCECLAIMS, namespace, name, uid=uid_of(claim), resource_version=version_of(claim)
+                )
                 self._count(len(consumers_of(claim)), 0)
                 return left if left.get("kind") == RESOURCECLAIMS.kind else None
 

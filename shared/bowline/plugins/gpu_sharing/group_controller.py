@@ -20,12 +20,14 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from typing import assert_never
 
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
 from bowline.framework.binding.handle import Handle
 from bowline.kube.accounting import api_time
-from bowline.kube.errors import KubeError
+from bowline.kube.errors import ApiStatus, Conflict, KubeError
+from bowline.kube.late_writes import LateWrites, current_writes, noting
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.recovery import (
@@ -88,6 +90,7 @@ class _Query:
 
     claim: DeviceRequest | None
     answer: "asyncio.Future[Answer]"
+    writes: LateWrites | None  # where the caller's writes are noted
 
 
 class GroupController:
@@ -211,7 +214,8 @@ class GroupController:
             for query in queries:
                 # Done if the caller was cancelled: create nothing for a withdrawn request.
                 if query.claim is not None and not query.answer.done():
-                    answer = orphan if orphan is not None else await self._answer(query.claim, reservations)
+                    with noting(query.writes):
+                        answer = orphan if orphan is not None else await self._answer(query.claim, reservations)
                     if not query.answer.done():
                         query.answer.set_result(answer)
             timeout = self._track_unreported(group, reservations)
@@ -243,7 +247,10 @@ class GroupController:
     async def _answer(self, claim: DeviceRequest, reservations: list[Reservation]) -> ReservationState:
         verdict = check_reservations(claim, reservations, self._timed_out.get(claim.group, {}))
         match verdict:
-            case Held() | Pending():
+            case Held():
+                await self._join(claim, verdict, reservations)
+                return verdict
+            case Pending():
                 return verdict
             case Lost():
                 if verdict.remove is not None:
@@ -253,6 +260,20 @@ class GroupController:
                 return await self._create(claim, verdict, reservations)
             case _:
                 assert_never(verdict)
+
+    async def _join(self, claim: DeviceRequest, held: Held, reservations: list[Reservation]) -> None:
+        """Change the reservation whose device the request is given; raises Conflict if it does not exist any more.
+
+        Whoever has found the device unused, such as a former leader that was stopped, deletes the version that it has
+        read: a delete that arrives from here on is refused.
+        """
+        if held.uid == claim.joined_uid:
+            return
+        reservation = next(entry for entry in reservations if entry.uid == held.uid)
+        joined = await self._client.touch(reservation)
+        if joined is None:
+            raise Conflict(ApiStatus(HTTPStatus.CONFLICT, "Conflict", f"pod {reservation.key} has just been deleted"))
+        reservations[reservations.index(reservation)] = joined
 
     async def _create(
         self, claim: DeviceRequest, verdict: Create, reservations: list[Reservation]
@@ -445,7 +466,7 @@ class GroupController:
         return {claim.node for claim in self._claims.get(group, {}).values()}
 
     async def _query(self, group: str, claim: DeviceRequest | None) -> Answer:
-        query = _Query(claim, asyncio.get_running_loop().create_future())
+        query = _Query(claim, asyncio.get_running_loop().create_future(), current_writes())
         self._queries.setdefault(group, []).append(query)
         self.enqueue([group])
         # The caller waits for the worker's API requests, so this counts as API time.

@@ -11,7 +11,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
-from bowline.api.meta import Object, identity_of
+from bowline.api.meta import Object, identity_of, uid_of
 from bowline.plugins.gpu_sharing.reservation import may_be_on
 
 
@@ -103,6 +103,13 @@ def transform_reservation(pod: dict[str, Any]) -> Object:
 def transform_other(pod: dict[str, Any]) -> Object:
     """Keep identity and version of a pod."""
     return {"metadata": identity_of(pod)}
+
+
+def is_equal_but_version(old: Object | None, new: Object | None) -> bool:
+    """Return whether two states of one reservation, from ``transform_reservation``, differ in their version only."""
+    if old is None or new is None:
+        return False
+    return {**old, "metadata": uid_of(old)} == {**new, "metadata": uid_of(new)}
 
 
 def group_of(reservation: Object) -> str:

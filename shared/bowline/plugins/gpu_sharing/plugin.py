@@ -16,7 +16,7 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.gpu_operator import RuntimeProblem, transform_policy
 from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
-from bowline.api.meta import uid_of
+from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict
 from bowline.kube.resources import CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
@@ -50,6 +50,7 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
     group_of,
     groups_of,
+    is_equal_but_version,
     transform_other,
     transform_reservation,
     transform_user,
@@ -87,6 +88,8 @@ SCAN = ObjectKey("", "scan")
 SCALING = timedelta(seconds=10)
 # How often the end of the first lists of optional watches is looked for.
 DETECTION = timedelta(seconds=2)
+# Tries to label a pod that others write as well: its scheduler, its nomination.
+LABEL_TRIES = 5
 # How long a request may wait while a device that pods still use is being reserved again.
 RECOVERY = timedelta(seconds=60)
 
@@ -214,6 +217,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
+        if is_equal_but_version(old, new):
+            return  # a request has joined
         group = group_of(new or old or {"group": ""})
         # The device may have been lost, or this reservation may recover a lost one.
         if self._idle.has_users(group):
@@ -258,7 +263,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
         try:
             answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.gpu_groups])
-            _store_awaited(ctx, answers)
+            _remember(ctx, answers)
             missing = first_failure(answers)
             if missing is not None:
                 return missing
@@ -276,8 +281,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             return Status.ok()
         groups, pod = ctx.spec.gpu_groups, ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
-        changes = label_changes(pod["metadata"].get("labels") or {}, groups)
-        if await self._client.label(pod, changes) is None:
+        if not await self._label(pod, groups):
             return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
         received_gpu = ctx.spec.received_gpu
         assert received_gpu is not None  # noqa: S101 - request_error has rejected it
@@ -299,6 +303,21 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             self._metrics.refused_configmaps.inc()
         return status
 
+    async def _label(self, pod: Object, groups: Collection[str]) -> bool:
+        """Label the pod as a user of the groups; False if it is deleted or replaced, or changes too often.
+
+        In the version that was read: a write that is executed late must not replace the labels of a later decision.
+        """
+        for _ in range(LABEL_TRIES):
+            changes = label_changes(pod["metadata"].get("labels") or {}, tuple(groups))
+            if await self._client.label(pod, changes, at_version=True) is not None:
+                return True
+            live_pod = await self._client.pod(key_of(pod))
+            if live_pod is None or uid_of(live_pod) != uid_of(pod):
+                return False
+            pod = live_pod
+        return False
+
     async def post_bind(self, ctx: BindContext) -> None:
         """Drop the claims: the pod's label keeps the device from now on."""
         if ctx.request.is_share:
@@ -311,7 +330,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         groups = ctx.spec.gpu_groups
         try:
             pod = await self._client.pod(ctx.request.pod_key)
-            if pod is not None and uid_of(pod) == ctx.request.pod_uid:
+            is_named = pod is not None and uid_of(pod) == ctx.request.pod_uid
+            if pod is not None and is_named and not is_of_other(pod, ctx.request.uid):
                 status = await self._revoke(ctx, pod)
                 if status.code is not Code.OK:
                     return status
@@ -335,6 +355,12 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._controller.forget(key)
 
 
+def is_of_other(pod: Object, request_uid: ObjectUID) -> bool:
+    """Return whether another request has bound the pod: its labels and ConfigMaps are that one's."""
+    prepared_for = (pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR)
+    return bool(pod["spec"].get("nodeName")) and prepared_for not in (None, request_uid)
+
+
 def _claim(ctx: BindContext, group: str) -> DeviceRequest:
     spec = (ctx.pod or {}).get("spec") or {}
     return DeviceRequest(
@@ -346,14 +372,20 @@ def _claim(ctx: BindContext, group: str) -> DeviceRequest:
         tolerations=tuple(spec.get("tolerations") or ()),
         compute_mode=ctx.spec.compute_modes.get(group, ""),
         awaited_uid=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
+        joined_uid=ctx.state.get("joined", {}).get(group, ObjectUID("")),
     )
 
 
-def _store_awaited(ctx: BindContext, answers: list[ReservationState]) -> None:
-    """Record which reservation each group waits for: if that is deleted, the attempt fails and creates no other."""
+def _remember(ctx: BindContext, answers: list[ReservationState]) -> None:
+    """Record which reservation each group waits for, and which it has joined.
+
+    If an awaited one is deleted, the attempt fails and creates no other.
+    """
     ctx.state["awaited"] = {
         answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
     }
+    by_group = dict(zip(ctx.spec.gpu_groups, answers, strict=False))
+    ctx.state["joined"] = {group: answer.uid for group, answer in by_group.items() if isinstance(answer, Held)}
 
 
 def unreleased_status(release_failures: list[Unreleased]) -> Status:

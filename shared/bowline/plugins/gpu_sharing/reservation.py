@@ -8,7 +8,7 @@ node holds nothing, whatever its annotation contains.
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -80,7 +80,11 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """A request for the device of a group. ``awaited_uid``: the reservation that the request has been waiting for."""
+    """A request for the device of a group.
+
+    ``awaited_uid``: the reservation that the request has been waiting for; ``joined_uid``: the one whose device it
+    has been given before.
+    """
 
     request: ObjectKey
     request_uid: ObjectUID
@@ -90,13 +94,15 @@ class DeviceRequest:
     tolerations: Sequence[Object] = ()
     compute_mode: str = ""  # of the device; empty: time-slicing
     awaited_uid: ObjectUID = _NONE
+    joined_uid: ObjectUID = _NONE
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The group has its device (UUID)."""
+    """The group has its device (UUID). ``uid``: of the reservation that holds it."""
 
     device: str
+    uid: ObjectUID = field(default=_NONE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ def check_reservations(
     ]
     alive.sort(key=lambda reservation: (not reservation.device, reservation.key.name != name, reservation.key.name))
     if alive and alive[0].device:
-        return Held(alive[0].device)
+        return Held(alive[0].device, alive[0].uid)
     previous = next((reservation for reservation in reservations if reservation.uid == claim.awaited_uid), None)
     if claim.awaited_uid and (previous is None or not previous.lives):
         return _loss_verdict(claim, previous, timed_out)

@@ -18,6 +18,7 @@ from bowline.api.meta import (
     ObjectRef,
     ObjectUID,
     ResourceVersion,
+    format_micro_time,
     key_of,
     uid_of,
     version_of,
@@ -208,16 +209,25 @@ class ReservationClient:
         except NotFound:
             return None
 
+    async def touch(self, reservation: Reservation) -> Reservation | None:
+        """Change the reservation pod, so that a delete of an earlier version is refused. None if it was deleted."""
+        moment = format_micro_time(self.kube.clock.now())
+        metadata = {"uid": reservation.uid, "annotations": {names.ANNOTATION_LAST_JOINED: moment}}
+        changed_pod = await self._patch_metadata(reservation.key, metadata)
+        return view_reservation(changed_pod) if changed_pod is not None else None
+
     async def label(self, pod: Object, changes: dict[str, Any], *, at_version: bool = False) -> Object | None:
         """Patch the labels of the pod with this UID; with ``at_version`` only in this version. None if it does not
         match.
         """
         metadata = pod["metadata"]
         guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if at_version else {})
+        return await self._patch_metadata(key_of(pod), {**guard, "labels": changes})
+
+    async def _patch_metadata(self, key: ObjectKey, metadata: dict[str, Any]) -> Object | None:
+        """Patch a pod; None if it does not exist or does not match the UID or version in ``metadata``."""
         try:
-            return await self.kube.patch(
-                PODS, metadata["namespace"], metadata["name"], {"metadata": {**guard, "labels": changes}}
-            )
+            return await self.kube.patch(PODS, key.namespace, key.name, {"metadata": metadata})
         except NotFound:
             return None
         except (Conflict, Invalid) as error:

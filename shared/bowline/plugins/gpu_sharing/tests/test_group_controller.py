@@ -15,7 +15,8 @@ from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.plugin_status import Code
 from bowline.framework.reason import Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
-from bowline.kube.errors import ApiStatus, Forbidden, NoResponse
+from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
+from bowline.kube.late_writes import LateWrites, current_writes, noting
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
@@ -23,6 +24,7 @@ from bowline.plugins.gpu_sharing.plugin import first_failure
 from bowline.plugins.gpu_sharing.reservation import (
     Blocked,
     DeviceRequest,
+    Held,
     Lost,
     Pending,
     Reservation,
@@ -48,6 +50,24 @@ class FailingSite(ReservationClient):
     async def reservations(self, group: str = "") -> list[Reservation]:
         assert self.error is not None
         raise self.error
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSite(ReservationClient):
+    """Has one reservation with a device; records who has joined, and which writes are noted meanwhile."""
+
+    touched: list[LateWrites | None] = field(default_factory=list)
+    exists: bool = True
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation(group=group, device="GPU-1")]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        return [user()]
+
+    async def touch(self, reservation: Reservation) -> Reservation | None:
+        self.touched.append(current_writes())
+        return reservation if self.exists else None
 
 
 class Passes:
@@ -100,6 +120,9 @@ class CountingSite(ReservationClient):
     async def users(self, group: str, node: str = "") -> list[User]:
         self.reads.append(f"users of {group} on {node}")
         return [user()]
+
+    async def touch(self, reservation: Reservation) -> Reservation | None:
+        return reservation
 
 
 def sharing(name: str) -> Any:
@@ -301,3 +324,22 @@ def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
     starting_status = first_failure([starting])
     assert starting_status is not None
     assert starting_status.message == "the agent has not reported the device yet"
+
+
+async def test_who_joins_a_group_changes_its_reservation_once() -> None:
+    """A delete that a stopped or slow process has decided on before is refused then."""
+    passes, writes = Passes(), LateWrites()
+    site = JoinedSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    controller = owner_of(passes, site, SystemClock())
+    with noting(writes):
+        (answer,) = await controller.claim([claim()])
+    assert isinstance(answer, Held)
+    assert site.touched == [writes], "its writes are the request's"
+    await controller.claim([replace(claim(), joined_uid=answer.uid)])
+    assert len(site.touched) == 1, "an attempt that follows has joined already"
+
+
+async def test_a_reservation_that_was_deleted_meanwhile_gives_no_device() -> None:
+    site = JoinedSite(NO_CLIENT, ReservationSpec("res", "image"), "", exists=False)
+    with pytest.raises(Conflict):
+        await owner_of(Passes(), site, SystemClock()).claim([claim()])

@@ -1,0 +1,133 @@
+"""Writes without a reply: the API server may still execute them after their caller has given up.
+
+A caller that must know, such as the reconciler for all plugins of a request, makes a ``LateWrites`` the current one;
+the client notes every write of that context in it, also of tasks that the context creates. Work that another task
+does for the caller is noted with ``noting`` as well. Whoever undoes something, or lets another one begin, waits until
+no noted write can land any more.
+
+A write with a resourceVersion cannot land once its object has another one: every reply that the client receives in
+the context proves that for its object. All others can land until the API server's limit for requests. Pure but for
+the context variable. Decision 214.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from bowline.api.meta import ObjectKey
+from bowline.kube.errors import InfrastructureError, KubeError
+from bowline.kube.resources import PODS, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenObject:
+    """What a request is about; its subresources share its version."""
+
+    resource: Resource
+    key: ObjectKey
+
+
+@dataclass(eq=False, slots=True)
+class SentWrite:
+    """A write. ``guard``: the resourceVersion that its object must have; empty if any."""
+
+    target: WrittenObject
+    guard: str
+    is_binding: bool
+    is_sent: bool = False  # before, it waits in the client's own queue
+    lost_at: float | None = None  # when its caller gave up, monotonic; None while it is in progress
+
+    def send(self, on_send: Callable[[], None] | None = None) -> None:
+        """Record that the write leaves the client's own queue; then call ``on_send``."""
+        self.is_sent = True
+        if on_send is not None:
+            on_send()
+
+    def lose(self, now: float) -> None:
+        """Record that the write has ended without a reply."""
+        self.lost_at = now
+
+
+class LateWrites:
+    """The writes of one context that have no reply. ``now``: the monotonic time."""
+
+    def __init__(self) -> None:
+        self._writes: list[SentWrite] = []
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    def last(self, now: float, *, bindings: bool) -> float | None:
+        """Return when the last one, of Bindings or of all others, ended; ``now`` if one is in progress; else None."""
+        ends = [
+            write.lost_at if write.lost_at is not None else now
+            for write in self._writes
+            if write.is_binding is bindings and write.is_sent
+        ]
+        return max(ends, default=None)
+
+    def guarded_objects(self) -> Collection[WrittenObject]:
+        """Return the objects whose present version may prove that a write cannot land any more."""
+        return {write.target for write in self._writes if write.guard and write.lost_at is not None}
+
+    @contextmanager
+    def sending(self, write: SentWrite, now: Callable[[], float]) -> Iterator[None]:
+        """Note a write while it is in progress, and from then on if it may have been applied."""
+        self._writes.append(write)
+        try:
+            yield
+        except KubeError as error:
+            if isinstance(error, InfrastructureError) and error.may_have_been_applied:
+                write.lose(now())
+            else:
+                self._writes.remove(write)
+            raise
+        except BaseException:
+            if write.is_sent:
+                write.lose(now())
+            else:
+                self._writes.remove(write)
+            raise
+        else:
+            self._writes.remove(write)
+
+    def observe(self, target: WrittenObject, version: str) -> None:
+        """Drop the writes that cannot land any more: the object has this version, or does not exist (empty)."""
+        if self._writes:
+            self._writes = [
+                write
+                for write in self._writes
+                if write.target != target or not write.guard or write.guard == version or write.lost_at is None
+            ]
+
+
+_CURRENT: ContextVar[LateWrites | None] = ContextVar("late writes", default=None)
+
+
+def current_writes() -> LateWrites | None:
+    """Return where the writes of this context are noted; None if nowhere."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def noting(writes: LateWrites | None) -> Iterator[None]:
+    """Note the writes of a block, and of the tasks that it creates."""
+    token = _CURRENT.set(writes)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def sent_write(
+    resource: Resource, key: ObjectKey, subresource: str, body: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+) -> SentWrite:
+    """Return the note of a write with that body."""
+    guard = ""
+    if isinstance(body, Mapping):
+        metadata, preconditions = body.get("metadata") or {}, body.get("preconditions") or {}
+        guard = metadata.get("resourceVersion") or preconditions.get("resourceVersion") or ""
+    is_binding = subresource == "binding" and resource.plural == PODS.plural
+    return SentWrite(WrittenObject(resource, key), guard, is_binding)

@@ -1,0 +1,247 @@
+"""A write without a reply may be executed later: until it cannot, nothing is undone and no other request begins.
+
+On a real API server: the proxy holds the write, also after its client has given up, until the test opens the gate.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding, Settings
+from bowline.framework.plugin_status import Status
+from bowline.framework.waiting import BindTimeoutConfig
+from bowline.kube.client import ClientOptions, KubeClient
+from bowline.kube.config import ClusterAccess
+from bowline.kube.errors import AlreadyExists, Conflict, NotFound
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
+from bowline.localcluster.cluster import Cluster
+from bowline.plugins.dynamic_resources.plugin import DynamicResources
+from bowline.testing.builders import configmap
+from bowline.testing.fault_proxy.faults import FaultGate, Hold
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from bowline.testing.fault_proxy.server import FaultProxy
+from tests.plugins.claims import allocation, claim, claim_decisions, require_api
+from tests.reconciler.stage import Scripted, Stage, Working
+from tests.waiting import until, until_awaited
+
+# The API server's own limit: longer than a test, so that only the test's clock passes it.
+LIMIT = timedelta(seconds=600)
+BINDING = Binding(in_flight_timeout=LIMIT)
+OURS: Mapping[str, Any] = {"finalizers": [names.FINALIZER]}
+
+
+class Writes(Scripted):
+    """Writes one object in pre_bind, whose reply is lost; the rollback undoes what it finds."""
+
+    match: CallMatch
+
+    def __init__(self) -> None:
+        super().__init__(effects=True, pre_bind=self.write, rollback=self.undo)
+
+    async def write(self, ctx: BindContext) -> Status:
+        raise NotImplementedError
+
+    async def undo(self, ctx: BindContext) -> Status:
+        raise NotImplementedError
+
+    async def is_left(self, client: KubeClient, namespace: str) -> bool:
+        """Return whether the effect exists."""
+        raise NotImplementedError
+
+
+class CreatesConfigMap(Writes):
+    match = CallMatch(("create",), "configmaps")
+
+    async def write(self, ctx: BindContext) -> Status:
+        with suppress(AlreadyExists):
+            await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, configmap("effect"))
+        return Status.ok()
+
+    async def undo(self, ctx: BindContext) -> Status:
+        with suppress(NotFound):
+            await ctx.client.delete(CONFIGMAPS, ctx.request.key.namespace, "effect")
+        return Status.ok()
+
+    async def is_left(self, client: KubeClient, namespace: str) -> bool:
+        with suppress(NotFound):
+            await client.get(CONFIGMAPS, namespace, "effect")
+            return True
+        return False
+
+
+class LabelsPod(Writes):
+    """Labels the pod with its UID as only precondition."""
+
+    match = CallMatch(("patch",), "pods", "")
+
+    async def write(self, ctx: BindContext) -> Status:
+        await self.patch(ctx, {"uid": ctx.request.pod_uid, "labels": {"effect": ctx.request.key.name}})
+        return Status.ok()
+
+    async def undo(self, ctx: BindContext) -> Status:
+        await self.patch(ctx, {"uid": ctx.request.pod_uid, "labels": {"effect": None}})
+        return Status.ok()
+
+    async def patch(self, ctx: BindContext, metadata: Mapping[str, Any]) -> None:
+        await ctx.client.patch(PODS, ctx.request.key.namespace, "pod", {"metadata": metadata})
+
+    async def is_left(self, client: KubeClient, namespace: str) -> bool:
+        return "effect" in ((await client.get(PODS, namespace, "pod"))["metadata"].get("labels") or {})
+
+
+class AnnotatesClaim(Writes):
+    """Annotates a PVC, in the version that it has read."""
+
+    match = CallMatch(("patch",), "persistentvolumeclaims")
+
+    async def write(self, ctx: BindContext) -> Status:
+        return await self.annotate(ctx, ctx.request.key.name)
+
+    async def undo(self, ctx: BindContext) -> Status:
+        return await self.annotate(ctx, None)
+
+    async def annotate(self, ctx: BindContext, text: str | None) -> Status:
+        stored = await ctx.client.get(PERSISTENTVOLUMECLAIMS, ctx.request.key.namespace, "pvc")
+        guard = {"resourceVersion": stored["metadata"]["resourceVersion"], "annotations": {"effect": text}}
+        try:
+            await ctx.client.patch(PERSISTENTVOLUMECLAIMS, ctx.request.key.namespace, "pvc", {"metadata": guard})
+        except Conflict as error:
+            return Status.retry(str(error))
+        return Status.ok()
+
+    async def is_left(self, client: KubeClient, namespace: str) -> bool:
+        stored = await client.get(PERSISTENTVOLUMECLAIMS, namespace, "pvc")
+        return "effect" in (stored["metadata"].get("annotations") or {})
+
+
+async def make_pvc(stage: Stage) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "pvc"}, "spec": spec}
+    await stage.client.create(PERSISTENTVOLUMECLAIMS, stage.namespace, body)
+
+
+async def decided(working: Working, stage: Stage, name: str, decision: str) -> None:
+    await until(lambda: decision in working.decided(stage.namespace, name))
+
+
+async def touch(stage: Stage, name: str) -> None:
+    with suppress(NotFound):
+        await stage.client.patch(BINDREQUESTS, stage.namespace, name, {"metadata": {"labels": {"again": "yes"}}})
+
+
+@pytest.mark.parametrize("make", [CreatesConfigMap, LabelsPod, AnnotatesClaim])
+async def test_a_write_that_lands_after_its_request_was_withdrawn_is_undone(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], make: Callable[[], Writes]
+) -> None:
+    proxy, access = proxied
+    plugin, gate = make(), FaultGate()
+    await make_pvc(stage)
+    await stage.create_pod()
+    proxy.add(FaultRule(Hold(gate, outlives=True), plugin.match, nth=1))
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=1)
+    async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
+        await stage.request_bind("first", podName="pod", metadata=OURS)
+        assert await asyncio.to_thread(gate.wait_reached, 60)
+        await stage.withdraw("first")
+        await stage.request_bind("second", podName="pod", metadata=OURS)
+        await decided(working, stage, "first", "Rollback")
+        await decided(working, stage, "second", "Wait")
+        assert plugin.points("first") == ["pre_bind"], "nothing is rolled back while the write may land"
+        assert plugin.points("second") == []
+        gate.open()
+        await until_awaited(lambda: plugin.is_left(stage.client, stage.namespace), bool)
+        stage.clock.passed += LIMIT
+        await touch(stage, "first")
+        await stage.request_deleted("first")
+        await stage.phase("second", "Succeeded")
+    calls = [(point, name) for point, name, _ in plugin.calls]
+    assert calls.index(("rollback", "first")) < calls.index(("pre_bind", "second"))
+
+
+async def test_another_version_of_the_object_proves_that_a_guarded_write_cannot_land(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    proxy, access = proxied
+    plugin, gate = AnnotatesClaim(), FaultGate()
+    await make_pvc(stage)
+    await stage.create_pod()
+    proxy.add(FaultRule(Hold(gate, outlives=True), plugin.match, nth=1))
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=1)
+    async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
+        await stage.request_bind(metadata=OURS)
+        assert await asyncio.to_thread(gate.wait_reached, 60)
+        await stage.withdraw()
+        await decided(working, stage, "pod", "Rollback")
+        body = {"metadata": {"labels": {"changed": "yes"}}}
+        await stage.client.patch(PERSISTENTVOLUMECLAIMS, stage.namespace, "pvc", body)
+        await touch(stage, "pod")
+        await stage.request_deleted()
+    gate.open()
+    await until(lambda: [e.code for e in proxy.exchanges() if e.fault == "Hold" and e.code is not None] == [409])
+    assert not await plugin.is_left(stage.client, stage.namespace)
+
+
+async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
+    bare_cluster: Cluster, stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    require_api(bare_cluster)
+    proxy, access = proxied
+    path = (RESOURCECLAIMS, stage.namespace, "common")
+    await stage.client.create(RESOURCECLAIMS, stage.namespace, claim("common"))
+    made = await stage.client.patch(*path, {"metadata": {"finalizers": [names.RESOURCE_CLAIM_PROTECTION]}})
+    other = {"resource": "pods", "name": "q", "uid": "00000000-0000-4000-8000-000000000001"}
+    status = {"allocation": allocation("d0"), "reservedFor": [other]}
+    await stage.client.update(*path, {**made, "status": status}, subresource="status")
+    await stage.create_pod(resourceClaims=[{"name": "dev", "resourceClaimName": "common"}])
+    gate = FaultGate()
+    match = CallMatch(("update",), "resourceclaims", "status", stage.namespace)
+    proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=10)
+    # The plugin waits for its write: long enough for the withdrawal to precede another attempt.
+    plugin = DynamicResources(BindTimeoutConfig(), Settings())
+    async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
+        await stage.request_bind(**claim_decisions("d0"))
+        assert await asyncio.to_thread(gate.wait_reached, 60)
+        await stage.withdraw()
+        await decided(working, stage, "pod", "Rollback")
+
+        async def consumers() -> list[str]:
+            return [entry["uid"] for entry in (await stage.client.get(*path))["status"]["reservedFor"]]
+
+        gate.open()
+        await until_awaited(consumers, lambda uids: len(uids) == 2)
+        await touch(stage, "pod")
+        # The claim's new version proves that the write cannot land again: no time has to pass.
+        await stage.request_deleted()
+        assert await consumers() == [other["uid"]]
+
+
+async def test_a_request_that_leaves_nothing_holds_its_pod_while_its_binding_may_land(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    """Without side effects the request is gone at once; the next one for its pod still waits."""
+    proxy, access = proxied
+    gate = FaultGate()
+    await stage.create_pod()
+    proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "binding")))
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=1)
+    plugin = Scripted()
+    async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
+        await stage.request_bind("first", "gpu-node-0", podName="pod")
+        assert await asyncio.to_thread(gate.wait_reached, 60)
+        await stage.withdraw("first")
+        await stage.request_deleted("first")
+        await stage.request_bind("second", "gpu-node-1", podName="pod")
+        await decided(working, stage, "second", "Wait")
+        assert plugin.points("second") == []
+        proxy.clear()
+        gate.open()
+        status = await stage.phase("second", "Failed")
+    assert status["reason"].startswith("BoundElsewhere")
+    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
