@@ -167,8 +167,10 @@ class Reconciler:
         cached_request, state = self.store.informers.request(key), states.get(key)
         if state is None and cached_request is not None:
             state = states.ensure(cached_request)
-        # A state of another UID belongs to the previous request of that name.
-        own_state = states.get(key, cached_request.uid if cached_request is not None else None)
+        own_state = state
+        if state is not None and cached_request is not None and cached_request.uid != state.uid:
+            # One of the two is the previous request of that name: the state, unless the cache is known to be behind.
+            own_state = state if state.overlay.precedes(cached_request) else None
         if own_state is not None and own_state.is_finished:
             if cached_request is None:
                 # It has left the watch; no further event follows.
@@ -196,7 +198,7 @@ class Reconciler:
             return DONE
         state = states.ensure(request)
         state.overlay.confirm()
-        if Target.REQUEST in snapshot.live and cached_request is not None and cached_request.uid == request.uid:
+        if Target.REQUEST in snapshot.live and cached_request is not None:
             state.overlay.replace(cached_request, request)
         self.observation.on_decision(request, action)
         return await self._execute(action, snapshot, state)

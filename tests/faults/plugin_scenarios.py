@@ -4,6 +4,7 @@ Beside them run kube-controller-manager's controllers, kwok's agents and, in ``p
 provisioner. A group and a volume are named after the run's namespace, so that runs do not affect each other.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from bowline.api import names
@@ -132,11 +133,18 @@ def post_share(live: LiveCluster, body: dict[str, Any], *, admitted: bool = Fals
     return post_pod(live, body)
 
 
-def ask_for_share(live: LiveCluster, uid: str, *groups: str, given_up: bool = False) -> None:
+def ask_for_share(
+    live: LiveCluster,
+    uid: str,
+    *groups: str,
+    given_up: bool = False,
+    annotations: Mapping[str, str] | None = None,
+) -> None:
     """Create the sharing pod's request."""
     make_request(
         live,
         uid,
+        annotations,
         receivedResourceType="Fraction",
         receivedGPU={"count": len(groups), "portion": "0.50"},
         selectedGPUGroups=[group_name(live, group) for group in groups],

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bowline.api.meta import ObjectKey
-from bowline.kube.client import ClientOptions, KubeClient, PatchType
+from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import (
     AlreadyExists,
@@ -27,6 +27,7 @@ from bowline.kube.errors import (
     Unauthorized,
     UnrecognizedReply,
 )
+from bowline.kube.messages import PatchType
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.oversized import MAX_VALUES, is_reduced
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection

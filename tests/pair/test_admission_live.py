@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.kube.client import KubeClient, PatchType
+from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import ApiStatus, Invalid
+from bowline.kube.messages import PatchType
 from bowline.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster

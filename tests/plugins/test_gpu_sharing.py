@@ -19,6 +19,7 @@ from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, group
 
 FRESH = [
     "create/pods",  # the reservation
+    "patch/pods",  # the reservation: the pod joins
     "patch/pods",  # the group's label
     "create/configmaps",
     "create/configmaps",
@@ -67,14 +68,16 @@ def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> N
     before_release.until_increase(1, "gpu_sharing_devices_total", change="freed")
 
 
-def test_a_fraction_costs_seven_writes_on_a_fresh_device_and_six_on_a_shared_one(shares: Shares) -> None:
+def test_a_fraction_costs_eight_writes_on_a_fresh_device_and_seven_on_a_shared_one(shares: Shares) -> None:
     shares.share("first", "counted")
     shares.live.phase("first", "Succeeded")
     writes = shares.writes("first", reservation_name("gpu-node-0", "counted"), expected=FRESH)
     assert sorted(writes) == sorted(FRESH)
     shares.share("second", "counted")
     shares.live.phase("second", "Succeeded")
-    assert sorted(shares.writes("second", expected=FRESH[1:])) == sorted(FRESH[1:])
+    assert sorted(shares.writes("second", expected=FRESH[2:])) == sorted(FRESH[2:])
+    of_reservation = [*FRESH[:2], FRESH[1]]
+    assert sorted(shares.writes(reservation_name("gpu-node-0", "counted"), expected=of_reservation)) == of_reservation
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -144,7 +144,7 @@ async def test_a_write_that_lands_after_its_request_was_withdrawn_is_undone(
     await make_pvc(stage)
     await stage.create_pod()
     proxy.add(FaultRule(Hold(gate, outlives=True), plugin.match, nth=1))
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=1)
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=30)
     async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
         await stage.request_bind("first", podName="pod", metadata=OURS)
         assert await asyncio.to_thread(gate.wait_reached, 60)
@@ -172,7 +172,7 @@ async def test_another_version_of_the_object_proves_that_a_guarded_write_cannot_
     await make_pvc(stage)
     await stage.create_pod()
     proxy.add(FaultRule(Hold(gate, outlives=True), plugin.match, nth=1))
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=1)
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=30)
     async with stage.working(plugin, access=access, options=options, binding=BINDING) as working:
         await stage.request_bind(metadata=OURS)
         assert await asyncio.to_thread(gate.wait_reached, 60)

@@ -11,8 +11,9 @@ from bowline.api import names
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline.kube.client import ClientOptions, KubeClient, PatchType
+from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
+from bowline.kube.messages import PatchType
 from bowline.kube.resources import PODS
 from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule

@@ -15,8 +15,8 @@ from bowline.framework.binding.handle import EventSource
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Suggestion
-from bowline.kube.client import PatchType
 from bowline.kube.errors import NotFound
+from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.plugin import RUN_PARALLEL, Preflight
 from bowline.runtime import workqueue

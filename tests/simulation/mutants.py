@@ -18,7 +18,7 @@ from bowline.plugins.gpu_sharing import reservation_client
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.node_fit import assumed_pods
 from bowline.plugins.volume_binding import assume_cache
-from bowline_reconciler.binding import complete, gangs, writer
+from bowline_reconciler.binding import complete, gangs, state, writer
 from bowline_reconciler.informers import Informers
 from tests.simulation.children import run_in_child
 from tests.simulation.plans import focused

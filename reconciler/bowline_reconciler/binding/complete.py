@@ -247,8 +247,8 @@ class Completer:
     async def _await_writes(self, snapshot: Snapshot, state: RequestState) -> Result | None:
         """Return when to continue if a write without a reply may still take effect; None if none can.
 
-        Until then nothing is rolled back, no failure is reported as final, and no other request for the pod begins. If
-        that lasts, it is reported. The pod must have been read live.
+        Until then nothing is rolled back, no failure is reported as final, and no other request for the pod begins.
+        If that lasts, it is reported. The pod must have been read live.
         """
         request = snapshot.request
         if self._time_left(snapshot, state) > timedelta():

@@ -31,8 +31,9 @@ from bowline.api.failed_decision import (
     failed_decision_of,
 )
 from bowline.api.meta import Object, ObjectKey, ObjectUID, format_time, key_of, uid_of, version_of
-from bowline.kube.client import KubeClient, PatchType
+from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from bowline.kube.messages import PatchType
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
 from bowline.runtime.workers import DONE, Result, run_worker
 from bowline.runtime.workqueue import WorkQueue

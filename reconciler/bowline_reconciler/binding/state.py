@@ -14,26 +14,17 @@ from datetime import timedelta
 from typing import Any
 
 from bowline.api.bindrequest import BindRequest
-from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion, is_older
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
 from bowline.kube.late_writes import LateWrites
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
-from bowline_reconciler.decide.snapshot import GATES, Outcome
+from bowline_reconciler.decide.snapshot import GATES, Outcome, PodID, pod_id
 from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, Streak, classify, extend, next_mark_in
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
-
-
-# A pod as a request names it. With its key, because a request may name the UID of another namespace's pod.
-PodID = tuple[ObjectKey, ObjectUID]
-
-
-def pod_id(request: BindRequest) -> PodID:
-    """Return the pod that the request is for."""
-    return request.pod_key, request.pod_uid
 
 
 @dataclass(slots=True)
@@ -314,17 +305,23 @@ class CacheOverlay:
         self._latest: BindRequest | None = None
         self._older: set[ResourceVersion] = set()  # versions known to precede the latest
 
+    def precedes(self, cached_request: BindRequest) -> bool:
+        """Return whether the cached request is one of this name that is known to have been replaced."""
+        latest = self._latest
+        if latest is None or cached_request.uid == latest.uid:
+            return False
+        return is_older(cached_request.resource_version, latest.resource_version)
+
     def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
         """Return the cached request, or a newer known version while the watch is behind."""
-        is_older = cached_request is not None and cached_request.resource_version in self._older
-        return self._latest if is_older else cached_request
+        return self._latest if cached_request is not None and self._is_behind(cached_request) else cached_request
 
     def observe(self, cached_request: BindRequest | None) -> None:
         """Drop the overlay if the watch has delivered it.
 
         If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
         """
-        if self._latest is None or cached_request is None or cached_request.resource_version in self._older:
+        if self._latest is None or cached_request is None or self._is_behind(cached_request):
             return
         if cached_request.resource_version != self._latest.resource_version:
             self.needs_live_read = True
@@ -349,6 +346,9 @@ class CacheOverlay:
         self.is_final = True
         self._clear()
 
+    def _is_behind(self, cached_request: BindRequest) -> bool:
+        return cached_request.resource_version in self._older or self.precedes(cached_request)
+
     def _clear(self) -> None:
         self._latest = None
         self._older.clear()
@@ -367,6 +367,10 @@ class RequestState:
     failures: FailureState = field(default_factory=FailureState)
     gang: GangState = field(default_factory=GangState)
     overlay: CacheOverlay = field(default_factory=CacheOverlay)
+
+    def hold(self, request: BindRequest | None) -> None:
+        """Record that the request holds its pod; None: it does no more."""
+        self.holding = request
 
     @property
     def is_finished(self) -> bool:
@@ -398,10 +402,8 @@ class RequestState:
 class RequestStates:
     """States by key. A request re-created under the same name gets a new state, once the old one is released.
 
-    Of the requests for one pod, one *holds* it, from its first attempt or rollback until it has ended and nothing of
-    it is left: what is prepared on a pod, recorded in its Binding and rolled back then belongs to one request. This
-    is a lock and no order: nothing that is read, from a cache or live, changes who has it. It is in memory, because
-    one process leads. ``on_release`` is called with a pod and the request that holds it no more. Decision 213.
+    Of the requests for one pod, one *holds* it from its first attempt or rollback until nothing of it is left: a
+    lock, and no order. ``on_release`` is called with a pod and its former holder. Decision 213.
     """
 
     def __init__(
@@ -446,14 +448,14 @@ class RequestStates:
             return False
         if state.holding is not None and pod_id(state.holding) != pod:
             self.release_pod(request.key, state)
-        state.holding = request
+        state.hold(request)
         return True
 
     def release_pod(self, key: ObjectKey, state: RequestState) -> None:
         """Let the request hold its pod no more: nothing of it is left. No change if it holds none."""
-        request, state.holding = state.holding, None
-        if request is not None:
-            del self._holders[pod_id(request)]
+        request = state.holding
+        state.hold(None)
+        if request is not None and self._holders.pop(pod_id(request)):
             self._on_release(pod_id(request), key)
 
     def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:

@@ -25,7 +25,7 @@ from bowline.kube.late_writes import LateWrites, noting
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
 from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.state import NO_WAIT, PodID, RequestState, RequestStates
+from bowline_reconciler.binding.state import NO_WAIT, RequestState, RequestStates
 from bowline_reconciler.decide.actions import Action, OutcomeAction
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
@@ -33,6 +33,7 @@ from bowline_reconciler.decide.snapshot import (
     Absent,
     Observed,
     Outcome,
+    PodID,
     Snapshot,
     Target,
     Times,

@@ -1,8 +1,8 @@
 """All of the reconciler's own writes: minimal patches with preconditions; each returns the stored object. And events.
 
-The API server ignores a UID in a custom resource's patch, so writes to BindRequests carry the resourceVersion; for
-pods it enforces the UID. On a Conflict the caller reads and decides again. Pods' conditions and nominations are
-written in the background (``pod_conditions``).
+Writes to BindRequests carry the resourceVersion of what they were decided on; those to pods the UID. On a Conflict
+the caller reads and decides again. Pods' conditions and nominations are written in the background
+(``pod_conditions``).
 """
 
 import logging

@@ -248,6 +248,11 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         state = "is cordoned" if taint is CORDONED else f"has the taint {describe(taint)}"
         why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
         return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    return _attempt(request, pod, observed)
+
+
+def _attempt(request: BindRequest, pod: PodView, observed: Observed) -> Action:
+    """Rows that delay an attempt that may be made."""
     if observed.times.retry_in > timedelta():
         return RequeueAfter(observed.times.retry_in)
     if observed.rival_writes > timedelta():

@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -33,15 +32,14 @@ from bowline.kube.errors import (
     InfrastructureError,
     KubeError,
     NoResponse,
-    NotFound,
     TooLarge,
     decode_status,
     from_response,
     from_status,
     own_policy,
 )
-from bowline.kube.late_writes import LateWrites, WrittenObject, current_writes, sent_write
-from bowline.kube.messages import Answer, LineSplitter, Request, Transport, TransportOptions, parse_json
+from bowline.kube.late_writes import WrittenObject, current_writes, sent_write
+from bowline.kube.messages import Answer, LineSplitter, PatchType, Request, Transport, TransportOptions, parse_json
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.oversized import MAX_VALUES, has_too_many_values, reduced_event, reduced_page
 from bowline.kube.paging import Page, read_pages
@@ -72,15 +70,6 @@ _WATCH_MARGIN_S = 30
 _UNFENCED = (LEASES, EVENTS, *REVIEWS)
 
 NewTransport = Callable[[ClusterAccess, TransportOptions], Transport]
-
-
-class PatchType(StrEnum):
-    """The format of a patch; the value is its content type."""
-
-    MERGE = "application/merge-patch+json"
-    JSON = "application/json-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"
 
 
 def _http_transport(access: ClusterAccess, options: TransportOptions) -> Transport:
@@ -133,24 +122,16 @@ class KubeClient:
 
     @property
     def read_only(self) -> bool:
-        """Whether this process must not write, because another one leads.
-
-        Every write except those of Leases and Events then raises ConnectionFailed, also one that is already waiting
-        for a connection.
-        """
+        """Whether this process must not write: all writes but Leases and Events then raise ConnectionFailed."""
         return self._transport.read_only
 
     def permit_writes(self, left_s: Callable[[], float]) -> None:
-        """Permit writes as long as ``left_s`` returns a positive number of seconds: this process leads for so long.
-
-        It is called for each write when its connection is there. A fence by an event or a timer comes too late in a
-        process that was stopped: when it continues, a reply may be handled before a timer that was due earlier.
-        """
+        """Permit writes as long as ``left_s``, called when each has its connection, returns a positive number."""
         self._transport.permit_writes(left_s)
 
     def forbid_writes(self) -> None:
         """Make the client read-only: this process does not lead any more."""
-        self._transport.permit_writes(lambda: 0.0)
+        self.permit_writes(lambda: 0.0)
 
     async def __aenter__(self) -> "KubeClient":
         await self._transport.open()
@@ -405,10 +386,7 @@ class KubeClient:
         max_bytes: int = 0,
         reduce: Callable[[bytes], dict[str, Any] | None] | None = None,
     ) -> tuple[dict[str, Any], int]:
-        """Return the object in the reply, and the reply's size in bytes. Writes are noted in the context's record.
-
-        Of a reply with too many values ``reduce`` returns a part; TooLarge is raised if it is None or returns None.
-        """
+        """Return the object in the reply and the reply's size in bytes; ``reduce``: of one with too many values."""
         request = Request(
             call.method,
             path,
@@ -423,25 +401,12 @@ class KubeClient:
         writes, exchange = current_writes(), partial(self._answered, call, request, reduce)
         if writes is None:
             return await exchange(on_send)
-        if body is None or not request.is_fenced:
-            return await self._observed(writes, call, exchange(on_send))
-        write = sent_write(call.resource, call.key, call.subresource, body)
-        with writes.sending(write, self.clock.monotonic):
-            return await self._observed(writes, call, exchange(partial(write.send, on_send)))
-
-    async def _observed(
-        self, writes: LateWrites, call: Call, exchange: Awaitable[tuple[dict[str, Any], int]]
-    ) -> tuple[dict[str, Any], int]:
-        """Await an exchange; its reply may prove that an earlier write cannot land any more."""
         target = WrittenObject(call.resource, call.key)
-        try:
-            reply, size = await exchange
-        except NotFound:
-            writes.observe(target, "")
-            raise
-        if call.verb not in ("list", "create"):
-            writes.observe(target, (reply.get("metadata") or {}).get("resourceVersion") or "")
-        return reply, size
+        write = sent_write(target, call.subresource, body) if body is not None and request.is_fenced else None
+        if write is None:
+            return await writes.observed(target, call.verb, exchange(on_send))
+        with writes.sending(write, self.clock.monotonic):
+            return await writes.observed(target, call.verb, exchange(partial(write.send, on_send)))
 
     async def _answered(
         self,

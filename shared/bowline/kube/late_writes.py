@@ -10,14 +10,14 @@ the context proves that for its object. All others can land until the API server
 the context variable. Decision 214.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from bowline.api.meta import ObjectKey
-from bowline.kube.errors import InfrastructureError, KubeError
+from bowline.kube.errors import InfrastructureError, KubeError, NotFound
 from bowline.kube.resources import PODS, Resource
 
 
@@ -93,6 +93,19 @@ class LateWrites:
         else:
             self._writes.remove(write)
 
+    async def observed(
+        self, target: WrittenObject, verb: str, exchange: Coroutine[Any, Any, tuple[dict[str, Any], int]]
+    ) -> tuple[dict[str, Any], int]:
+        """Await an exchange with its reply and size; the reply may prove that an earlier write cannot land."""
+        try:
+            reply, size = await exchange
+        except NotFound:
+            self.observe(target, "")
+            raise
+        if verb not in ("list", "create"):
+            self.observe(target, (reply.get("metadata") or {}).get("resourceVersion") or "")
+        return reply, size
+
     def observe(self, target: WrittenObject, version: str) -> None:
         """Drop the writes that cannot land any more: the object has this version, or does not exist (empty)."""
         if self._writes:
@@ -122,12 +135,12 @@ def noting(writes: LateWrites | None) -> Iterator[None]:
 
 
 def sent_write(
-    resource: Resource, key: ObjectKey, subresource: str, body: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    target: WrittenObject, subresource: str, body: Mapping[str, Any] | Sequence[Mapping[str, Any]]
 ) -> SentWrite:
     """Return the note of a write with that body."""
     guard = ""
     if isinstance(body, Mapping):
         metadata, preconditions = body.get("metadata") or {}, body.get("preconditions") or {}
         guard = metadata.get("resourceVersion") or preconditions.get("resourceVersion") or ""
-    is_binding = subresource == "binding" and resource.plural == PODS.plural
-    return SentWrite(WrittenObject(resource, key), guard, is_binding)
+    is_binding = subresource == "binding" and target.resource.plural == PODS.plural
+    return SentWrite(target, guard, is_binding)

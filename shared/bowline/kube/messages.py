@@ -2,12 +2,22 @@
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
 import orjson
 from multidict import CIMultiDictProxy
 
 from bowline.kube.errors import NoResponse
+
+
+class PatchType(StrEnum):
+    """The format of a patch; the value is its content type."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ import pytest
 
 from bowline.api.meta import ObjectKey
 from bowline.kube.errors import ApiStatus, ConnectionFailed, Forbidden, KubeError, NoResponse, ServerError
-from bowline.kube.late_writes import LateWrites, SentWrite, sent_write
+from bowline.kube.late_writes import LateWrites, SentWrite, WrittenObject, sent_write
 from bowline.kube.resources import CONFIGMAPS, PODS
 
 KEY = ObjectKey("ns", "pod")
+POD, CONFIGMAP = WrittenObject(PODS, KEY), WrittenObject(CONFIGMAPS, KEY)
 AT = 10.0
 AT_VERSION = {"metadata": {"resourceVersion": "7"}}
 
@@ -40,13 +41,13 @@ def end(writes: LateWrites, write: SentWrite, error: BaseException | None, *, is
 )
 def test_which_writes_may_land_later(error: BaseException | None, *, is_sent: bool, is_late: bool) -> None:
     writes = LateWrites()
-    end(writes, sent_write(CONFIGMAPS, KEY, "", {}), error, is_sent=is_sent)
+    end(writes, sent_write(CONFIGMAP, "", {}), error, is_sent=is_sent)
     assert writes.last(99.0, bindings=False) == (AT if is_late else None)
     assert writes.last(99.0, bindings=True) is None
 
 
 def test_a_write_in_progress_may_land_at_any_time() -> None:
-    writes, write = LateWrites(), sent_write(CONFIGMAPS, KEY, "", {})
+    writes, write = LateWrites(), sent_write(CONFIGMAP, "", {})
     with writes.sending(write, lambda: AT):
         assert writes.last(99.0, bindings=False) is None, "it waits for a connection"
         write.send()
@@ -56,7 +57,7 @@ def test_a_write_in_progress_may_land_at_any_time() -> None:
 
 def test_a_binding_is_told_apart() -> None:
     writes = LateWrites()
-    end(writes, sent_write(PODS, KEY, "binding", {}), NoResponse("reset"))
+    end(writes, sent_write(POD, "binding", {}), NoResponse("reset"))
     assert writes.last(99.0, bindings=True) == AT
     assert writes.last(99.0, bindings=False) is None
 
@@ -73,9 +74,9 @@ def test_a_binding_is_told_apart() -> None:
     ],
 )
 def test_what_a_read_proves(body: object, version: str, *, is_late: bool) -> None:
-    writes, write = LateWrites(), sent_write(PODS, KEY, "", body)  # type: ignore[arg-type]  # of the table
+    writes, write = LateWrites(), sent_write(POD, "", body)  # type: ignore[arg-type]  # of the table
     end(writes, write, NoResponse("reset"))
-    writes.observe(sent_write(CONFIGMAPS, KEY, "", {}).target, "9")
+    writes.observe(sent_write(CONFIGMAP, "", {}).target, "9")
     assert len(writes) == 1, "another object proves nothing"
     writes.observe(write.target, version)
     assert (len(writes) == 1) is is_late

@@ -132,3 +132,18 @@ def test_what_follows_the_gates_is_another_series() -> None:
     wait.start(GATES, {GATES: MINUTE}, 100.0, None)
     wait.start("plugin a", {"plugin a": MINUTE}, 150.0, None)
     assert (wait.began, wait.first_waits) == (150.0, {"plugin a": 150.0})
+
+
+def test_a_request_that_was_made_again_is_known_although_the_cache_shows_the_former_one() -> None:
+    """Else the two alternate, each from the other's absence, as often as calls can be made."""
+    former, present = version(5, uid="former"), version(9, uid="present")
+    overlay = CacheOverlay()
+    overlay.replace(former, present)
+    assert overlay.precedes(former)
+    overlay.observe(former)
+    assert overlay.latest(former) is present
+    assert overlay.latest(version(7, uid="former")) is present, "an event between the two"
+    delivered = version(9, uid="present")
+    overlay.observe(delivered)
+    assert overlay.latest(delivered) is delivered
+    assert not overlay.needs_live_read

@@ -14,7 +14,8 @@ from cryptography import x509
 
 from bowline.api.meta import Object, ObjectKey
 from bowline.api.names import FIELD_MANAGER_CABUNDLE
-from bowline.kube.client import KubeClient, PatchType
+from bowline.kube.client import KubeClient
+from bowline.kube.messages import PatchType
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
 from bowline.runtime.clock import Clock

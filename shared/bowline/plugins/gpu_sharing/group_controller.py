@@ -26,7 +26,7 @@ from typing import assert_never
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
 from bowline.framework.binding.handle import Handle
 from bowline.kube.accounting import api_time
-from bowline.kube.errors import ApiStatus, Conflict, KubeError
+from bowline.kube.errors import ApiStatus, Conflict, ConnectionFailed, KubeError
 from bowline.kube.late_writes import LateWrites, current_writes, noting
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
@@ -153,6 +153,7 @@ class GroupController:
             del claims[request]
             if not claims:
                 del self._claims[group]
+                self._timed_out.pop(group, None)
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
@@ -186,8 +187,7 @@ class GroupController:
     def clear(self) -> None:
         """Drop all state and cancel pending queries: this process is not the leader any more."""
         for queries in self._queries.values():
-            for query in queries:
-                query.answer.cancel()
+            _refuse(queries)
         for memory in (
             self._claims,
             self._claimed_by,
@@ -240,8 +240,7 @@ class GroupController:
             return None
         finally:
             # Pending only if this worker was cancelled, at the end of the leadership.
-            for query in queries:
-                query.answer.cancel()
+            _refuse(queries)
         return again
 
     async def _answer(self, claim: DeviceRequest, reservations: list[Reservation]) -> ReservationState:
@@ -472,3 +471,10 @@ class GroupController:
         # The caller waits for the worker's API requests, so this counts as API time.
         with api_time():
             return await query.answer
+
+
+def _refuse(queries: Iterable[_Query]) -> None:
+    """Answer that this process does not lead any more: not a defect of the plugin, and the next leader answers."""
+    for query in queries:
+        if not query.answer.done():
+            query.answer.set_exception(ConnectionFailed("not asked: this process no longer leads"))
