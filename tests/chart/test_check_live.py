@@ -74,8 +74,8 @@ class Installed:
         }
 
     def configurations(self) -> list[str]:
-        """Return the names of the ConfigMaps."""
-        return sorted(name for _, name in self.objects("configmaps"))
+        """Return the names of the ConfigMaps that processes mount, of all revisions."""
+        return sorted(name for _, name in self.objects("configmaps") if name.startswith(f"{RELEASE}-config-"))
 
     def mounted(self) -> str:
         """Return the ConfigMap of the reconciler's pods."""

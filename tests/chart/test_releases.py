@@ -42,6 +42,8 @@ def test_a_release_without_a_webhook_limits_only_its_own_accounts(chart: Chart) 
 def test_a_second_release_collides_with_the_first_in_no_object(chart: Chart) -> None:
     first, second = chart.render(), chart.render(SHARD, release="shard")
     assert not set(first.by_kind) & set(second.by_kind)
+    # The facts of admission are those of the release with the webhook; each shows the Leases of its namespace.
+    assert ("Role", "shard-info") in second.by_kind
 
 
 def selectors(rendered: Rendered) -> list[dict[str, str]]:

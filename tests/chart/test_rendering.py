@@ -49,7 +49,7 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     assert names["Service"] == names["MutatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["ValidatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["PodDisruptionBudget"] == names["Deployment"]
-    parts = ("agent", "reconciler", "shares", "test", "uninstall", "webhook")
+    parts = ("agent", "info", "reconciler", "shares", "test", "uninstall", "webhook")
     assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
     # Names of policies and ConfigMaps may be longer: neither is a label, nor the name of a Service or of a pod.
     long = ("ValidatingAdmissionPolicy", "ConfigMap")
@@ -69,7 +69,8 @@ def test_a_name_that_yaml_would_parse_as_another_type_is_a_string(chart: Chart, 
         labels, subjects = obj["metadata"].get("labels") or {}, obj.get("subjects") or []
         assert labels.get("app.kubernetes.io/instance") == word
         assert obj["metadata"].get("namespace", word) == word
-        assert [subject["namespace"] for subject in subjects] == [word] * len(subjects)
+        accounts = [subject for subject in subjects if subject["kind"] == "ServiceAccount"]
+        assert [subject["namespace"] for subject in accounts] == [word] * len(accounts)
     for _, hook in rendered.hooks():
         assert hook["clientConfig"]["service"]["namespace"] == word
     for deployment in workloads(rendered):
@@ -91,6 +92,7 @@ def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> No
         ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),
         ("ConfigMap", rendered.configuration()),
         ("ConfigMap", "bowline-check"),
+        *((kind, "bowline-info") for kind in ("ConfigMap", "Role", "RoleBinding")),
         ("Job", "bowline-check"),
         ("Job", "bowline-uninstall"),
         ("Role", "bowline-uninstall"),

@@ -79,6 +79,11 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     # In the namespace of reservation pods: the reconciler's right to create them, and their own.
     ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},
     ("Role", "bowline-agent"): {("", "pods", ""): {"get", "patch"}},
+    # Of all users: what explains their pods (decision 277).
+    ("Role", "bowline-info"): {
+        ("", "configmaps", "bowline-info"): {"get"},
+        ("coordination.k8s.io", "leases", ""): {"get", "list"},
+    },
     ("ClusterRole", "bowline-view"): {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch"},
         ("coordination.k8s.io", "leases", ""): {"list"},
@@ -92,6 +97,7 @@ REPEATS = {
     **{resource: {"get"} for resource in ("pods", "nodes", "persistentvolumeclaims", "resourceclaims")},
 }
 
+USERS = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
 # Also that of the agents of KAI-Scheduler and of earlier versions.
 AGENTS = [(AGENT, RESERVATIONS), (RESERVATIONS, RESERVATIONS)]
 
@@ -125,6 +131,10 @@ def test_each_account_is_bound_to_its_own_role_only(rendered: Rendered) -> None:
         name = binding["metadata"]["name"]
         assert binding["roleRef"]["kind"] == binding["kind"].removesuffix("Binding")
         assert binding["roleRef"]["name"] == name
+        if name == "bowline-info":
+            assert binding["kind"] == "RoleBinding"
+            assert binding["subjects"] == [USERS]
+            continue
         assert binding["subjects"] == accounts(elsewhere.get(name, [(name, NAMESPACE)]))
 
 
