@@ -12,12 +12,13 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from bowline.api import names
 from bowline.api.rule import Rule
 from bowline_cli.findings import Finding, FindingSubject
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 # With an anchor for each rule.
-RULES_PAGE: Final = "https://bowline.dev/docs/rules.html"
+RULES_PAGE: Final = f"{names.DOCS_URL}/rules.html"
 _LINE_COMMAND: Final = re.compile(r"(?m)^(\s*):(?=:)")
 _COMMAND: Final = re.compile(r"#(?=#\w*\[)")
 # What XML 1.0 does not allow in text.
