@@ -116,7 +116,8 @@ def _undisturbed(lab: Lab, reconciler: Reconciler, prepared: Prepared, change: C
         _change_node(lab, change.repair)
     points = points_of(reconciler.proxy.exchanges(since), live.namespace, [Mode.LOST_REPLY])
     assert points
-    return [point for point in points if is_certain(point)]
+    # What the attempt created may be recorded late; events are best effort.
+    return [point for point in points if is_certain(point) and point.match.verbs != ("create",)]
 
 
 def _disturbed(

@@ -10,7 +10,8 @@ from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Status
-from bowline.kube.resources import BINDREQUESTS
+from bowline.kube.lease import spec_of_holder
+from bowline.kube.resources import BINDREQUESTS, LEASES
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 from tests.waiting import until
 
@@ -118,6 +119,8 @@ async def test_a_request_that_no_watch_shows_yet_waits_as_well(stage: Stage, fir
 
 async def test_a_leader_begins_none_of_two_requests_while_a_write_for_the_other_may_take_effect(stage: Stage) -> None:
     """The former leader may have sent a Binding for either of them."""
+    held = spec_of_holder({}, "former", stage.clock.now(), timedelta(seconds=1))
+    await stage.client.create(LEASES, stage.namespace, {"metadata": {"name": "reconciler"}, "spec": held})
     await stage.create_pod()
     for name, node in zip("ab", NODES, strict=True):
         await stage.request_bind(name, node, podName="pod")
