@@ -22,7 +22,7 @@ from bowline.plugin import RUN_PARALLEL, Preflight
 from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
 from tests.reconciler.stage import NO_FLIGHT, Act, Scripted, Stage
-from tests.waiting import LIMIT_S, until
+from tests.waiting import LIMIT_S, until, until_awaited
 
 
 def needs(name: str) -> Scripted:
@@ -111,6 +111,45 @@ async def test_a_node_that_is_cordoned_or_tainted_ends_the_waits_of_its_pods(
             await stage.request_bind(name, node=node)
         await stage.past_the_silent_period(working, "pod", "tolerant")
         await stage.client.patch(NODES, "", node, {"spec": change})
+        status = await stage.phase("pod", "Failed")
+        assert "rollback" in plugin.points("pod")
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        await stage.phase("tolerant", "Succeeded")
+        await stage.client.delete(NODES, "", node)
+    assert status["reason"].startswith("NodeUnschedulable: ")
+    assert status["suggestion"] == "RescheduleElsewhere"
+
+
+@pytest.mark.parametrize("condition", ["not-ready", "unreachable"])
+async def test_the_health_of_a_node_ends_waits_only_when_it_lasts(stage: Stage, condition: str) -> None:
+    """Each restart of a kubelet taints its node for a moment."""
+    node, plugin = f"{stage.namespace}-node", needs("data")
+    plugin.effects = True
+    taint = {"key": f"node.kubernetes.io/{condition}", "effect": "NoSchedule"}
+    async with stage.working(plugin) as working:
+        await stage.client.create(NODES, "", {"metadata": {"name": node}})
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        # pod() tolerates every taint by default.
+        for name, tolerations in (("pod", []), ("tolerant", [{"operator": "Exists", "effect": "NoSchedule"}])):
+            await stage.create_pod(name, tolerations=tolerations)
+            await stage.request_bind(name, node=node)
+        await stage.past_the_silent_period(working, "pod", "tolerant")
+        for _ in range(2):
+            await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
+            await until(lambda: working.decided(stage.namespace)[-1] == "Wait")
+            stage.clock.passed += timedelta(seconds=20)
+            working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
+            await until_awaited(stage.status, lambda status: f"has the taint {taint['key']}" in status["reason"])
+            await stage.client.patch(NODES, "", node, {"spec": {"taints": []}})
+            await until(lambda: working.decided(stage.namespace)[-1] == "Attempt")
+            stage.clock.passed += timedelta(seconds=20)
+            working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
+            await until_awaited(stage.status, lambda status: "it is not ready" in status["reason"])
+        assert "rollback" not in plugin.points("pod")
+        await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
+        await until(lambda: working.decided(stage.namespace)[-1] == "Wait")
+        stage.clock.passed += timedelta(seconds=31)
+        working.parts.controller.queue.add(ObjectKey(stage.namespace, "pod"))
         status = await stage.phase("pod", "Failed")
         assert "rollback" in plugin.points("pod")
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
