@@ -39,23 +39,23 @@ from tests.waiting import until_awaited
 
 
 class SlowClient(KubeClient):
-    """Blocks one kind of write until released."""
+    """Blocks one kind of write to the pod's namespace until released."""
 
-    def __init__(self, access: ClusterAccess, verb: str) -> None:
+    def __init__(self, access: ClusterAccess, verb: str, namespace: str) -> None:
         super().__init__(access)
-        self.verb = verb
+        self.verb, self.namespace = verb, namespace
         self.is_blocked, self.go = asyncio.Event(), asyncio.Event()
 
     async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        await self._block("patch")
+        await self._block("patch", args[1])
         return await super().patch(*args, **kwargs)
 
     async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        await self._block("create")
+        await self._block("create", args[1])
         return await super().create(*args, **kwargs)
 
-    async def _block(self, verb: str) -> None:
-        if verb == self.verb:
+    async def _block(self, verb: str, namespace: str) -> None:
+        if verb == self.verb and namespace == self.namespace:
             self.is_blocked.set()
             await self.go.wait()
 
@@ -149,7 +149,7 @@ async def test_a_write_completes_before_a_withdrawn_attempt_ends(case: Case, clu
     await reserve(case, devices)
     created_pod = await case.client.create(PODS, case.namespace, half(case))
     passes = Passes()
-    client = SlowClient(await load_access(cluster.kubeconfig), verb)
+    client = SlowClient(await load_access(cluster.kubeconfig), verb, case.namespace)
     async with client:
         plugin = await new_plugin(client, devices, passes)
         context = replace(await case.context(created_pod, **share_of(case)), client=client)
