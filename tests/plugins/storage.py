@@ -51,10 +51,12 @@ class Storage:
 
     # --- creating ---
 
-    def make_class(self, provisioner: str = names.NO_PROVISIONER, mode: str = LATE, **fields: Any) -> None:
-        """Create the test's class ``late``, or ``early`` for one that binds without a pod."""
+    def make_class(
+        self, provisioner: str = names.NO_PROVISIONER, mode: str = LATE, *, name: str = "", **fields: Any
+    ) -> None:
+        """Create the test's class ``late``, ``early`` for one that binds without a pod, or one of another name."""
         body = {"provisioner": provisioner, "volumeBindingMode": mode, **fields}
-        body["metadata"] = {"name": self.name("late" if mode == LATE else "early")}
+        body["metadata"] = {"name": self.name(name or ("late" if mode == LATE else "early"))}
         self.live.cluster.api.post("/apis/storage.k8s.io/v1/storageclasses", body)
 
     def make_volume(self, short: str, node: str = "gpu-node-0", *, size: str = "1Gi", **fields: Any) -> None:

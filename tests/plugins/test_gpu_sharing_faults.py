@@ -11,6 +11,7 @@ from bowline.api import names
 from bowline.api.failed_decision import failed_decision_of
 from bowline.localcluster.errors import LocalApiError
 from tests.live import Live
+from tests.plugins.denied_bindings import denied_bindings
 from tests.plugins.series import Series
 from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of
 
@@ -345,34 +346,8 @@ def test_a_denial_by_an_own_policy_delays_a_share_and_never_fails_it(shares: Sha
     assert series.increase("own_policy_denials_total", policy=policy) >= 1
 
 
-@contextmanager
-def denied_bindings(shares: Shares) -> Iterator[None]:
-    """A policy of somebody else denies every Binding of the test's namespace."""
-    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-    name = f"deny-{shares.live.namespace}"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": shares.live.namespace}}
-    shares.api.post(
-        f"{path}ies",
-        {
-            "metadata": {"name": name},
-            "spec": {
-                "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
-                "validations": [{"expression": "false", "message": "the quota of the team is used up"}],
-            },
-        },
-    )
-    bound_to = {"policyName": name, "validationActions": ["Deny"]}
-    shares.api.post(f"{path}ybindings", {"metadata": {"name": name}, "spec": bound_to})
-    try:
-        yield
-    finally:
-        shares.api.delete(f"{path}ybindings/{name}")
-        shares.api.delete(f"{path}ies/{name}")
-
-
 def test_a_repeated_decision_for_a_share_is_denied_although_its_attempt_had_labelled_the_pod(shares: Shares) -> None:
-    with denied_bindings(shares):
+    with denied_bindings(shares.live):
         for number in count():
             name = f"share-{number}"
             shares.share(name, f"group-{number}")

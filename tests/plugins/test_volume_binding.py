@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from bowline.api import names
 from tests.audit import PLAIN_BIND, WRITES, Calls, call_of, calls_about, count_calls, once_logged, writes_about
 from tests.live import Live
+from tests.plugins.denied_bindings import denied_bindings
 from tests.plugins.series import Series
 from tests.plugins.storage import PROVISIONER, Storage
 
@@ -278,6 +281,60 @@ def test_a_withdrawn_request_ends_its_wait_and_undoes_nothing(pair: Live, storag
     storage.provision()
     pair.request_bind()
     pair.phase("pod", "Succeeded")
+
+
+# --- where else ---
+
+
+def test_a_pod_whose_local_volume_is_bound_is_not_sent_to_another_node(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    with denied_bindings(pair):
+        for number in count():  # until the API server applies the policy
+            name = f"pod-{number}"
+            storage.make_volume(name)
+            storage.make_claim(name)
+            storage.make_pod(name, name)
+            pair.request_bind(name)
+            if pair.phase(name, "Failed", "Succeeded")["status"]["phase"] == "Failed":
+                break
+    status = failure(pair, name)
+    assert status["suggestion"] == "RetrySameNode"
+    assert status["reason"].startswith("Rejected: ")
+    assert status["reason"].endswith("only node gpu-node-0 can use the pod's volumes, so no other node helps")
+    pair.kubectl("delete", "bindrequest", name)
+    pair.request_bind(name, node="gpu-node-1")
+    status = failure(pair, name)
+    assert (status["reason"].partition(":")[0], status["suggestion"]) == ("VolumeConflict", "RescheduleElsewhere")
+
+
+def is_asked(storage: Storage, claim: str, node: str) -> bool:
+    """Return whether the volume is requested on that node."""
+    return storage.asked_for(claim) == node
+
+
+def test_a_node_that_is_deleted_while_its_volume_is_provisioned_does_not_keep_the_claim(
+    pair: Live, storage: Storage
+) -> None:
+    doomed = f"{pair.namespace}-doomed"
+    pair.cluster.api.post("/api/v1/nodes", {"metadata": {"name": doomed}})
+    storage.make_class(PROVISIONER)
+    for name in ("data", "left"):
+        storage.make_claim(name)
+        storage.make_pod(name, name)
+    pair.request_bind("data", node=doomed)
+    assert storage.asked_for() == doomed
+    pair.cluster.api.delete(f"/api/v1/nodes/{doomed}")
+    status = failure(pair, "data")
+    assert (status["reason"].partition(":")[0], status["suggestion"]) == ("NodeGone", "RescheduleElsewhere")
+    assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
+    # As another component, or a request that was deleted, has left it.
+    pair.kubectl("annotate", "pvc", "left", f"{names.SELECTED_NODE}={doomed}")
+    pair.kubectl("delete", "bindrequest", "data")
+    for name in ("data", "left"):
+        pair.request_bind(name, node="gpu-node-1")
+        pair.until("another node is asked", partial(is_asked, storage, name, "gpu-node-1"))
+        storage.provision(name)
+        pair.phase(name, "Succeeded")
 
 
 # --- claims that are missing, foreign or unusable ---

@@ -33,7 +33,7 @@ from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.handles import handle_for
 from tests.live import LiveCluster
-from tests.plugins.storage import Storage, mounts
+from tests.plugins.storage import PROVISIONER, Storage, mounts
 from tests.waiting import LIMIT_S, until
 
 SEEN_NODE = {"metadata": {"name": "gpu-node-0", "resourceVersion": "1"}}
@@ -94,6 +94,29 @@ def test_pods_without_claims_are_skipped(storage: Storage) -> None:
     assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
     assert not plugin.has_side_effects(context(storage, "one", "data").request, None)
     assert not plugin.supported_allocations(context(storage, "one", "data").request)
+
+
+async def test_a_provisioner_that_never_answers_does_not_keep_the_claim(storage: Storage, client: KubeClient) -> None:
+    """The wait for it ends in the reconciler, which then asks the plugin."""
+    storage.make_class(PROVISIONER, name="slow")
+    storage.make_claim("silent", cls="slow")
+    storage.make_volume("local")
+    storage.make_claim("local")
+    plugin = await process(client)
+    expired = Status.fatal("waited", Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
+    ctx = context(storage, "silent", "silent")
+    assert (await plugin.pre_bind(ctx)).code is Code.WAIT
+    assert storage.asked_for("silent") == "gpu-node-0"
+    denied = await plugin.on_terminal_failure(ctx, Status.fatal("denied", suggestion=Suggestion.RESCHEDULE_ELSEWHERE))
+    assert denied is not None
+    assert denied.suggestion is Suggestion.RETRY_SAME_NODE
+    assert await plugin.on_terminal_failure(ctx, expired) is None
+    assert names.SELECTED_NODE not in (storage.claim("silent")["metadata"].get("annotations") or {})
+    local = context(storage, "local", "local")
+    assert (await plugin.pre_bind(local)).code in (Code.OK, Code.WAIT)
+    advised = await plugin.on_terminal_failure(local, expired)
+    assert advised is not None
+    assert (advised.suggestion, advised.reason) == (Suggestion.RETRY_SAME_NODE, Reason.WAIT_TIMEOUT)
 
 
 async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: Storage, client: KubeClient) -> None:

@@ -124,12 +124,30 @@ class Completer:
                 return await self.complete(self.store.context(snapshot), state)
         if (pending := await self._await_writes(snapshot, state)) is not None:
             return pending
+        fail = await self._advised(snapshot, state, fail)
         if may_have_effects and (pending := await self._roll_back(snapshot, state, fail.status, fail)) is not None:
             return pending
         without_finalizer = await self.writer.drop_finalizer(request)
         if without_finalizer is not None:
             await self._report_failed(without_finalizer, snapshot, state, fail)
         return await self._close(request, state)
+
+    async def _advised(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Fail:
+        """Return the failure with the advice of the plugins, once. Raises ReconcileError if one must be asked again.
+
+        If that does not help, the failure stays as it is: advice must not keep a request from its end. Decision 225.
+        """
+        if fail.is_advised or not snapshot.request.pod_key.name:
+            return fail
+        ctx = self.store.context(await self.store.with_pod(snapshot))
+        advised = await self.runner.run_on_terminal_failure(ctx, fail.status)
+        if advised.code is Code.TRANSIENT and not state.rollback.count_transient_failure():
+            raise ReconcileError(advised.message, at_least=max(ROLLBACK_PAUSE, advised.retry_after or ROLLBACK_PAUSE))
+        if advised.code is Code.FATAL:
+            fail = replace(fail, message=advised.message, suggestion=advised.suggestion)
+        fail = replace(fail, is_advised=True)
+        state.rollback.end_with(fail)
+        return fail
 
     async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
         """Roll back an abandoned request: being deleted, Failed with side effects, or of a release that ends."""

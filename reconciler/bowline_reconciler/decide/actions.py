@@ -51,6 +51,7 @@ class Fail:
     suggestion: Suggestion | None = None
     word: str = ""  # a plugin's own reason, as ``plugin/Word``; empty if it has none
     objects: tuple[ObjectRef, ...] = ()  # that the failure is about
+    is_advised: bool = False  # plugins were asked what it means for another decision
 
     @property
     def name(self) -> str:

@@ -151,6 +151,15 @@ class BindingPlugin(Plugin[Args_co]):
         """
         return None
 
+    async def on_terminal_failure(self, ctx: BindContext, status: Status) -> Status | None:
+        """Return ``status`` with other sentences or another suggestion, or None to keep it. Before the rollback.
+
+        Called for every failure that ends a request, also one that no plugin has found, such as an expired wait or a
+        deleted node: a plugin knows what of its writes ties the pod to this node, and may withdraw them. Accepted is
+        FATAL; the reason stays. After a crash it is called again. A TRANSIENT error is retried a few times.
+        """
+        return None
+
     def event_sources(self) -> Iterable[EventSource]:
         """Return the watches that wake waiting requests. Once per process, after setup."""
         return ()

@@ -36,6 +36,15 @@ def as_failure(result: Any) -> Status | None:
     return _with_code(result, FAILURES)
 
 
+def as_terminal(result: Any) -> Status | None:
+    """Check the result of on_terminal_failure: a FATAL, or None to keep the present one."""
+    if result is None:
+        return None
+    if not isinstance(result, Status):
+        raise _invalid(result, "a Status or None")
+    return _with_code(result, frozenset({Code.FATAL}))
+
+
 def as_preflight(result: Any) -> Preflight:
     if not isinstance(result, Preflight):
         raise _invalid(result, "RUN, RUN_PARALLEL, SKIP or SKIP_PARALLEL")

@@ -34,6 +34,7 @@ from bowline.framework.binding.results import (
     as_none,
     as_preflight,
     as_status,
+    as_terminal,
 )
 from bowline.framework.plugin import Plugin, overriding
 from bowline.framework.plugin_status import Code, Status, merge_failures, merge_waits
@@ -206,6 +207,29 @@ class Runner:
         """
         for plugin in self._plugins[BindingPlugin.post_bind]:
             await self._run(plugin, "post_bind", as_none, plugin.budgets.post_bind_s, ctx, plugin.post_bind)
+
+    async def run_on_terminal_failure(self, ctx: BindContext, status: Status) -> Status:
+        """Return the failure that ends a request, with the plugins' advice; TRANSIENT if one must be asked again.
+
+        After another error of a plugin, which is reported, its advice is missing.
+        """
+        for plugin in self._plugins[BindingPlugin.on_terminal_failure]:
+            advice: list[Status] = []
+
+            def keep(result: Any, advice: list[Status] = advice) -> None:
+                answer = as_terminal(result)
+                advice.extend([answer] if answer is not None else [])
+
+            call, budget_s = plugin.on_terminal_failure, plugin.budgets.rollback_s
+            plugin_ctx = self._with_state(plugin, ctx)
+            ended = await self._run_unobserved(
+                plugin, "on_terminal_failure", keep, budget_s, ctx, call, plugin_ctx, status
+            )
+            if ended.code is Code.TRANSIENT:
+                return ended
+            if advice:
+                status = replace(status, reasons=advice[0].reasons, suggestion=advice[0].suggestion)
+        return status
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
@@ -451,6 +475,7 @@ POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.bind,
     BindingPlugin.post_bind,
     BindingPlugin.on_failure,
+    BindingPlugin.on_terminal_failure,
     BindingPlugin.rollback,
     BindingPlugin.forget,
 )

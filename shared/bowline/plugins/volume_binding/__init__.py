@@ -22,6 +22,7 @@ from bowline.plugin import (
     ObjectKey,
     Preflight,
     Status,
+    Suggestion,
 )
 from bowline.plugins.volume_binding.binder import BindState, VolumeBinder
 from bowline.plugins.volume_binding.storage import Storage, transform_class
@@ -62,6 +63,12 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
             return Status.retry("pod or node is not in the cache")
         state = ctx.state.setdefault("volumes", BindState())
         return await self._binder.bind_pod_volumes(ctx.request.key, ctx.pod, ctx.node, state)
+
+    async def on_terminal_failure(self, ctx: BindContext, status: Status) -> Status | None:
+        """Send no pod to another node whose volumes can be used on this one only, or on none."""
+        if ctx.pod is None or status.suggestion is not Suggestion.RESCHEDULE_ELSEWHERE:
+            return None
+        return await self._binder.advise(ctx.pod, ctx.request.selected_node, status)
 
     async def forget(self, key: ObjectKey) -> None:
         self._storage.forget(key)

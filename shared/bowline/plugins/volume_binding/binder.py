@@ -18,16 +18,18 @@ from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from bowline.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
 from bowline.plugins.volume_binding.rules import (
     BindVolume,
     Bound,
     Choice,
+    Commitments,
     Provision,
     ProvisioningRejected,
     ProvisioningStarted,
     Unbound,
+    advice,
     capacity_hint,
     check_claim,
     check_count,
@@ -36,6 +38,7 @@ from bowline.plugins.volume_binding.rules import (
     check_volume,
     choose,
     claim_ref_patch,
+    commitments,
     selected_node_patch,
     waits_for_volumes,
 )
@@ -53,6 +56,8 @@ from bowline.plugins.volume_binding.volumes import (
 MAX_EVALUATIONS = 5
 # Below this time, the provisioner's capacities are not worth two reads.
 _HINT_AFTER_S = 4.0
+# Failures after which no provisioner has answered, and none is asked again.
+_UNANSWERED = (Reason.NODE_GONE, Reason.WAIT_TIMEOUT)
 # Label values of the metric: an existing volume that is reserved for the PVC; one that a provisioner creates.
 STATIC, DYNAMIC = "static", "dynamic"
 
@@ -121,6 +126,56 @@ class VolumeBinder:
                 return denied_status(error.message).about(*(volume.ref for volume in volumes))
         return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
 
+    async def advise(self, pod: Object, node: str, failure: Status) -> Status | None:
+        """Return the failure with what the pod's PVCs leave of the nodes; None if another node may help.
+
+        What was asked of a provisioner is withdrawn if the node is gone, or the wait has ended without an answer. Of
+        the client's errors only InfrastructureError is raised.
+        """
+        volumes, is_unanswered = pod_volumes(pod), failure.reason in _UNANSWERED
+        if not volumes or check_count(volumes).code is not Code.OK:
+            return None
+        for _ in range(MAX_EVALUATIONS):
+            try:
+                nodes = await self._nodes_left(volumes, node, is_unanswered=is_unanswered)
+            except _Retry:
+                continue
+            except ApiError:
+                return None  # a missing right, for example: that another node is impossible is not known
+            return advice(failure, node, nodes) if nodes is not None else None
+        return None
+
+    async def _nodes_left(
+        self, volumes: Sequence[PodVolume], node: str, *, is_unanswered: bool
+    ) -> Sequence[str] | None:
+        """Return the nodes that all the PVCs can be used on, at most two; None if nothing ties them to nodes."""
+        claims = [claim for claim in await self._storage.claims(volumes) if claim is not None]
+        for index, claim in enumerate(claims):
+            if is_unanswered and claim.selected_node == node and not claim.volume_name:
+                patch = selected_node_patch(claim, None)
+                claims[index] = read_claim(await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, patch))
+        claims = [await self._without_lost_node(claim, "") for claim in claims]
+        with_volume = [claim for claim in claims if claim.volume_name]
+        stored = await self._storage.volumes([claim.volume_name for claim in with_volume])
+        by_claim = {
+            claim.key: volume for claim, volume in zip(with_volume, stored, strict=True) if volume is not None
+        }
+        unbound = {claim.key: claim for claim in claims if not claim.volume_name}
+        for volume in await self._storage.volumes_for(list(unbound)) if unbound else ():
+            if volume.claim in unbound and volume.is_for(unbound[volume.claim]):
+                by_claim[volume.claim] = volume
+        tied = commitments(claims, by_claim)
+        if tied is None:
+            return []
+        return None if tied.are_none else await self._storage.nodes_of(tied)
+
+    async def _without_lost_node(self, claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
+        """Return the PVC as if no volume was requested for it, if that is for a node that does not exist."""
+        is_elsewhere = claim.selected_node not in ("", node) and not claim.volume_name
+        if is_elsewhere and not await self._storage.nodes_of(Commitments("", claim.selected_node)):
+            return replace(claim, selected_node="")
+        return claim
+
     async def _evaluate(
         self,
         request: ObjectKey,
@@ -177,6 +232,7 @@ class VolumeBinder:
         if isinstance(usable_claim, Bound):
             return usable_claim
         cls = await self._storage.class_of(usable_claim)
+        usable_claim = await self._without_lost_node(usable_claim, node.name)
         result = check_unbound(usable_claim, cls, node, usable_claim.uid in state.requested_at)
         if isinstance(result, ProvisioningRejected):
             self._rejections.inc()
@@ -266,7 +322,7 @@ class VolumeBinder:
     async def _provision(self, claim: PersistentVolumeClaim, node: Node, state: BindState) -> PersistentVolumeClaim:
         """Request provisioning for the PVC on the node; returns the PVC as stored."""
         since = self._client.clock.monotonic()
-        updated_claim = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node))
+        updated_claim = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node.name))
         state.requests_sent[claim.uid] = (DYNAMIC, since)
         return read_claim(updated_claim)
 

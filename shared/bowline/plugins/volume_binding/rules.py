@@ -13,14 +13,21 @@ it reclaims the volume and deletes its data.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, ObjectRef, uid_of
 from bowline.api.quantity import parse_quantity
-from bowline.api.selectors import MAX_REQUIREMENTS, Node, is_too_large, selector_admits, topologies_admit
+from bowline.api.selectors import (
+    MAX_REQUIREMENTS,
+    Node,
+    is_too_large,
+    label_selector_of,
+    selector_admits,
+    topologies_admit,
+)
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
@@ -223,6 +230,63 @@ def check_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node
     return Status.ok()
 
 
+# --- where else ---
+
+
+@dataclass(frozen=True, slots=True)
+class Commitments:
+    """What a pod's PVCs leave of the nodes: all that ``labels`` selects, and only ``name`` if it is not empty."""
+
+    labels: str
+    name: str
+
+    @property
+    def are_none(self) -> bool:
+        """Whether every node is left."""
+        return not self.labels and not self.name
+
+
+# Of a label selector in the URL of a list; a longer one is not evaluated.
+_MAX_SELECTOR = 4096
+
+
+def commitments(claims: Iterable[PersistentVolumeClaim], volumes: Mapping[ObjectKey, Volume]) -> Commitments | None:
+    """Return what ties a pod to nodes; None if its PVCs are being provisioned for different nodes.
+
+    ``volumes``: by PVC, those that are bound to it or reserved for it. A volume whose node affinity has alternatives
+    is not counted: that another node is possible is then not excluded.
+    """
+    selectors: set[str] = set()
+    selected_nodes: set[str] = set()
+    for claim in claims:
+        volume = volumes.get(claim.key)
+        if volume is not None:
+            selectors.add(label_selector_of(volume.affinity) or "")
+        elif claim.selected_node and not claim.volume_name:
+            selected_nodes.add(claim.selected_node)
+    if len(selected_nodes) > 1:
+        return None
+    labels = ",".join(sorted(selectors - {""}))
+    return Commitments(labels if len(labels) <= _MAX_SELECTOR else "", "".join(selected_nodes))
+
+
+def advice(failure: Status, node: str, nodes: Sequence[str]) -> Status | None:
+    """Return the failure with what is true of other nodes; None if another one may help.
+
+    ``nodes``: those that all volumes of the pod can be used on, two if there are more.
+    """
+    if not nodes:
+        why = (
+            "no node can use all volumes of the pod: bring the node back that they are on, or delete its claims and "
+            "create them again"
+        )
+        return replace(failure, reasons=(*failure.reasons, why), suggestion=None)
+    if list(nodes) == [node]:
+        why = f"only node {node} can use the pod's volumes, so no other node helps"
+        return replace(failure, reasons=(*failure.reasons, why), suggestion=Suggestion.RETRY_SAME_NODE)
+    return None
+
+
 # --- choose ---
 
 
@@ -290,13 +354,16 @@ def claim_ref_patch(volume: Volume, claim: PersistentVolumeClaim) -> dict[str, A
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 
 
-def selected_node_patch(claim: PersistentVolumeClaim, node: Node) -> dict[str, Any]:
-    """Return the merge patch that requests provisioning on the node; other annotations are kept."""
+def selected_node_patch(claim: PersistentVolumeClaim, node: str | None) -> dict[str, Any]:
+    """Return the merge patch that requests provisioning on the node, or withdraws the request (None).
+
+    Other annotations are kept.
+    """
     return {
         "metadata": {
             "uid": claim.uid,
             "resourceVersion": claim.version,
-            "annotations": {names.SELECTED_NODE: node.name},
+            "annotations": {names.SELECTED_NODE: node},
         }
     }
 

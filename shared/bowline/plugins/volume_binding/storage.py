@@ -20,6 +20,7 @@ from bowline.kube.reflector import Reflector
 from bowline.kube.resources import (
     CSIDRIVERS,
     CSISTORAGECAPACITIES,
+    NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     STORAGECLASSES,
@@ -28,6 +29,7 @@ from bowline.kube.resources import (
 from bowline.plugins.volume_binding.assume_cache import AssumeCache
 from bowline.plugins.volume_binding.bound_claims import BoundClaimCache
 from bowline.plugins.volume_binding.matching import FreeVolumes, is_free
+from bowline.plugins.volume_binding.rules import Commitments
 from bowline.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     PodVolume,
@@ -155,6 +157,13 @@ class Storage:
     async def node(self, cached_node: Object) -> Node | None:
         """Return the node with all its labels; ``cached_node`` is the reduced object in the reconciler's cache."""
         return await self._node_labels.get(cached_node)
+
+    async def nodes_of(self, tied: Commitments) -> list[str]:
+        """Return the names of the nodes that are left, by a live read; two if there are more."""
+        field = f"metadata.name={tied.name}" if tied.name else ""
+        nodes = NODES.as_metadata()
+        page = await self._client.list(nodes, label_selector=tied.labels, field_selector=field, limit=2)
+        return [key_of(node).name for node in page["items"] or ()]
 
     async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
         """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.

@@ -13,10 +13,12 @@ from bowline.plugins.volume_binding.rules import (
     MAX_CLAIMS,
     BindVolume,
     Bound,
+    Commitments,
     Provision,
     ProvisioningRejected,
     ProvisioningStarted,
     Unbound,
+    advice,
     capacity_hint,
     check_claim,
     check_count,
@@ -25,6 +27,7 @@ from bowline.plugins.volume_binding.rules import (
     check_volume,
     choose,
     claim_ref_patch,
+    commitments,
     selected_node_patch,
     waits_for_volumes,
 )
@@ -460,9 +463,65 @@ def test_a_volume_of_the_claim_is_not_written() -> None:
 
 
 def test_a_volume_is_requested_by_one_annotation() -> None:
-    assert selected_node_patch(claim(), NODE) == {
+    assert selected_node_patch(claim(), NODE.name) == {
         "metadata": {"uid": "uid-data", "resourceVersion": "7", "annotations": {SELECTED: "node-0"}}
     }
+
+
+# --- where else ---
+
+HERE, OTHER = "kubernetes.io/hostname in (node-0)", "kubernetes.io/hostname in (node-1)"
+
+
+@pytest.mark.parametrize(
+    ("claims", "nodes", "expected"),
+    [
+        pytest.param([claim()], {}, Commitments("", ""), id="nothing is written yet"),
+        pytest.param([claim(annotations={SELECTED: "node-0"})], {}, Commitments("", "node-0"), id="provisioned here"),
+        pytest.param(
+            [claim(volumeName="v")], {"data": "node-0"}, Commitments(HERE, ""), id="bound to a local volume"
+        ),
+        pytest.param([claim()], {"data": "node-0"}, Commitments(HERE, ""), id="a local volume is reserved"),
+        pytest.param(
+            [claim(volumeName="v")], {"data": ""}, Commitments("", ""), id="bound to a volume of every node"
+        ),
+        pytest.param(
+            [claim("a", volumeName="v"), claim("b", volumeName="w")],
+            {"a": "node-0", "b": "node-1"},
+            Commitments(f"{HERE},{OTHER}", ""),
+            id="on two nodes",
+        ),
+        pytest.param(
+            [claim("a", annotations={SELECTED: "node-0"}), claim("b", annotations={SELECTED: "node-1"})],
+            {},
+            None,
+            id="provisioned on two nodes",
+        ),
+    ],
+)
+def test_what_is_written_for_the_claims_leaves_some_nodes(
+    claims: list[PersistentVolumeClaim], nodes: dict[str, str], expected: Commitments | None
+) -> None:
+    volumes = {ObjectKey("ns", name): volume(node=node) for name, node in nodes.items()}
+    assert commitments(claims, volumes) == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "suggestion"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param(["node-0"], Suggestion.RETRY_SAME_NODE, id="this one only"),
+    ],
+)
+def test_no_other_node_is_suggested_that_cannot_use_the_volumes(
+    nodes: list[str], suggestion: Suggestion | None
+) -> None:
+    failure = Status.fatal("denied", Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
+    advised = advice(failure, "node-0", nodes)
+    assert advised is not None
+    assert (advised.suggestion, advised.reason, advised.reasons[0]) == (suggestion, Reason.REJECTED, "denied")
+    for others in (["node-1"], ["node-0", "node-1"]):
+        assert advice(failure, "node-0", others) is None
 
 
 # --- reports ---
