@@ -431,15 +431,14 @@ class Runner:
             error = RuntimeError(f"called sys.exit({error.code!r})")
         if isinstance(error, TooLarge):
             return Status.fatal(f"{point}: {error.message}", Reason.INVALID).from_plugin(plugin.name)
+        denial = denied_status(error.message) if isinstance(error, Forbidden) else None
+        if denial is None or denial.code is not Code.WAIT:  # a policy of Bowline itself is no mistake of the plugin
+            self._observer.plugin_raised(plugin.name, point, ctx, error)
+        # A policy denies the object of this request; a right is missing for all of them.
+        if denial is not None and denial.reason is not Reason.RBAC_MISSING:
+            return denial.from_plugin(plugin.name)
         what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
-        if isinstance(error, Forbidden):
-            denial = denied_status(error.message)
-            # A policy denies the object of this request; a right is missing for all of them.
-            if denial.reason is not Reason.RBAC_MISSING:
-                return denial.from_plugin(plugin.name)
-            what = denial.message
-        self._observer.plugin_raised(plugin.name, point, ctx, error)
-        return defect(plugin.name, f"{point} {what}")
+        return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
 
 
 def defect(plugin: str, what: str) -> Status:
