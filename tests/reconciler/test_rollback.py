@@ -378,6 +378,7 @@ async def test_a_new_leader_waits_for_its_predecessors_bindings(
     stage: Stage, off_by: timedelta, set_by: timedelta
 ) -> None:
     """A Binding may be in flight. Neither a wrong clock nor setting the clock changes the time to wait for it."""
+    await stage.leave_lease("reconciler")
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
     await stage.withdraw()
@@ -414,6 +415,7 @@ async def test_a_request_of_this_term_waits_for_no_predecessor(stage: Stage, off
 
 async def test_a_new_leader_waits_also_if_the_pod_no_longer_exists(stage: Stage) -> None:
     """A side effect of the previous leader may be in flight: it would be created after the rollback."""
+    await stage.leave_lease("reconciler")
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
     await stage.delete_pod()
