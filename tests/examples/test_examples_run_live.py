@@ -152,6 +152,6 @@ def test_a_killed_scheduler_continues_from_the_api_objects(live: Live) -> None:
     assert groups_of(live, "first") == groups_of(live, "second")
 
 
-def test_the_scheduler_has_at_most_a_hundred_lines_of_code() -> None:
+def test_the_scheduler_is_short() -> None:
     lines = (EXAMPLES / "scheduler" / "scheduler.py").read_text().splitlines()
-    assert len([line for line in lines if line.strip()]) <= 100
+    assert len([line for line in lines if line.strip()]) <= 150

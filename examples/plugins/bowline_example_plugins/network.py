@@ -4,17 +4,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
-from bowline import (
-    Access,
-    AccessRule,
-    BindContext,
-    BindingPlugin,
-    BindRequest,
-    EventSource,
-    Object,
-    ObjectKey,
-    Status,
-)
+from bowline import Access, AccessRule, BindContext, BindingPlugin, EventSource, Object, ObjectKey, Status
 from bowline.errors import NotFound
 from bowline.resources import CONFIGMAPS
 
@@ -31,7 +21,7 @@ class Network(BindingPlugin):
     def event_sources(self) -> Iterable[EventSource]:
         return (EventSource(CONFIGMAPS, label_selector=LABEL, queueing_hint=_has_address),)
 
-    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+    def has_side_effects(self, request: object, pod: Object | None) -> bool:
         return bool(_network(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
