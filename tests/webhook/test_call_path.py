@@ -13,7 +13,7 @@ from tests.webhook.served import Served
 
 # Packages of the path, without metrics, API types and generic parts of the runtime.
 PATH, NOT_PATH = ("/bowline_webhook/", "/bowline/framework/"), ("/bowline_webhook/metrics", "/tests/")
-MAX_STOPS, MAX_RETURNS = 20, 8
+MAX_STOPS, MAX_RETURNS = 20, 10
 
 
 @pytest.mark.parametrize(
