@@ -18,9 +18,12 @@ from tests.chart.rendering import NAMESPACE, Chart, Rendered
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
 BOTH = ("CREATE", "UPDATE")
 BIND_REQUESTS = {names.GROUP: ((names.PLURAL,), BOTH)}
+DEBUGGED = {"": (("pods/ephemeralcontainers",), ("UPDATE",))}
 TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
     ("mutating", "pods"): ("/mutate/pods", "Ignore", 2, "IfNeeded", {"": (("pods",), ("CREATE",))}),
     ("mutating", "bindrequests"): ("/mutate/bindrequests", "Ignore", 1, "Never", BIND_REQUESTS),
+    ("mutating", "ephemeralcontainers"): ("/mutate/ephemeralcontainers", "Ignore", 2, "IfNeeded", DEBUGGED),
+    ("validating", "ephemeralcontainers"): ("/validate/ephemeralcontainers", "Fail", 5, None, DEBUGGED),
     ("validating", "pods"): ("/validate/pods", "Fail", 5, None, {"": (("pods",), BOTH)}),
     ("validating", "bindrequests"): ("/validate/bindrequests", "Ignore", 1, None, {}),  # for a rollback; not called
     ("validating", "workloads"): (
@@ -71,7 +74,8 @@ def test_every_hook_meets_the_invariants_under_every_preset(chart: Chart, values
         # Some kinds of other projects have objects without a namespace.
         is_foreign = hook["name"].endswith(".workloads.bowline.dev")
         assert {rule["scope"] for rule in hook.get("rules", ())} <= ({"*"} if is_foreign else {"Namespaced"})
-        assert all("/" not in resource for rule in hook.get("rules", ()) for resource in rule["resources"])
+        subresources = {r for rule in hook.get("rules", ()) for r in rule["resources"] if "/" in r}
+        assert subresources <= {"pods/ephemeralcontainers"}
         excluded = hook["namespaceSelector"]["matchExpressions"][0]
         assert (excluded["key"], excluded["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
         assert {*SYSTEM_NAMESPACES, NAMESPACE} <= set(excluded["values"])
@@ -222,24 +226,27 @@ def test_a_star_serves_every_scheduler(chart: Chart) -> None:
 
 # --- hooks that come with their plugin ---
 
-DEBUGGED = {"": (("pods/ephemeralcontainers",), ("UPDATE",))}
-OPTIONAL = [
-    pytest.param(
-        {"plugins": [{"name": "device_access"}]},
-        {
-            ("mutating", "ephemeralcontainers"): ("/mutate/ephemeralcontainers", "Ignore", 2, "IfNeeded", DEBUGGED),
-            ("validating", "ephemeralcontainers"): ("/validate/ephemeralcontainers", "Fail", 5, None, DEBUGGED),
-        },
-        id="device_access sees ephemeral containers",
-    ),
-]
+
+@pytest.mark.parametrize(
+    ("config", "conditions"),
+    [
+        pytest.param({}, {"ours", "shares"}, id="gpu_sharing: those of shares"),
+        pytest.param({"plugins": [{"name": "device_access"}]}, {"ours"}, id="device_access: all of ours"),
+        pytest.param({"gpuSharing": {"enabled": False}}, set(), id="none"),
+    ],
+)
+def test_ephemeral_containers_are_reviewed_where_a_plugin_hides_devices(
+    chart: Chart, config: Any, conditions: set[str]
+) -> None:
+    for word in ("mutating", "validating"):
+        found = expressions(chart.render({"config": config}))
+        assert {name for at, hook, name in found if (at, hook) == (word, "ephemeralcontainers")} == conditions
 
 
-@pytest.mark.parametrize(("config", "added"), OPTIONAL)
-def test_a_plugins_hook_exists_exactly_while_it_is_enabled(chart: Chart, config: Any, added: Any) -> None:
-    assert table(chart.render({"config": config})) == TABLE | added
+def test_the_share_condition_names_the_annotations_of_a_share(rendered: Rendered) -> None:
+    condition = expressions(rendered)["validating", "ephemeralcontainers", "shares"]
+    assert re.findall(r"'([^']+)'", condition) == list(names.SHARE_ANNOTATIONS)
 
 
 def test_every_hook_calls_a_path_that_is_answered(chart: Chart) -> None:
-    values = {"config": {"plugins": [{"name": "device_access"}]}}
-    assert sorted(path for path, *_ in table(chart.render(values)).values()) == sorted(Hook)
+    assert sorted(path for path, *_ in table(chart.render()).values()) == sorted(Hook)

@@ -51,12 +51,13 @@ def test_a_change_of_what_a_plugin_reviews_calls_the_webhook(with_seats: Rendere
     assert "tolerations" not in before
 
 
-def test_a_hook_exists_if_a_plugin_reviews_its_objects(with_seats: Rendered, rendered: Rendered) -> None:
+def test_a_hook_exists_if_a_plugin_reviews_its_objects(chart: Chart) -> None:
     def hooks(made: Rendered) -> set[tuple[str, str]]:
         return {(word, hook["name"]) for word, hook in made.hooks()}
 
     added = {(word, "ephemeralcontainers.bowline.dev") for word in ("mutating", "validating")}
-    assert hooks(with_seats) - hooks(rendered) == added
+    off = {"config": {"gpuSharing": {"enabled": False}}}
+    assert hooks(chart.render({**off, "pluginAccess": [SEATS]})) - hooks(chart.render(off)) == added
 
 
 def test_without_shares_pods_are_still_limited_to_what_a_plugin_patches(chart: Chart) -> None:

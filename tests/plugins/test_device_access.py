@@ -76,3 +76,30 @@ def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
     strict_pair.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
     assert debug(strict_pair, container("one", ALL)).returncode == 0
     assert strict_pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]
+
+
+# --- without the plugin, which is off by default ---
+
+
+def test_without_the_plugin_another_container_of_a_share_sees_no_device(pair: Live) -> None:
+    half = {names.GPU_FRACTION: "0.5"}
+    pair.create_pod(annotations=half, initContainers=[container("init")], containers=[container(), container("side")])
+    spec = pair.pod()["spec"]
+    assert [spec["initContainers"][0]["env"], spec["containers"][1]["env"]] == [[VOID], [VOID]]
+    denied = debug(pair, container("one", ALL))
+    assert denied.returncode != 0
+    assert "spec.ephemeralContainers[0].env[0].value" in denied.stderr
+    assert debug(pair, container("one")).returncode == 0
+    assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [VOID]
+    side = {"schedulerName": "bowline", "containers": [container(), container("side", ALL)]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": half}, "spec": side}
+    result = pair.kubectl("create", "-f", "-", objects=body, check=False)
+    assert result.returncode != 0
+    assert "spec.containers[1].env[0].value" in result.stderr
+
+
+def test_without_the_plugin_a_pod_without_a_share_is_not_changed(pair: Live) -> None:
+    pair.create_pod(containers=[container("main", ALL), container("side")])
+    assert [c.get("env") for c in pair.pod()["spec"]["containers"]] == [[ALL], None]
+    assert debug(pair, container("one", ALL)).returncode == 0
+    assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

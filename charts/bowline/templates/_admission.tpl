@@ -348,8 +348,12 @@ matchConditions:
       && (has(object.spec) != has(oldObject.spec) || (has(object.spec) && object.spec != oldObject.spec)))
 {{- end }}
 
-{{/* Which ephemeral containers both hooks of device_access see: those of pods of ours. */}}
+{{/* Which ephemeral containers both hooks see: those of pods of ours; for gpu_sharing alone, of shares. */}}
 {{- define "bowline.ephemeralContainerRules" -}}
+{{- $ofShares := true -}}
+{{- range include "bowline.pluginAccess" . | fromJsonArray -}}
+{{- if and (has "ephemeralcontainers" (.hooks | default list)) (ne .plugin "gpu_sharing") -}}{{- $ofShares = false -}}{{- end -}}
+{{- end -}}
 rules:
   - apiGroups: [""]
     apiVersions: [v1]
@@ -359,4 +363,8 @@ rules:
 matchConditions:
   - name: ours
     expression: {{ include "bowline.cel.ours" (dict "path" "object" "root" .) | quote }}
+{{- if $ofShares }}
+  - name: shares
+    expression: has(object.metadata.annotations) && ['gpu-fraction', 'gpu-memory'].exists(a, a in object.metadata.annotations)
+{{- end }}
 {{- end }}

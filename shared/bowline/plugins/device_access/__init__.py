@@ -14,14 +14,11 @@ from bowline.plugin import AdmissionInfo, AdmissionPlugin, FieldError, MutablePo
 from bowline.plugins.device_access.config import DeviceAccessConfig
 from bowline.plugins.device_access.rules import (
     RULES,
-    ContainerRef,
     container_errors,
-    containers_of,
     hiding_errors,
-    new_ephemeral_containers,
     prefix_errors,
-    without_devices,
 )
+from bowline.plugins.visible_devices import ContainerRef, containers_of, hide_devices, new_ephemeral_containers
 
 
 class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
@@ -38,7 +35,7 @@ class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
         self._containers = partial(containers_of, gpu_resources=gpu_resources, are_fractioned=are_fractioned)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        _void(pod, self._containers(pod.raw))
+        hide_devices(pod, self._containers(pod.raw))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Validate a new pod only: the environment of a stored pod is immutable."""
@@ -47,20 +44,10 @@ class DeviceAccess(AdmissionPlugin[DeviceAccessConfig]):
         return chain(prefix_errors(pod), _all_errors(self._containers(pod), info))
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
-        _void(pod, new_ephemeral_containers(pod.raw, old))
+        hide_devices(pod, new_ephemeral_containers(pod.raw, old))
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
         return _all_errors(new_ephemeral_containers(pod, old), info)
-
-
-def _void(pod: MutablePod, refs: Iterable[ContainerRef]) -> None:
-    for ref in refs:
-        env = without_devices(ref)
-        if env is not None and not ref.entries:
-            # Append: replacing the list would repeat every user-written entry in the patch.
-            pod.append(env[-1], "spec", ref.field, ref.index, "env")
-        elif env is not None:
-            pod.set(env, "spec", ref.field, ref.index, "env")
 
 
 def _all_errors(refs: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:

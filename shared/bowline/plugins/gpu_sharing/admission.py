@@ -34,8 +34,16 @@ from bowline.framework.mutable import MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin
 from bowline.plugins.gpu_sharing import guards
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
+from bowline.plugins.gpu_sharing.other_containers import (
+    OTHER_CONTAINER,
+    debuggers,
+    hides_devices,
+    other_container_errors,
+    other_containers,
+)
 from bowline.plugins.gpu_sharing.rules import request_error
 from bowline.plugins.reads import GPU_SHARING
+from bowline.plugins.visible_devices import hide_devices
 
 CONFIGMAP_PREFIX: Final = Rule(
     "gpu_sharing/configmap-prefix",
@@ -54,6 +62,7 @@ UNPREPARED: Final = Rule(
 RULES: Final = (
     CONFIGMAP_PREFIX,
     UNPREPARED,
+    OTHER_CONTAINER,
 )
 
 
@@ -90,17 +99,36 @@ class GpuSharingAdmission(AdmissionPlugin[GpuSharingConfig]):
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
         self._sharing = settings.gpu_sharing
+        self._hides_devices, self._are_fractioned = hides_devices(settings), bool(settings.nv_fractions)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        """Add the names of the pod's ConfigMaps and the container's references to them."""
+        """Add the names of the pod's ConfigMaps and the container's references to them; hide devices from the
+        other containers.
+        """
         if self._sharing.enabled:
             prepare(pod, info.request_uid)
+        if self._hides_devices:
+            hide_devices(pod, other_containers(pod.raw, are_fractioned=self._are_fractioned))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Deny an invalid ConfigMap prefix and, at the final hook, a pod that was not mutated."""
+        """Deny an invalid ConfigMap prefix, devices of other containers and, at the final hook, a pod that was not
+        mutated.
+        """
         if old is not None or not self._sharing.enabled:
+            return
+        yield from share_errors(pod, is_final=info.is_validating_webhook)
+        if self._hides_devices:
+            refs = other_containers(pod, are_fractioned=self._are_fractioned)
+            yield from other_container_errors(refs, is_final=info.is_validating_webhook)
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        if self._hides_devices:
+            hide_devices(pod, debuggers(pod.raw, old))
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        if not self._hides_devices:
             return ()
-        return share_errors(pod, is_final=info.is_validating_webhook)
+        return other_container_errors(debuggers(pod, old), is_final=info.is_validating_webhook)
 
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll

@@ -12,13 +12,8 @@ from bowline.framework.registry import Registry
 from bowline.plugins.catalog import BUILTINS
 from bowline.plugins.device_access import DeviceAccess
 from bowline.plugins.device_access.config import DeviceAccessConfig
-from bowline.plugins.device_access.rules import (
-    container_errors,
-    containers_of,
-    hiding_errors,
-    new_ephemeral_containers,
-    without_devices,
-)
+from bowline.plugins.device_access.rules import container_errors, hiding_errors
+from bowline.plugins.visible_devices import containers_of, new_ephemeral_containers, without_devices
 from bowline.testing.builders import pod
 
 NAME = "NVIDIA_VISIBLE_DEVICES"

@@ -133,7 +133,7 @@ def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json])
     limits = [entry for entry in raw["spec"]["containers"][0]["env"] if entry["name"] == "CUDA_DEVICE_MEMORY_LIMIT"]
     reference = {"name": name, "key": "CUDA_DEVICE_MEMORY_LIMIT", "optional": True}
     assert limits == [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": reference}}]
-    assert "env" not in raw["spec"]["containers"][1]
+    assert [entry["name"] for entry in raw["spec"]["containers"][1]["env"]] == ["NVIDIA_VISIBLE_DEVICES"]
     # The two plugins' parts are side by side: a second review finds both.
     assert chain().admit_pod(raw, AdmissionInfo(request_uid="t")).patch == ()
     assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
