@@ -127,7 +127,8 @@ def _await_end(api: Api, path: str, timeout: timedelta) -> int:
             suggestion = status.get("suggestion") or "none"
             print(printable(f"{phase}: {reason} (suggestion: {suggestion}; {names.DOCS_URL}/suggestions.html)"))
             return EXIT_NOT_BOUND
-        if reason != last:
+        # Before the first report the reason is the CRD's default, which every quick bind passes.
+        if phase and reason != last:
             print(printable(f"waiting: {reason}"), file=sys.stderr)
         if time.monotonic() >= deadline:
             remedy = f"bowline explain says why; the BindRequest remains, and may bind the pod later: {reason}"

@@ -259,7 +259,8 @@ def lead_back(page: Page, wait: str, uninstall: str, label: str) -> None:
     page.run(wait)
     page.run(uninstall)
     page.run(label)
-    page.share_as_kai()
+    # A deleted policy is effective for about a second.
+    wait_until(lambda: not page.denial_of_a_share(), "a share of KAI-Scheduler's binder")
     page.assert_namespace_is_kais()
     assert api.get(f"{REQUESTS}/kept")
     assert not [item for item in api.get(POLICIES)["items"] if item["metadata"]["name"].startswith("bowline")]
