@@ -3,9 +3,11 @@
 A Succeeded request is kept for the TTL. One with several GPU groups is kept until its pod is deleted: existing
 schedulers read from it which devices the running pod occupies. A Failed request is for the scheduler to read, and is
 garbage-collected with its owner, the pod; deleted here are those without an owner, after the TTL, and those that
-several newer ones of the same pod have superseded. Deletes have UID and resourceVersion preconditions, so a request
-that was replaced or written meanwhile is kept. An error or a restart in the middle of a round loses nothing: the next
-round finds what is due. Decisions 94 and 118.
+several newer ones of the same pod have superseded. One whose owner was removed, as by `kubectl delete pod
+--cascade=orphan`, is deleted once its pod is gone: the garbage collector never does, and the next pod of that name
+would find its request taken. Deletes have UID and resourceVersion preconditions, so a request that was replaced or
+written meanwhile is kept. An error or a restart in the middle of a round loses nothing: the next round finds what is
+due. Decisions 94 and 118.
 """
 
 import asyncio
@@ -14,11 +16,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from bowline.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid
-from bowline.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
+from bowline.api.meta import Object, ObjectKey, key_of, parse_time, status_of, uid_of, version_of
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
 from bowline.kube.reflector import rejects_fields
-from bowline.kube.resources import BINDREQUESTS
+from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.runtime.backoff import Backoff
 from bowline.runtime.clock import Clock
 
@@ -31,8 +33,9 @@ _ALL = ("",)
 PAGE = 50
 # Too few to affect binding, and enough for 36,000 an hour.
 DELETES_PER_S = 10.0
-# A tenth of the TTL, within these bounds.
-ROUND_MIN, ROUND_MAX = timedelta(seconds=1), timedelta(minutes=5)
+# A tenth of the TTL, within these bounds; sooner where rounds are short, so that they take a fiftieth of the time.
+ROUND_MIN, ROUND_SOON, ROUND_MAX = timedelta(seconds=1), timedelta(seconds=30), timedelta(minutes=5)
+_SHARE_OF_TIME = 50
 # The newest Failed requests of a pod are kept; a scheduler that names each request differently leaves one per
 # decision.
 KEPT_FAILED = 3
@@ -65,6 +68,26 @@ def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
         return False
     completed = completed_at(request)
     return completed is not None and completed <= now - ttl
+
+
+def is_without_owner(request: Object, now: datetime) -> bool:
+    """Return whether a finished request has lost its owner, so that it outlives its pod.
+
+    A Failed one that never had an owner reports that its pod does not exist, and is kept for the TTL.
+    """
+    metadata, spec = request["metadata"], request.get("spec") or {}
+    if any(metadata.get(field) for field in ("ownerReferences", "finalizers", "deletionTimestamp")):
+        return False
+    phase, completed = status_of(request).get("phase"), completed_at(request)
+    is_of_pod = phase == Phase.SUCCEEDED.value or (phase == Phase.FAILED.value and spec.get("podUID"))
+    return bool(is_of_pod and spec.get("podName") and completed is not None and completed <= now - UNREAD)
+
+
+def is_another(pod: Object, request: Object) -> bool:
+    """Return whether the pod is not the one that the finished request was for."""
+    uid, completed = request["spec"].get("podUID"), completed_at(request)
+    created = parse_time(pod["metadata"].get("creationTimestamp"))
+    return uid_of(pod) != uid if uid else created is not None and completed is not None and created > completed
 
 
 def _has_several_groups(request: Object) -> bool:
@@ -114,9 +137,9 @@ class TTLController:
         """Run rounds until cancelled."""
         if not self._ttl:
             return
-        pause = min(max(self._ttl / 10, ROUND_MIN), ROUND_MAX)
         backoff = Backoff(ERROR_BASE, ERROR_MAX, self._client.random.random)
         while True:
+            began = self._clock.monotonic()
             try:
                 removed = await self.round()
             except (ApiError, InfrastructureError) as error:
@@ -127,6 +150,8 @@ class TTLController:
             backoff.reset()
             if removed:
                 log.info("finished requests removed", extra={"count": removed})
+            took = timedelta(seconds=self._clock.monotonic() - began)
+            pause = min(max(self._ttl / 10, ROUND_MIN), max(ROUND_SOON, took * _SHARE_OF_TIME), ROUND_MAX)
             await asyncio.sleep(pause.total_seconds())
 
     async def round(self) -> int:
@@ -137,6 +162,8 @@ class TTLController:
             for request in page["items"] or ():
                 now = self._clock.now()
                 gone = request if is_due(request, self._ttl, now) else self._superseded.add(request, now)
+                if gone is None and is_without_owner(request, now) and await self._has_lost_pod(request):
+                    gone = request
                 if gone is not None:
                     removed += await self.remove(gone)
                     await asyncio.sleep(1 / DELETES_PER_S)
@@ -156,6 +183,13 @@ class TTLController:
         except (Conflict, NotFound):
             return False
         return True
+
+    async def _has_lost_pod(self, request: Object) -> bool:
+        pod = ObjectKey(key_of(request).namespace, request["spec"]["podName"])
+        try:
+            return is_another(await self._client.get(PODS.as_metadata(), pod.namespace, pod.name), request)
+        except NotFound:
+            return True
 
     async def _page(self) -> Object:
         try:

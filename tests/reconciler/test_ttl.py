@@ -18,7 +18,16 @@ from bowline.testing.builders import bind_request, stored
 from bowline.testing.fault_proxy.faults import FaultAnswer
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
-from bowline_reconciler.ttl import KEPT_FAILED, Superseded, TTLController, completed_at, is_due
+from bowline_reconciler.ttl import (
+    KEPT_FAILED,
+    UNREAD,
+    Superseded,
+    TTLController,
+    completed_at,
+    is_another,
+    is_due,
+    is_without_owner,
+)
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -116,6 +125,66 @@ async def test_a_failed_request_without_an_owner_is_deleted(stage: Stage) -> Non
     stage.clock.shift += 2 * HOUR
     assert await due.round() == 1
     assert await decisionsleft(stage) == ["owned"]
+
+
+ENDED = {"completionTime": "2026-01-01T11:58:59Z"}
+
+
+def left(request: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    request["spec"] |= spec
+    return request
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_left"),
+    [
+        pytest.param(completed(ENDED, owner=""), True, id="Succeeded"),
+        pytest.param(completed(ENDED), False, id="with its owner: the garbage collector deletes it"),
+        pytest.param(
+            completed({"completionTime": "2026-01-01T11:59:01Z"}, owner=""),
+            False,
+            id="the scheduler may not have read it",
+        ),
+        pytest.param(completed({}, owner=""), False, id="no completion time"),
+        pytest.param(left(completed(ENDED | {"phase": "Failed"}, owner=""), podUID="u"), True, id="Failed, of a pod"),
+        pytest.param(completed(ENDED | {"phase": "Failed"}, owner=""), False, id="Failed, its pod never existed"),
+        pytest.param(left(completed(ENDED | {"phase": "Pending"}, owner=""), podUID="u"), False, id="Pending"),
+        pytest.param(completed(ENDED, owner="", finalizers=[names.FINALIZER]), False, id="not rolled back"),
+        pytest.param(completed(ENDED, owner="", deletionTimestamp="2026-01-01T11:00:00Z"), False, id="being deleted"),
+        pytest.param(left(completed(ENDED, owner=""), podName=""), False, id="without a pod"),
+    ],
+)
+def test_is_without_owner(request_: dict[str, Any], is_left: bool) -> None:
+    assert is_without_owner(request_, NOW) is is_left
+
+
+@pytest.mark.parametrize(
+    ("uid", "created", "another"),
+    [
+        pytest.param("u", "2026-01-01T11:00:00Z", False, id="the same pod"),
+        pytest.param("v", "2026-01-01T11:00:00Z", True, id="another one"),
+        pytest.param("", "2026-01-01T11:00:00Z", False, id="of an unknown UID, created before the bind"),
+        pytest.param("", "2026-01-01T11:59:00Z", True, id="of an unknown UID, created after the bind"),
+    ],
+)
+def test_is_another(uid: str, created: str, another: bool) -> None:
+    pod = {"metadata": {"name": "pod", "uid": "u", "creationTimestamp": created}}
+    assert is_another(pod, left(completed(ENDED, owner=""), **({"podUID": uid} if uid else {}))) is another
+
+
+async def test_a_request_that_its_pod_has_left_behind_is_deleted_once_the_pod_is_gone(stage: Stage) -> None:
+    """As ``kubectl delete pod --cascade=orphan`` leaves it: its name would be taken for the next pod's request."""
+    async with stage.working():
+        await stage.create_pod()
+        await stage.request_bind("pod", podName="pod")
+        await stage.phase("pod", "Succeeded")
+    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"ownerReferences": None}})
+    due = TTLController(stage.client, HOUR, stage.clock)
+    stage.clock.shift += 2 * UNREAD
+    assert await due.round() == 0
+    await stage.delete_pod("pod")
+    assert await due.round() == 1
+    assert await decisionsleft(stage) == []
 
 
 async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:

@@ -38,7 +38,7 @@ def beside(container: Json, annotations: Json | None = None, field: str = "conta
     """Return a sharing pod with a second container."""
     main = {"name": "main", "image": "x"}
     others = [{"name": "side", "image": "x", **container}]
-    spec = {"containers": [main, *others]} if field == "containers" else {"containers": [main], field: others}
+    spec: Json = {"containers": [main, *others]} if field == "containers" else {"containers": [main], field: others}
     return sharing_pod({**HALF, **(annotations or {})}, **spec)
 
 
@@ -125,7 +125,8 @@ def test_a_container_for_debugging_sees_no_device_either(env: list[Json], rules:
 
 @pytest.mark.parametrize("field", ["containers", "ephemeralContainers"])
 def test_pods_without_a_share_are_left_alone(field: str) -> None:
-    raw = sharing_pod({}, **{"containers": [{"name": "main", "image": "x"}], field: [{"name": "a", "env": [ALL]}]})
+    spec: Json = {"containers": [{"name": "main", "image": "x"}], field: [{"name": "a", "env": [ALL]}]}
+    raw = sharing_pod({}, **spec)
     before = sharing_pod({})
     assert review(raw) == []
     info = AdmissionInfo("UPDATE", is_validating_webhook=True)
