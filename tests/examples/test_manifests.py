@@ -86,7 +86,7 @@ def test_without_bowline_only_the_api_servers_own_rules_reject_an_example(cluste
 def test_the_pair_accepts_a_valid_example_with_its_warnings(pair: Live, example: Example) -> None:
     skip_what_is_too_new(pair.cluster, example)
     result = pair.kubectl("create", "--dry-run=server", "-f", str(example.path))
-    warnings = [f"Warning: {fault}" for result in lint(example) for fault in result.review.warnings]
+    warnings = [f"Warning: {fault} ({fault.rule}; bowline)" for r in lint(example) for fault in r.review.warnings]
     assert [line for line in result.stderr.splitlines() if line.startswith("Warning: ")] == warnings
 
 

@@ -78,7 +78,7 @@ def assert_agreement(live: Live, path: Path) -> list[LintResult]:
             assert f"{error.path}: " in answer.stderr
             assert f": {error.message} ({error.rule.id})" in answer.stderr
     # The API server warns about other things, too.
-    warnings = [str(warning) for result in results for warning in result.review.warnings]
+    warnings = [f"{warning} ({warning.rule}; bowline)" for result in results for warning in result.review.warnings]
     lines = [line.removeprefix("Warning: ") for line in answer.stderr.splitlines() if line.startswith("Warning: ")]
     assert [warning for warning in warnings if warning not in lines] == []
     reported = [line for line in lines if any(key in line for key in (*names.OWNED_ANNOTATIONS, "spec.pod"))]

@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from bowline.api.field_error import MAX_VALUE, annotation_path
+from bowline.api.rule import Rule
 from bowline.plugins.gpu_request import cel
 from bowline.plugins.gpu_request.rule_table import RULES
 from bowline.plugins.gpu_sharing import guards
@@ -28,7 +29,7 @@ _FALLBACK: Final = "its GPU annotations contradict each other or have values tha
 
 def _variables() -> list[dict[str, str]]:
     errors = [
-        f"({rule.cel.when} ? [[{rule.cel.key}, {cel.text(rule.text)}]] : [])"
+        f"({rule.cel.when} ? [[{rule.cel.key}, {cel.text(_text(rule))}]] : [])"
         for rule in RULES
         if rule.cel is not None
     ]
@@ -40,6 +41,10 @@ def _variables() -> list[dict[str, str]]:
     listed = " +\n".join(errors)
     expressions = {**cel.variables(), "isBounded": is_bounded, "errors": f"!variables.isBounded ? [] :\n{listed}"}
     return [{"name": key, "expression": expression} for key, expression in expressions.items()]
+
+
+def _text(rule: Rule) -> str:
+    return f"{rule.text} ({rule})"
 
 
 def _message() -> str:

@@ -45,17 +45,15 @@ RULES: Final = (
 
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
-# The API server truncates longer warnings, in the middle of a word.
-MAX_WARNING: Final = 256
-
 
 _MAX_UID: Final = 128
 _MAX_NAME: Final = 253
 _FIRST_ERRORS: Final = 5
 # Bound of a response: API servers hold it in memory for each call.
 MAX_ANSWER: Final = 256 * 1024
-# API servers keep 4096 characters of warnings in total.
 MAX_WARNINGS: Final = 16
+# Of all warnings together. API servers cut each warning of a response that has more, in the middle of a word.
+MAX_WARNING_CHARACTERS: Final = 4096
 # Counted as the commas and opening brackets of a body, an upper bound of the values in it. Decoding a value takes up
 # to 250 bytes of memory and 100 to 300 ns. A pod has some hundred; an UPDATE with two ordinary objects of 1.5 MB, the
 # most that etcd stores, has about 120,000.
@@ -208,7 +206,8 @@ def _encode_verdict(review: Review, verdict: Verdict) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode()
     if verdict.warnings:
-        response["warnings"] = [_warning(error) for error in verdict.warnings[:MAX_WARNINGS]]
+        warnings = verdict.warnings[:MAX_WARNINGS]
+        response["warnings"] = [_warning(error, MAX_WARNING_CHARACTERS // len(warnings)) for error in warnings]
     findings = verdict.errors or verdict.warnings
     if findings:
         # The API server prefixes the keys with the webhook's name in the audit event.
@@ -263,6 +262,12 @@ def _without_path(error: FieldError) -> str:
     return f"{format_value(error.value)}: {error.message}" if error.path else error.message
 
 
-def _warning(error: FieldError) -> str:
+def _warning(error: FieldError, length: int) -> str:
+    """Return path, value, message and rule in one line, as in a denial; of a long one the rule is kept.
+
+    The API server shows a warning without its origin, so it names the product, too.
+    """
     text = " ".join(str(error).split())  # the API server drops a warning with a line break
-    return text if len(text) <= MAX_WARNING else text[: MAX_WARNING - 3] + "..."
+    origin = f" ({error.rule}; {_PRODUCT})"
+    room = max(length - len(origin), 0)
+    return (text if len(text) <= room else f"{text[: max(room - 3, 0)]}..."[:room]) + origin[:length]

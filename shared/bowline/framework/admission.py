@@ -92,9 +92,13 @@ class Verdict:
         """Whether the object may be stored."""
         return not self.errors
 
-    def with_patch(self, patch: Iterable[PatchOperation]) -> "Verdict":
-        """Return this verdict with the patch of the mutation that preceded the validation."""
-        return Verdict(self.errors, self.warnings, tuple(patch))
+    def after(self, target: MutableObject) -> "Verdict":
+        """Return this verdict with the patch of the mutation that preceded the validation, and its warnings.
+
+        An object that is denied, or stored without its patch, is not changed: warnings about changes would be wrong.
+        """
+        changes = tuple(target.warnings) if self.allowed else ()
+        return Verdict(self.errors, (*changes, *self.warnings), tuple(target.operations))
 
     def placed(self, template: Template) -> "Verdict":
         """Return this verdict on a template's pod with the paths of the workload, and without the patch, whose paths
@@ -185,7 +189,7 @@ class AdmissionChain:
         pod = MutablePod(raw)
         for plugin in self._mutate_pod:
             self._guarded_mutation(plugin, "mutate_pod", pod, partial(plugin.mutate_pod, pod, info))
-        return self._review_pod(raw, None, info).with_patch(pod.operations)
+        return self._review_pod(raw, None, info).after(pod)
 
     def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate a pod as it will be stored; on UPDATE only the changes. A pod being deleted is allowed."""
@@ -276,7 +280,7 @@ class AdmissionChain:
         for plugin in self._mutate_ephemeral:
             mutate = partial(plugin.mutate_ephemeral_containers, pod, old, info)
             self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, mutate)
-        return self.validate_ephemeral_containers(raw, old, info).with_patch(pod.operations)
+        return self.validate_ephemeral_containers(raw, old, info).after(pod)
 
     def validate_ephemeral_containers(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate a pod's new ephemeral containers."""
@@ -305,7 +309,7 @@ class AdmissionChain:
         for plugin in self._mutate_request:
             mutate = partial(plugin.mutate_bind_request, request, info)
             self._guarded_mutation(plugin, "mutate_bind_request", request, mutate)
-        return self.validate_bind_request(raw, old, info).with_patch(request.operations)
+        return self.validate_bind_request(raw, old, info).after(request)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE only

@@ -3,7 +3,8 @@
 Diffing whole pods is 15 times slower than recording, and decoding into typed models loses unknown fields. The object
 is modified in place, so that later plugins see the changes of earlier ones; the caller must not use it otherwise.
 
-Only ``set`` creates absent parents; no other operation is implied.
+Only ``set`` creates absent parents; no other operation is implied. What a change takes from the author of the object
+is said by ``warn``: only the mutation sees both.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,11 @@ from typing import Any, TypedDict
 
 import orjson
 
+from bowline.api.field_error import FieldError
+
 Json = Any
+# A position in the operations and in the warnings.
+Mark = tuple[int, int]
 
 
 class PatchOperation(TypedDict, total=False):
@@ -34,11 +39,12 @@ class MutableObject:
     methods.
     """
 
-    __slots__ = ("_undo", "operations", "raw")
+    __slots__ = ("_undo", "operations", "raw", "warnings")
 
     def __init__(self, raw: dict[str, Json]) -> None:
         self.raw = raw
         self.operations: list[PatchOperation] = []
+        self.warnings: list[FieldError] = []
         self._undo: list[Callable[[], object]] = []
 
     def set(self, value: Json, *tokens: str | int) -> None:
@@ -96,13 +102,24 @@ class MutableObject:
         self.operations.append({"op": "remove", "path": pointer(*tokens)})
         self._undo.append(undo)
 
-    def checkpoint(self) -> int:
-        """Return a position for ``revert``."""
-        return len(self.operations)
+    def warn(self, warning: FieldError) -> None:
+        """Warn the author about a change, if the object is admitted with it. The path is that before the change.
 
-    def revert(self, mark: int) -> None:
+        Raises TypeError if it is no FieldError, or one that denies: only a validation denies.
+        """
+        if not isinstance(warning, FieldError) or not warning.is_warning:
+            raise TypeError(f"{warning!r} is no warning")
+        self.warnings.append(warning)
+
+    def checkpoint(self) -> Mark:
+        """Return a position for ``revert``."""
+        return len(self.operations), len(self.warnings)
+
+    def revert(self, mark: Mark) -> None:
         """Undo everything since the position, so that a failed plugin leaves no partial change."""
-        while len(self.operations) > mark:
+        operations, warnings = mark
+        del self.warnings[warnings:]
+        while len(self.operations) > operations:
             self.operations.pop()
             self._undo.pop()()
 

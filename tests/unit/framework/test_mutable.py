@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule, Severity
 from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation, pointer
 
 KEYS = st.sampled_from(["a", "b", "a/b", "~", "~1", "", "metadata"])
@@ -16,6 +18,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=6,
 )
+ODD = FieldError(Rule("a/warns", "a test's", Severity.WARNS), "a", 1, "is replaced")
 OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4)
 
 
@@ -50,9 +53,27 @@ def test_the_patch_applied_to_the_original_gives_the_changed_object(
 @given(changes())
 def test_revert_restores_the_original(change: tuple[dict[str, Any], MutableObject]) -> None:
     before, target = change
-    target.revert(0)
+    target.revert((0, 0))
     assert target.raw == before
     assert not target.operations
+
+
+def test_a_warning_is_undone_with_the_changes_of_its_plugin() -> None:
+    target = MutableObject({})
+    target.warn(ODD)
+    mark = target.checkpoint()
+    target.set(1, "a")
+    target.warn(ODD)
+    target.revert(mark)
+    assert (target.raw, target.warnings) == ({}, [ODD])
+
+
+@pytest.mark.parametrize("value", ["text", FieldError(Rule("a/denies", "a test's"), "a", 1, "must not be")])
+def test_only_a_warning_is_one(value: Any) -> None:
+    target = MutableObject({})
+    with pytest.raises(TypeError, match="is no warning"):
+        target.warn(value)
+    assert target.warnings == []
 
 
 @given(OBJECTS, VALUES)
@@ -139,7 +160,7 @@ def test_extend(before: dict[str, Any], operations: list[PatchOperation]) -> Non
     target = MutableObject(copy.deepcopy(before))
     target.extend([1, {}], "list")
     assert target.operations == operations
-    target.revert(0)
+    target.revert((0, 0))
     assert target.raw == before
 
 

@@ -7,10 +7,12 @@ import jsonpatch
 import orjson
 import pytest
 
-from bowline.framework.admission import AdmissionChain
+from bowline.api.field_error import FieldError
+from bowline.api.rule import Rule, Severity
+from bowline.framework.admission import AdmissionChain, Verdict
 from bowline_webhook.hooks import Hook
 from bowline_webhook.review import (
-    MAX_WARNING,
+    MAX_WARNING_CHARACTERS,
     MalformedReviewError,
     decode_review,
     display_name,
@@ -107,12 +109,24 @@ class TestAnswers:
         assert "patch" not in answer(Hook.MUTATE_PODS, review(pod({"bad": "a"})))
 
     @pytest.mark.parametrize("value", ["one\nline\r\nonly", "long " * 100, "\a\x1b[31m\x7f\x85" * 100])
-    def test_warnings_are_one_short_line(self, value: str) -> None:
+    def test_a_warning_is_one_line(self, value: str) -> None:
         """The API server drops values with a control character."""
         warnings = answer(Hook.VALIDATE_PODS, review(pod({"odd": value})))["warnings"]
         assert len(warnings) == 1
         assert warnings[0].isprintable()
-        assert len(warnings[0]) <= MAX_WARNING
+        assert warnings[0].startswith("metadata.annotations[odd]: ")
+        assert warnings[0].endswith(": is odd (marker/odd; bowline)")
+
+    @pytest.mark.parametrize("count", [1, 2, 16, 40])
+    @pytest.mark.parametrize("rule", ["long/warning", f"long/{'x' * 5000}"])
+    def test_long_warnings_share_what_an_api_server_keeps_and_name_their_rule(self, count: int, rule: str) -> None:
+        error = FieldError(Rule(rule, "a test's", Severity.WARNS), "spec", 1, "word " * 1000)
+        incoming = decode_review(encode(review(pod())))
+        texts = orjson.loads(encode_answer(incoming, Verdict(warnings=(error,) * count)))["response"]["warnings"]
+        assert len(texts) == min(count, 16)
+        assert sum(map(len, texts)) <= MAX_WARNING_CHARACTERS
+        assert min(map(len, texts)) == MAX_WARNING_CHARACTERS // len(texts), "no more is cut than must be"
+        assert all(text.endswith("... (long/warning; bowline)") or "x" * 200 in text for text in texts)
 
     def test_a_generated_name_is_shown_with_a_star(self) -> None:
         raw = pod({"bad": "a"})
@@ -185,7 +199,9 @@ class TestHooks:
     def test_a_kind_that_the_hook_is_not_for_passes_with_a_warning(self, hook: Hook) -> None:
         response = answer(hook, review({"metadata": {}}, kind="ConfigMap"))
         assert response["allowed"]
-        assert response["warnings"] == [f"{hook} does not review ConfigMap; see the webhook configuration"]
+        assert response["warnings"] == [
+            f"{hook} does not review ConfigMap; see the webhook configuration (review/kind; bowline)"
+        ]
 
     def test_the_validating_hook_is_final_and_the_mutating_is_not(self) -> None:
         # A share that mutation has not prepared is denied at validation, which cannot correct it.

@@ -284,7 +284,17 @@ def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldE
         if not container.is_plain:
             yield from _container_errors(container, is_share=bool(pod.share))
     if inventory is not None and pod.whole_gpus > inventory.max_gpus_per_node > 0:
-        yield FieldError(rule_table.WHOLE_INVENTORY, "spec", pod.whole_gpus, _too_many(inventory))
+        yield _whole_warning(pod, inventory)
+
+
+def _whole_warning(pod: PodGpus, inventory: Inventory) -> FieldError:
+    """Return the warning about a pod of too many GPUs, at the largest amount of its containers."""
+    amounts = [a for c in pod.containers for a in c.effective_requests if a.resource == names.RESOURCE_GPU]
+    largest = max(amounts, key=lambda amount: amount.count)
+    message = _too_many(inventory)
+    if largest.count <= inventory.max_gpus_per_node:
+        message = f"with the pod's other containers {message.replace('is more', f'is {pod.whole_gpus}, more', 1)}"
+    return FieldError(rule_table.WHOLE_INVENTORY, largest.path, largest.raw_value, message)
 
 
 def _container_errors(container: Container, *, is_share: bool) -> Iterator[FieldError]:

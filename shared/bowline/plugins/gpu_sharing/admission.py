@@ -27,7 +27,7 @@ from bowline.api.gpu_share import (
     wants_share,
 )
 from bowline.api.meta import Object
-from bowline.api.rule import DenialCause, Rule
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.framework.access import Access, AccessRule
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutablePod
@@ -59,10 +59,21 @@ UNPREPARED: Final = Rule(
     cause=DenialCause.REQUIRED,
 )
 
+ENVIRONMENT: Final = Rule(
+    "gpu_sharing/environment",
+    "the container of a share sets a variable that the share sets (`NVIDIA_VISIBLE_DEVICES`, `GPU_PORTION`, "
+    "`RUNAI_NUM_OF_GPUS`): the entry is replaced",
+    severity=Severity.WARNS,
+    invalid='annotations: {gpu-fraction: "0.5"}\n'
+    "containers: [{name: main, image: example.com/main, env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]}]",
+    valid='annotations: {gpu-fraction: "0.5"}',
+)
+
 RULES: Final = (
     CONFIGMAP_PREFIX,
     UNPREPARED,
     OTHER_CONTAINER,
+    ENVIRONMENT,
 )
 
 
@@ -156,6 +167,7 @@ def prepare(pod: MutablePod, seed: str) -> None:
     env = target.container.get("env") or []
     former = [index for index, entry in enumerate(env) if entry.get("name") in SHARE_ENV]
     if not former or not _has_env(env, capabilities):
+        _warn_of_replaced(pod, target, former, prefix)
         # Replacing the list would repeat every user-written entry in the patch.
         _remove(pod, former, *container, "env")
         pod.extend([_env_entry(name, capabilities) for name in SHARE_ENV], *container, "env")
@@ -165,6 +177,18 @@ def prepare(pod: MutablePod, seed: str) -> None:
     if not _has_volume(pod.raw, capabilities):
         _remove_former(pod, _volume, pod.raw["spec"].get("volumes"), prefix, "spec", "volumes")
         pod.append(_volume(capabilities), "spec", "volumes")
+
+
+def _warn_of_replaced(pod: MutablePod, target: ShareTarget, former: Sequence[int], prefix: str) -> None:
+    """Warn about entries that the author wrote, not an earlier review of the pod."""
+    env = target.container.get("env") or ()
+    own = [i for i in former if not _is_former(env[i], partial(_env_entry, env[i]["name"]), prefix)]
+    for index in own[: len(SHARE_ENV)]:
+        entry = env[index]
+        field = "value" if "value" in entry else "valueFrom"
+        path = f"spec.{target.field}[{target.index}].env[{index}].{field}"
+        message = f"{entry['name']} is replaced: the share sets it for its own device; remove the entry"
+        pod.warn(FieldError(ENVIRONMENT, path, entry.get(field), message))
 
 
 def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.field_error import annotation_path
 from bowline.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
-from bowline.api.rule import DenialCause, Rule
+from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.plugin import (
     RUN,
     SKIP,
@@ -40,9 +40,16 @@ UNPREPARED: Final = Rule(
     cause=DenialCause.REQUIRED,
 )
 
+ENVIRONMENT: Final = Rule(
+    "hami_core/environment",
+    "plugin hami_core: the container of a share sets `CUDA_DEVICE_MEMORY_LIMIT`: the entry is replaced",
+    severity=Severity.WARNS,
+)
+
 RULES: Final = (
     PORTION,
     UNPREPARED,
+    ENVIRONMENT,
 )
 
 
@@ -63,6 +70,7 @@ class HamiCore(AdmissionPlugin, BindingPlugin):
             return
         env = target.container.get("env") or []
         if not _has_limit(env, limit_entry):
+            _warn_of_replaced(pod, f"spec.{target.field}[{target.index}]", env)
             other_entries = [entry for entry in env if entry.get("name") != names.DEVICE_MEMORY_LIMIT]
             pod.set([*other_entries, limit_entry], "spec", target.field, target.index, "env")
 
@@ -109,6 +117,15 @@ def _limit_entry(pod: Object) -> dict[str, Any] | None:
     # Optional, so that pods prepared while the plugin is enabled still start after it has been disabled.
     reference = {"name": capabilities_map(prefix, target), "key": names.DEVICE_MEMORY_LIMIT, "optional": True}
     return {"name": names.DEVICE_MEMORY_LIMIT, "valueFrom": {"configMapKeyRef": reference}}
+
+
+def _warn_of_replaced(pod: MutablePod, container: str, env: list[Any]) -> None:
+    """Warn about values that the author wrote; a reference may be of an earlier review."""
+    for index, entry in enumerate(env):
+        if entry.get("name") == names.DEVICE_MEMORY_LIMIT and entry.get("value"):
+            message = f"{names.DEVICE_MEMORY_LIMIT} is replaced: the share sets it to its own limit; remove the entry"
+            pod.warn(FieldError(ENVIRONMENT, f"{container}.env[{index}].value", entry["value"], message))
+            return
 
 
 def _has_limit(env: list[Any], limit_entry: dict[str, Any]) -> bool:

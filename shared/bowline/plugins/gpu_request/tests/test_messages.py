@@ -236,9 +236,18 @@ GOLDEN = [
         pod({}, container(limits={GPU: 16})),
         DEFAULT,
         INVENTORY,
-        "spec: 16: is more GPUs than any node is labelled with (8); ask for fewer, or the pod waits"
+        "spec.containers[0].resources.limits[nvidia.com/gpu]: 16: is more GPUs than any node is labelled with (8);"
+        " ask for fewer, or the pod waits"
         " for a larger node",
         id="whole-inventory",
+    ),
+    pytest.param(
+        pod({}, container(limits={GPU: 4}), container(limits={GPU: 5})),
+        DEFAULT,
+        INVENTORY,
+        "spec.containers[1].resources.limits[nvidia.com/gpu]: 5: with the pod's other containers is 9, more GPUs than"
+        " any node is labelled with (8); ask for fewer, or the pod waits for a larger node",
+        id="whole-inventory together",
     ),
     pytest.param(
         pod({"kai.scheduler/gpu-fraction": "0.5"}),

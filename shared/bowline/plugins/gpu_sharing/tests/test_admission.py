@@ -76,6 +76,53 @@ def test_environment(env: list[Json], becomes: list[Json]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("env", "paths"),
+    [
+        pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], ["env[0].value"], id="every device"),
+        pytest.param(
+            [{"name": "A"}, {"name": "GPU_PORTION", "value": "1"}, {"name": "RUNAI_NUM_OF_GPUS", "value": "2"}],
+            ["env[1].value", "env[2].value"],
+            id="what the share says of itself",
+        ),
+        pytest.param(
+            [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            ["env[0].valueFrom"],
+            id="a reference",
+        ),
+        pytest.param([*OURS, {"name": "GPU_PORTION", "value": "1"}], ["env[3].value"], id="beside ours"),
+        pytest.param([reference("NVIDIA_VISIBLE_DEVICES", "p-1")], [], id="an entry of an earlier review"),
+        pytest.param([{"name": "A", "value": "all"}], [], id="another variable"),
+        pytest.param([], [], id="none"),
+        pytest.param(
+            [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}] * 1000,
+            ["env[0].value", "env[1].value", "env[2].value"],
+            id="thousands",
+        ),
+    ],
+)
+def test_a_variable_that_is_replaced_is_a_warning(env: list[Json], paths: list[str]) -> None:
+    settings = Settings()
+    chain = AdmissionChain([GpuSharing(GpuSharingConfig(), settings)], settings)
+    raw = sharing_pod(PREFIX, containers=[{"name": "main", "env": list(env)}])
+    verdict = chain.admit_pod(raw, AdmissionInfo())
+    texts = [error.path.removeprefix("spec.containers[0].") for error in verdict.warnings]
+    assert texts == paths
+    assert {error.rule.id for error in verdict.warnings} == ({"gpu_sharing/environment"} if paths else set())
+    assert chain.admit_pod(raw, AdmissionInfo()).warnings == (), "a second review replaces nothing"
+
+
+def test_what_is_not_changed_is_not_said_to_be_replaced() -> None:
+    settings = Settings()
+    chain = AdmissionChain([GpuSharing(GpuSharingConfig(), settings)], settings)
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    wrong_prefix = {**HALF, names.SHARED_GPU_CONFIGMAP: "Not_A_Name"}
+    raw = sharing_pod(wrong_prefix, containers=[{"name": "main", "env": env}])
+    verdict = chain.admit_pod(raw, AdmissionInfo())
+    assert [error.rule.id for error in verdict.errors] == ["gpu_sharing/configmap-prefix"]
+    assert verdict.warnings == ()
+
+
+@pytest.mark.parametrize(
     ("annotations", "spec", "position"),
     [
         pytest.param(HALF, {}, "containers[0] -0", id="the first container"),

@@ -128,7 +128,10 @@ def pod(env: list[Json] | None = None, annotations: Json | None = None) -> Json:
 )
 def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json]) -> None:
     raw = pod(env)
-    assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
+    verdict = chain().admit_pod(raw, AdmissionInfo(request_uid="s"))
+    assert verdict.allowed
+    replaced = [("hami_core/environment", "spec.containers[0].env[0].value", "80000m")] if env else []
+    assert [(error.rule.id, error.path, error.value) for error in verdict.warnings] == replaced
     name = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] + "-0"
     limits = [entry for entry in raw["spec"]["containers"][0]["env"] if entry["name"] == "CUDA_DEVICE_MEMORY_LIMIT"]
     reference = {"name": name, "key": "CUDA_DEVICE_MEMORY_LIMIT", "optional": True}
