@@ -23,8 +23,9 @@ from bowline.runtime.shared_read import SharedReads
 from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
 
-# A change of the PodGroup ends a wait at the next poll; the pods of the gang wake one another.
-POLL = timedelta(seconds=15)
+# A change of the PodGroup, or a pod bound by another component, ends a wait at the next poll. The pods of a gang
+# wake one another: only the longest prepared one polls often; the others, in case that one's request has ended.
+POLL, OTHERS_POLL = timedelta(seconds=15), timedelta(minutes=2)
 # The age of a PodGroup that decides.
 _POD_GROUP_TTL_S = 2.0
 # The age of a list of bound pods that leaves a gang waiting, and of one that completes it.
@@ -61,9 +62,12 @@ class Gangs:
         if state.gang.is_admitted:
             return Status.ok()  # by another pod of the gang, during the calls
         if not is_ready:
-            return Status.wait(incomplete_message(gang, minimum), gang, retry_after=POLL)
-        for key, member in self._states.prepared(gang):
-            member.gang.admit()
+            is_first = next(iter(self._states.prepared(gang).values()), request.key) == request.key
+            return Status.wait(incomplete_message(gang, minimum), gang, retry_after=POLL if is_first else OTHERS_POLL)
+        for key in tuple(self._states.prepared(gang).values()):
+            member = self._states.get(key)
+            if member is not None:
+                member.gang.admit()
             if key != request.key:
                 self._wake(key)
         return Status.ok()
@@ -75,18 +79,14 @@ class Gangs:
             self._bound.add(gang, uid_of(pod))
 
     async def _is_complete(self, gang: ObjectRef, minimum: int) -> bool:
-        if is_complete(minimum, self._prepared(gang), ()):
+        if is_complete(minimum, self._states.prepared(gang), ()):
             return True
         # After each call the prepared pods are counted again: others may have been prepared meanwhile.
         bound = await self._bound.of(gang, _BOUND_TTL_S)
-        if not is_complete(minimum, self._prepared(gang), bound):
+        if not is_complete(minimum, self._states.prepared(gang), bound):
             return False
         bound = await self._bound.of(gang, _BOUND_FRESH_S)
-        return is_complete(minimum, self._prepared(gang), bound)
-
-    def _prepared(self, gang: ObjectRef) -> Collection[ObjectUID]:
-        uids = (member.gang.pod_uid for _, member in self._states.prepared(gang))
-        return [uid for uid in uids if uid is not None]
+        return is_complete(minimum, self._states.prepared(gang), bound)
 
     async def _read_minimum(self, gang: ObjectRef) -> int:
         """Return how many pods the gang needs; 0 if its PodGroup does not exist or is not served."""
@@ -116,7 +116,10 @@ class BoundPods:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def of(self, gang: ObjectRef, max_age_s: float) -> Collection[ObjectUID]:
-        """Return the UIDs of the gang's bound pods, listed no longer ago than that. Raises the client's errors."""
+        """Return the UIDs of the gang's bound pods, listed no longer ago than that. Raises the client's errors.
+
+        The collection is not a copy: each pod of a waiting gang asks.
+        """
         namespace = gang.key.namespace
         self._expire()
         async with self._locks.setdefault(namespace, asyncio.Lock()):
@@ -124,7 +127,7 @@ class BoundPods:
             listed = self._lists.get(namespace)
             if listed is None or now - listed.at > max_age_s:
                 listed = self._lists[namespace] = _Listed(now, await self._list(namespace))
-        return frozenset(listed.members.get(gang, ()))
+        return listed.members.get(gang, frozenset())
 
     def add(self, gang: ObjectRef, pod_uid: ObjectUID) -> None:
         """Add a pod that this process has bound, to the namespace's list if there is one."""

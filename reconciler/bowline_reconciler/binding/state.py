@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from weakref import WeakValueDictionary
 
 from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion, is_older
@@ -272,20 +273,26 @@ class FailureState:
         self.streak, self.noticed_until = None, 0.0
 
 
+class PreparedPods(dict[ObjectUID, ObjectKey]):
+    """The prepared pods of a gang, the longest prepared one first, each with its request."""
+
+
 @dataclass(slots=True)
 class GangState:
     """The pod's part in its gang."""
 
     pod_group: ObjectRef | None = None
     pod_uid: ObjectUID | None = None
-    is_prepared: bool = False  # an attempt has prepared everything, and no later one has failed to
+    # While the pod is prepared: an attempt has prepared everything, and no later one has failed to.
+    prepared_pods: PreparedPods | None = None
     is_admitted: bool = False  # the gang was complete: the pod may be bound without another count
 
-    def prepare(self, pod_group: ObjectRef, pod_uid: ObjectUID) -> None:
-        """Record that the pod is prepared."""
+    def prepare(self, pod_group: ObjectRef, request: BindRequest, prepared_pods: PreparedPods) -> None:
+        """Record that the request's pod is prepared."""
         if pod_group != self.pod_group:
-            self.is_admitted = False
-        self.pod_group, self.pod_uid, self.is_prepared = pod_group, pod_uid, True
+            self.leave()
+        self.pod_group, self.pod_uid, self.prepared_pods = pod_group, request.pod_uid, prepared_pods
+        prepared_pods[request.pod_uid] = request.key
 
     def admit(self) -> None:
         """Record that the gang is complete."""
@@ -293,7 +300,9 @@ class GangState:
 
     def leave(self) -> None:
         """The pod is not prepared any more, or is bound."""
-        self.is_prepared = self.is_admitted = False
+        if self.prepared_pods is not None and self.pod_uid is not None:
+            self.prepared_pods.pop(self.pod_uid, None)
+        self.prepared_pods, self.is_admitted = None, False
 
 
 class CacheOverlay:
@@ -415,7 +424,8 @@ class RequestStates:
         self._on_release = on_release
         self._by_key: dict[ObjectKey, RequestState] = {}
         self._holders: dict[PodID, ObjectKey] = {}
-        self._by_pod_group: dict[ObjectRef, set[ObjectKey]] = {}
+        # Those of a gang are dropped with the last state that refers to them.
+        self._prepared_pods: WeakValueDictionary[ObjectRef, PreparedPods] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -460,15 +470,11 @@ class RequestStates:
 
     def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
         """Record that the request's pod is prepared, in its gang."""
-        if state.gang.pod_group != pod_group:
-            self._leave(request.key, state)
-        state.gang.prepare(pod_group, request.pod_uid)
-        self._by_pod_group.setdefault(pod_group, set()).add(request.key)
+        state.gang.prepare(pod_group, request, self._prepared_pods.setdefault(pod_group, PreparedPods()))
 
-    def prepared(self, pod_group: ObjectRef) -> Sequence[tuple[ObjectKey, RequestState]]:
-        """Return the requests whose pods are prepared in the gang, with their states."""
-        members = ((key, self._by_key[key]) for key in self._by_pod_group.get(pod_group, ()))
-        return [(key, state) for key, state in members if state.gang.is_prepared]
+    def prepared(self, pod_group: ObjectRef) -> PreparedPods:
+        """Return the prepared pods of the gang."""
+        return self._prepared_pods.get(pod_group) or PreparedPods()
 
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the stored result of a write until the watch has delivered it."""
@@ -480,21 +486,13 @@ class RequestStates:
         """Drop the key's state."""
         state = self._by_key.pop(key, None)
         if state is not None:
-            self._leave(key, state)
+            state.gang.leave()
             self.release_pod(key, state)
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
         self._by_key.clear()
-        self._by_pod_group.clear()
+        self._prepared_pods.clear()
         self._holders.clear()
         return entries
-
-    def _leave(self, key: ObjectKey, state: RequestState) -> None:
-        pod_group = state.gang.pod_group
-        if pod_group is None or pod_group not in self._by_pod_group:
-            return
-        self._by_pod_group[pod_group].discard(key)
-        if not self._by_pod_group[pod_group]:
-            del self._by_pod_group[pod_group]

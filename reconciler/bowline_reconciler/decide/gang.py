@@ -48,7 +48,15 @@ def counts_as_bound(pod: Object) -> bool:
 
 
 def is_complete(minimum: int, prepared: Collection[ObjectUID], bound: Collection[ObjectUID]) -> bool:
-    """Return whether the prepared pods of a gang may be bound. A pod that is in both collections counts once."""
+    """Return whether the prepared pods of a gang may be bound. A pod that is in both collections counts once.
+
+    The collections have no duplicates. Their pods are only compared if the sizes do not decide: each pod of a waiting
+    gang asks.
+    """
+    if len(prepared) >= minimum:
+        return True
+    if len(prepared) + len(bound) < minimum:
+        return False
     return len({*prepared, *bound}) >= minimum
 
 

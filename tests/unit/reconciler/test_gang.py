@@ -1,5 +1,6 @@
 """Which pods form a gang, how many of them are bound together, and when: as tables."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def request_of(name: str) -> BindRequest:
 
 
 def names_of(states: RequestStates, gang: ObjectRef) -> list[str]:
-    return sorted(key.name for key, _ in states.prepared(gang))
+    return sorted(key.name for key in states.prepared(gang).values())
 
 
 def joined(states: RequestStates, *requests: str, gang: ObjectRef = KAI) -> None:
@@ -131,7 +132,7 @@ def test_prepared_pods_are_found_by_their_gang() -> None:
     joined(states, "a", "b")
     joined(states, "c", gang=OTHER)
     assert names_of(states, KAI) == ["a", "b"]
-    assert {state.gang.pod_uid for _, state in states.prepared(KAI)} == {"a-pod", "b-pod"}
+    assert set(states.prepared(KAI)) == {"a-pod", "b-pod"}
     joined(states, "b", gang=OTHER)
     assert (names_of(states, KAI), names_of(states, OTHER)) == (["a"], ["b", "c"])
 
@@ -145,6 +146,28 @@ def test_a_pod_that_is_not_prepared_any_more_leaves_its_gang() -> None:
     assert names_of(states, KAI) == ["stays"]
     states.clear()
     assert names_of(states, KAI) == []
+
+
+def test_the_longest_prepared_pod_comes_first_until_it_leaves() -> None:
+    states = RequestStates()
+    joined(states, "b", "a", "b")
+    assert [key.name for key in states.prepared(KAI).values()] == ["b", "a"]
+    states.ensure(request_of("b")).gang.leave()
+    joined(states, "b")
+    assert [key.name for key in states.prepared(KAI).values()] == ["a", "b"]
+
+
+class Uncompared(frozenset[ObjectUID]):
+    """UIDs that are counted, not compared."""
+
+    def __iter__(self) -> Iterator[ObjectUID]:
+        raise AssertionError("the pods are compared")
+
+
+@pytest.mark.parametrize(("minimum", "complete"), [(2, True), (5, False)])
+def test_sizes_that_decide_compare_no_pods(minimum: int, complete: bool) -> None:
+    pods = Uncompared({ObjectUID("a"), ObjectUID("b")})
+    assert is_complete(minimum, pods, pods) is complete
 
 
 def test_an_admission_is_of_one_gang_and_ends_when_the_pod_leaves() -> None:
