@@ -187,6 +187,31 @@ def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(s
     assert "field is immutable when `immutable` is set" in result.stderr
 
 
+def test_what_a_pod_deleted_without_its_dependents_leaves_is_deleted_once_it_is_gone(shares: Shares) -> None:
+    """``kubectl delete pod --cascade=orphan``: the garbage collector deletes nothing of it."""
+    shares.share("half", "left")
+    shares.live.phase("half", "Succeeded")
+    owned = {name for name in shares.maps() if name.startswith("half-")}
+    assert len(owned) == 2
+    body = {"gracePeriodSeconds": 0, "propagationPolicy": "Orphan"}
+    shares.api.request("DELETE", f"{shares.pods}/half", body)
+    shares.live.until("the ConfigMaps of the pod are deleted", lambda: owned.isdisjoint(shares.maps()) or None)
+    shares.await_release("left")
+
+
+def test_a_configmap_that_its_pod_has_left_behind_is_replaced(shares: Shares) -> None:
+    path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
+    labels = {names.LABEL_GPU_SHARING: "true"}
+    left = {"metadata": {"name": "again-0", "labels": labels}, "data": {"OLD": "x"}, "immutable": True}
+    shares.api.post(path, left)
+    uid = shares.make("half", {names.SHARED_GPU_CONFIGMAP: "again"})["metadata"]["uid"]
+    shares.ask("half", ["again"])
+    shares.live.phase("half", "Succeeded")
+    stored = shares.api.get(f"{path}/again-0")
+    assert [owner["uid"] for owner in stored["metadata"]["ownerReferences"]] == [uid]
+    assert "OLD" not in stored["data"]
+
+
 def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
     for name in ("one", "two"):
         shares.make(name, {names.SHARED_GPU_CONFIGMAP: "copied"})

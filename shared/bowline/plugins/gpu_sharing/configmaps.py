@@ -5,9 +5,11 @@ not bound yet, so no kubelet has read it.
 
 Their names come from an annotation that the user may choose, and the reconciler may write ConfigMaps in every
 namespace. So a ConfigMap of that name which is not owned by this pod (by UID) is treated as foreign. Decision 131.
+One of a share that nothing owns was left behind by its pod: nobody reads it any more, and it is replaced.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +25,7 @@ from bowline.plugins.gpu_sharing.rules import (
     ShareConfigMaps,
     configmap_object,
     is_guarded,
+    is_left_behind,
     owning_pods,
     renewed_data,
 )
@@ -65,6 +68,17 @@ async def delete_configmaps(
     return Status.ok()
 
 
+async def delete_left_behind(client: KubeClient, configmap_names: Iterable[str], namespace: str) -> None:
+    """Delete the ConfigMaps of these names that their pod has left behind; others are kept. Raises ApiError."""
+    for name in configmap_names:
+        with suppress(NotFound, Conflict):
+            existing = await client.get(CONFIGMAPS, namespace, name)
+            if is_left_behind(existing):
+                await client.delete(
+                    CONFIGMAPS, namespace, name, uid=uid_of(existing), resource_version=version_of(existing)
+                )
+
+
 async def _replace_own(client: KubeClient, body: dict[str, Any], maps: ShareConfigMaps, pod: Object) -> Status | None:
     """Replace an existing ConfigMap by the expected one if the pod owns it. None on success."""
     key = key_of(body)
@@ -73,11 +87,12 @@ async def _replace_own(client: KubeClient, body: dict[str, Any], maps: ShareConf
         owners = owning_pods(existing)
         if is_deleting(existing):
             return Status.retry(f"ConfigMap {key} is being deleted", COLLECTED_SOON)
-        if uid_of(pod) not in owners:
+        is_left = is_left_behind(existing)
+        if uid_of(pod) not in owners and not is_left:
             return await _foreign(client, existing, owners)
-        data = existing.get("data") or {}
+        data = {} if is_left else existing.get("data") or {}
         expected_data = renewed_data(data, body.get("data", {}), maps.visible)
-        if data != expected_data or not is_guarded(existing):
+        if is_left or data != expected_data or not is_guarded(existing):
             await client.delete(
                 CONFIGMAPS, key.namespace, key.name, uid=uid_of(existing), resource_version=version_of(existing)
             )

@@ -12,6 +12,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from bowline.api.meta import Object, identity_of, uid_of
+from bowline.plugins.gpu_sharing.left_configmaps import is_orphaning
 from bowline.plugins.gpu_sharing.reservation import may_be_on
 
 
@@ -81,12 +82,16 @@ def groups_of(pod: Object | None) -> frozenset[str]:
 
 
 def transform_user(pod: dict[str, Any]) -> Object:
-    """Keep identity and labels of a sharing pod: its groups, and the label that the watch selects."""
+    """Keep identity and labels of a sharing pod: its groups, and the label that the watch selects.
+
+    Also, whether it is being deleted and leaves its ConfigMaps behind.
+    """
     labels = pod["metadata"].get("labels") or {}
     sharing_labels = {
         key: labels[key] for key in labels if key == names.LABEL_GPU_SHARING or gpu_groups({key: labels[key]})
     }
-    return {"metadata": {**identity_of(pod), "labels": sharing_labels}}
+    user: dict[str, Any] = {"metadata": {**identity_of(pod), "labels": sharing_labels}}
+    return user | ({"orphans": True} if is_orphaning(pod) else {})
 
 
 def transform_reservation(pod: dict[str, Any]) -> Object:

@@ -55,6 +55,7 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     transform_reservation,
     transform_user,
 )
+from bowline.plugins.gpu_sharing.left_configmaps import LeftConfigMaps
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
 from bowline.plugins.gpu_sharing.reservation import (
@@ -126,6 +127,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
         self._orphan_scan = OrphanScan(self._client, self._controller, self._metrics)
         self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
+        self._left = LeftConfigMaps(handle.client)
+        self._enqueue_left = handle.worker("left ConfigMaps", self._left.run)
         self._enqueue_report = handle.worker("detection", self._report_mode)
 
     async def start(self) -> None:
@@ -136,10 +139,11 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     async def stop(self) -> None:
         self._controller.clear()
+        self._left.clear()
         self._metrics.unreserved_groups.set(0)
 
     def sizes(self) -> Mapping[str, int]:
-        return self._controller.sizes
+        return {**self._controller.sizes, "leftConfigMaps": len(self._left)}
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
@@ -226,6 +230,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.user_changed(old, new)
+        if new is not None and new.get("orphans"):
+            self._enqueue_left(key_of(new))
         self._controller.enqueue(groups_of(old) - groups_of(new))
 
     # --- binding ---

@@ -20,7 +20,7 @@ from bowline.api.gpu_share import (
     refers_to_key,
     share_target,
 )
-from bowline.api.meta import Object, ObjectUID
+from bowline.api.meta import Object, ObjectUID, is_deleting
 
 # A group is a label's value and, on a pod of several devices, also the name part of a label's key.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -159,6 +159,12 @@ def is_guarded(configmap: Object) -> bool:
     """Return whether only the reconciler can change or replace it; false for ConfigMaps of an earlier version."""
     labels = configmap["metadata"].get("labels") or {}
     return labels.get(names.LABEL_GPU_SHARING) == "true" and configmap.get("immutable") is True
+
+
+def is_left_behind(configmap: Object) -> bool:
+    """Return whether a share's ConfigMap has lost its owner, as by `kubectl delete pod --cascade=orphan`."""
+    metadata = configmap["metadata"]
+    return is_guarded(configmap) and not metadata.get("ownerReferences") and not is_deleting(configmap)
 
 
 def renewed_data(existing: Mapping[str, str], expected: Mapping[str, str], visible: str) -> Mapping[str, str]:
