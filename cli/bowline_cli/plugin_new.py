@@ -44,9 +44,19 @@ MODULE = '''\
 
 from collections.abc import Iterable
 
-from bowline import AdmissionInfo, AdmissionPlugin, BindContext, BindingPlugin, FieldError, Object, Rule, Status
+from bowline import (
+    AdmissionInfo,
+    AdmissionPlugin,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    FieldError,
+    Object,
+    Rule,
+    Status,
+)
 
-TEAM = "{name}.example.com/team"
+TEAM = "{domain}.example.com/team"
 NO_TEAM = Rule("{name}/team", "a pod names an empty team")
 
 
@@ -60,6 +70,9 @@ class {class_name}(AdmissionPlugin, BindingPlugin):
         annotations = pod["metadata"].get("annotations") or {{}}
         if TEAM in annotations and not annotations[TEAM]:
             yield FieldError(NO_TEAM, "metadata.annotations", "", f"{{TEAM}} must name a team")
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return TEAM in (pod["metadata"].get("annotations") or {{}})
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         ctx.log.info("prepared")
@@ -124,6 +137,7 @@ def files(name: str) -> dict[str, str]:
     words = {
         "name": name,
         "module": f"bowline_{name}",
+        "domain": name.replace("_", "-"),  # an annotation's prefix is a DNS name
         "distribution": f"bowline-{name.replace('_', '-')}",
         "class_name": "".join(part.capitalize() for part in name.split("_")),
         "bowline": DISTRIBUTION,

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.binding.runner import order_by_point
+from bowline.framework.binding.points import order_by_point
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.kube.reflector import Reflector

@@ -210,7 +210,7 @@ class Reconciler:
             return Result(ROLLBACK_PAUSE)  # another request has begun since the decision
         match action:
             case Attempt():
-                return await self._attempt(snapshot, state, has_side_effects=action.has_side_effects)
+                return await self._attempt(snapshot, state, action.effects)
             case Complete():
                 return await self.completer.complete(self.store.context(snapshot), state)
             case Fail():
@@ -246,13 +246,13 @@ class Reconciler:
 
     # --- attempts ---
 
-    async def _attempt(self, snapshot: Snapshot, state: RequestState, *, has_side_effects: bool) -> Result:
+    async def _attempt(self, snapshot: Snapshot, state: RequestState, effects: frozenset[str]) -> Result:
         """Run an attempt and act on its outcome. If the previous outcome is not stored yet, only write that one."""
         pending = state.attempt.pending_outcome
         if pending is not None and pending.failed_before == snapshot.request.failed_attempts:
             # The failure must be counted before the next attempt starts.
             return await self._follow_up(self.store.context(snapshot), snapshot, state, pending.outcome)
-        ended = await self.attempts.run(snapshot, state, has_side_effects=has_side_effects)
+        ended = await self.attempts.run(snapshot, state, effects)
         if not ended.outcome.status.may_be_transient:
             state.failures.reset()
         return await self._conclude(ended.context, ended.snapshot, state, ended.outcome)

@@ -11,15 +11,7 @@ from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle, Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
-from bowline.framework.binding.plugin import (
-    RUN,
-    RUN_PARALLEL,
-    SKIP,
-    SKIP_PARALLEL,
-    BindingPlugin,
-    Budgets,
-    Preflight,
-)
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.binding.post import bind_by_post, denied_status
 from bowline.framework.config import Settings
 from bowline.framework.gates import FeatureGates, Gate, Stage
@@ -34,10 +26,6 @@ from bowline.kube.resources import Resource
 
 __all__ = [
     "PREREQUISITE",
-    "RUN",
-    "RUN_PARALLEL",
-    "SKIP",
-    "SKIP_PARALLEL",
     "Access",
     "AccessRule",
     "AdmissionInfo",
@@ -67,7 +55,6 @@ __all__ = [
     "ObjectUID",
     "PluginConfig",
     "PluginMetrics",
-    "Preflight",
     "Reason",
     "Reconcile",
     "Resource",

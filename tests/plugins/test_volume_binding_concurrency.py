@@ -17,7 +17,6 @@ from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL
 from bowline.framework.config import Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -90,8 +89,9 @@ async def result_of(plugin: VolumeBinding, ctx: BindContext) -> Status:
 
 def test_pods_without_claims_are_skipped(storage: Storage) -> None:
     plugin = VolumeBinding(BindTimeoutConfig(), Settings())
-    assert plugin.preflight(context(storage, "none")) == SKIP_PARALLEL
-    assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
+    for ctx, applies in ((context(storage, "none"), False), (context(storage, "one", "data"), True)):
+        assert ctx.pod is not None
+        assert plugin.applies(ctx.pod, ctx.request) is applies
     assert not plugin.has_side_effects(context(storage, "one", "data").request, None)
     assert not plugin.supported_allocations(context(storage, "one", "data").request)
 

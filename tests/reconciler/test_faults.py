@@ -10,7 +10,6 @@ import pytest
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import RUN_PARALLEL, Preflight
 from bowline.framework.config import BackoffSettings, Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
@@ -171,8 +170,7 @@ async def test_pre_bind_of_neighbours_runs_at_the_same_time(stage: Stage) -> Non
         return Status.ok()
 
     class Beside(Scripted):
-        def preflight(self, ctx: BindContext) -> Preflight:
-            return RUN_PARALLEL
+        parallel = True
 
     class AlsoBeside(Beside):
         name = "also"

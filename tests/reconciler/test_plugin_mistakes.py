@@ -25,10 +25,9 @@ def typo(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("point", "act"),
     [
-        pytest.param("preflight", lambda *_: None, id="preflight returns None"),
-        pytest.param("preflight", lambda *_: True, id="preflight returns True"),
-        pytest.param("preflight", lambda *_: Status.ok(), id="preflight returns a Status"),
-        pytest.param("preflight", typo, id="preflight raises"),
+        pytest.param("applies", lambda *_: None, id="applies returns None"),
+        pytest.param("applies", lambda *_: Status.ok(), id="applies returns a Status"),
+        pytest.param("applies", typo, id="applies raises"),
         pytest.param("binding_annotations", lambda *_: None, id="binding_annotations returns None"),
         pytest.param("binding_annotations", typo, id="binding_annotations raises"),
     ],

@@ -18,7 +18,6 @@ from bowline.framework.reason import Suggestion
 from bowline.kube.errors import NotFound
 from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from bowline.plugin import RUN_PARALLEL, Preflight
 from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
 from tests.reconciler.stage import NO_FLIGHT, Act, Scripted, Stage
@@ -327,12 +326,11 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
 class Beside(Scripted):
     """A plugin whose pre_bind runs beside that of its neighbours."""
 
+    parallel = True
+
     def __init__(self, name: str, pre_bind: Act) -> None:
         super().__init__(pre_bind=pre_bind)
         self.name = name  # type: ignore[misc]  # a class variable everywhere else
-
-    def preflight(self, ctx: BindContext) -> Preflight:
-        return RUN_PARALLEL
 
 
 async def test_waits_of_two_plugins_expire_whichever_answers_first(stage: Stage) -> None:

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from bowline.api import names
-from bowline.api.meta import ObjectKey
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
 from bowline.framework.config import BackoffSettings, Binding
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
@@ -298,8 +298,10 @@ class Writes(Scripted):
 
     name = "writes"
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        return RUN_PARALLEL if ctx.request.key.name == "pod" else SKIP_PARALLEL
+    parallel = True
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return request.key.name == "pod"
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         self._called("pre_bind", ctx)
@@ -322,8 +324,10 @@ class Sibling(Scripted):
 
     name = "sibling"
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        return RUN_PARALLEL if ctx.request.key.name == "pod" else SKIP_PARALLEL
+    parallel = True
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return request.key.name == "pod"
 
 
 async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluster: Cluster, stage: Stage) -> None:

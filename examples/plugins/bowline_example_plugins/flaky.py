@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bowline import RUN, SKIP, BindContext, BindingPlugin, Handle, PluginConfig, Preflight, Status
+from bowline import BindContext, BindingPlugin, BindRequest, Handle, Object, PluginConfig, Status
 
 
 class FlakyConfig(PluginConfig):
@@ -30,19 +30,19 @@ class Flaky(BindingPlugin[FlakyConfig]):
         """Count what only this plugin knows; the framework counts its calls and their answers."""
         self._failures = handle.metrics.counter("failures_total", "Attempts that were failed on purpose.")
 
-    def preflight(self, ctx: BindContext) -> Preflight:
+    def applies(self, pod: Object, request: BindRequest) -> bool:
         """Only pods with the annotation are slowed down by this plugin."""
-        return RUN if self._failures_wanted(ctx) else SKIP
+        return bool(self._failures_wanted(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Fail while the attempt's number is not above the wanted failures."""
-        wanted = self._failures_wanted(ctx)
+        wanted = self._failures_wanted(ctx.pod)
         if ctx.attempt <= wanted:
             self._failures.inc()
             return Status.retry(f"failing on purpose, {wanted - ctx.attempt} more will follow")
         return Status.ok()
 
-    def _failures_wanted(self, ctx: BindContext) -> int:
-        annotations = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
+    def _failures_wanted(self, pod: Object | None) -> int:
+        annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
         text = annotations.get(self.args.annotation, "")
         return int(text) if text.isascii() and text.isdigit() else 0

@@ -27,12 +27,11 @@ class Licence(BindingPlugin[LicenceConfig]):
     async def teardown(self) -> None:
         await self._http.close()
 
-    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
+    def applies(self, pod: Object, request: BindRequest) -> bool:
         return bool(_product(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        if not (product := _product(ctx.pod)):
-            return Status.skip()
+        product = _product(ctx.pod)
         match await self._call("PUT", ctx, product):
             case 200 | 201:
                 return Status.ok()
@@ -41,7 +40,7 @@ class Licence(BindingPlugin[LicenceConfig]):
             case 404:
                 return Status.fatal(f"there is no licence of {product}", "NoLicence", Suggestion.DELETE_POD)
             case code:
-                return Status.retry(f"the licence server answered {code}")
+                return Status.transient(f"the licence server answered {code}")
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         code = await self._call("DELETE", ctx, _product(ctx.pod))

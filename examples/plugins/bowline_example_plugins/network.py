@@ -21,12 +21,11 @@ class Network(BindingPlugin):
     def event_sources(self) -> Iterable[EventSource]:
         return (EventSource(CONFIGMAPS, label_selector=LABEL, queueing_hint=_has_address),)
 
-    def has_side_effects(self, request: object, pod: Object | None) -> bool:
+    def applies(self, pod: Object, request: object) -> bool:
         return bool(_network(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        if not (network := _network(ctx.pod)):
-            return Status.skip()
+        network = _network(ctx.pod)
         namespace, name = _key(ctx)
         try:
             found = await ctx.client.get(CONFIGMAPS, namespace, name)

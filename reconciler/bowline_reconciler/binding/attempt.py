@@ -1,10 +1,11 @@
-"""Runs one attempt for a request: preflight, pre_bind, the gang, bind, verify. ``reconciler`` acts on its outcome.
+"""Runs one attempt for a request: pre_bind, the gang, bind, verify. ``reconciler`` acts on its outcome.
 
 Without failures, no API call precedes the Binding except the finalizer's and those of plugins. The caches are checked
 once more, with no await between that check and the Binding; the Binding's own preconditions cover the rest.
 Decision 104.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from bowline.api.bindrequest import BindRequest
@@ -41,17 +42,17 @@ class AttemptRunner:
     clock: Clock
     gangs: Gangs | None = None
 
-    async def run(self, snapshot: Snapshot, state: RequestState, *, has_side_effects: bool) -> EndedAttempt:
+    async def run(self, snapshot: Snapshot, state: RequestState, effects: Collection[str]) -> EndedAttempt:
         """Run an attempt.
 
-        ``has_side_effects``: the attempt may leave side effects, so the finalizer is added first.
+        ``effects``: the plugins that may leave side effects, so the finalizer records them first.
         """
         request = snapshot.request
         state.attempt.confirm()
         state.attempt.start()
         started_at = self.clock.now()
-        if has_side_effects:
-            request = await self._hold(request, state)
+        if effects:
+            request = await self._hold(request, state, frozenset(effects))
             state.rollback.expect(request)
             snapshot = replace(snapshot, lookup=request)
         ctx = self.store.context(snapshot)
@@ -64,10 +65,14 @@ class AttemptRunner:
         if running is not None and not self.informers.still_wanted(running.request, running.node_uid):
             state.attempt.cancel()
 
-    async def _hold(self, request: BindRequest, state: RequestState) -> BindRequest:
-        """Return the request with the finalizer added and, after a change of leader, fenced."""
-        if not request.has_finalizer:
-            return await self.writer.add_finalizer(request)
+    async def _hold(self, request: BindRequest, state: RequestState, effects: frozenset[str]) -> BindRequest:
+        """Return the request with finalizer and plugins recorded and, after a change of leader, fenced.
+
+        A finalizer without a record, as an older release leaves it, means every plugin. Decision 281.
+        """
+        is_recorded = request.effects is None or effects <= request.effects
+        if not request.has_finalizer or not is_recorded:
+            return await self.writer.add_finalizer(request, effects)
         if state.rollback.side_effects is None and self.store.in_flight.may_predate_term(request):
             # Fence the previous leader: a new resourceVersion makes any status write that it still has in flight fail
             # with a Conflict. Such a write would not describe what is prepared from here on.

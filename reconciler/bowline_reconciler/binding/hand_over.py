@@ -16,7 +16,7 @@ from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.outcome import handed_over_status
 
 # The points of an attempt before the pod is bound.
-_COUNTED = ("preflight", "pre_bind", "binding_annotations", "binding_labels", "bind", "on_failure")
+_COUNTED = ("applies", "pre_bind", "binding_annotations", "binding_labels", "bind", "on_failure")
 
 
 async def hand_over(

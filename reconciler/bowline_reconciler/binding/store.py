@@ -185,7 +185,8 @@ class RequestStore:
 
     def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
         """Return the decision for the snapshot, or the live read that it still requires."""
-        request, preceding, plugin_answers, has_side_effects = snapshot.lookup, None, Served(frozenset()), False
+        request, preceding, plugin_answers = snapshot.lookup, None, Served(frozenset())
+        effects: frozenset[str] = frozenset()
         ending, rival_writes = None, _ZERO
         if isinstance(request, BindRequest):
             state = self.states.get(request.key, request.uid)
@@ -194,14 +195,14 @@ class RequestStore:
             if request.spec is not None:
                 pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
                 plugin_answers = self.runner.served(request)
-                has_side_effects = self.runner.has_side_effects(request, pod)
+                effects = self.runner.effects(request, pod)
         observed = Observed(
             request,
             snapshot.pod_view,
             snapshot.node_view,
             preceding,
             plugin_answers.demands,
-            has_side_effects,
+            effects,
             snapshot.times,
             snapshot.live,
             plugin_answers.errors,

@@ -6,11 +6,11 @@ the caller reads and decides again. Pods' conditions and nominations are written
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record
 from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, status_of
 from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
@@ -88,9 +88,16 @@ class Writer:
         if pod is not None:
             self.conditions.schedule(pod, report.condition, report.nomination)
 
-    async def add_finalizer(self, request: BindRequest) -> BindRequest:
-        """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""
-        stored_request = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
+    async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
+        """Add the finalizer and the plugins of which side effects may exist, before any does.
+
+        Raises NotStoredError if a webhook removes the finalizer.
+        """
+        finalizers = dict.fromkeys((*request.finalizers, names.FINALIZER))
+        record = {names.EFFECTS: effects_record({*effects, *(request.effects or ())})}
+        stored_request = await self._patch(
+            request, {"metadata": {"finalizers": list(finalizers), "annotations": record}}
+        )
         if not stored_request.has_finalizer:
             raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
         return stored_request
@@ -105,7 +112,8 @@ class Writer:
         if not request.has_finalizer:
             return request
         try:
-            return await self._finalizers(request, tuple(f for f in request.finalizers if f != names.FINALIZER))
+            finalizers = [name for name in request.finalizers if name != names.FINALIZER]
+            return await self._patch(request, {"metadata": {"finalizers": finalizers}})
         except NotFound:
             return None
 
@@ -126,9 +134,6 @@ class Writer:
             self._record(EventNote(pod, event.reason, event.note, event.type, about))
         if not on_pod or event.reason != names.EVENT_BOUND:
             self._record(EventNote(about, event.reason, event.note, event.type, pod if on_pod else None))
-
-    async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:
-        return await self._patch(request, {"metadata": {"finalizers": list(finalizers)}})
 
     async def _patch(self, request: BindRequest, body: dict[str, Any], subresource: str = "") -> BindRequest:
         body["metadata"] = {**body.get("metadata", {}), "resourceVersion": request.resource_version}

@@ -97,9 +97,9 @@ class RequeueAfter:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Run an attempt. ``has_side_effects``: it may leave side effects, so the finalizer is required first."""
+    """Run an attempt. ``effects``: the plugins that may leave side effects, so the finalizer records them first."""
 
-    has_side_effects: bool = False
+    effects: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

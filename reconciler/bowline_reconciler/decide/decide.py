@@ -259,7 +259,7 @@ def _attempt(request: BindRequest, pod: PodView, observed: Observed) -> Action:
         why = "a write of the former leader for another BindRequest of this pod may still take effect"
         ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
         return Wait((ref,), why, observed.rival_writes, PRECEDING, expires=False)
-    return Attempt(observed.has_side_effects)
+    return Attempt(observed.effects)
 
 
 def pending_failure(request: BindRequest) -> Fail | None:

@@ -128,7 +128,7 @@ class Observed:
     # The request that holds the same pod, or the one before this one if none does.
     preceding: ObjectKey | None = None
     provided: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
-    has_side_effects: bool = False  # an attempt may leave side effects
+    effects: frozenset[str] = frozenset()  # the plugins of which an attempt may leave side effects
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
     plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed

@@ -6,7 +6,7 @@ passed on unvalidated: the API server validates them where they are written. Dec
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -324,6 +324,12 @@ class BindRequest:
         return names.FINALIZER in self.finalizers
 
     @property
+    def effects(self) -> frozenset[str] | None:
+        """The plugins of which side effects may exist; None if the request does not record them."""
+        record = (self.raw["metadata"].get("annotations") or {}).get(names.EFFECTS)
+        return frozenset(record.split(",")) if isinstance(record, str) else None
+
+    @property
     def is_share(self) -> bool:
         """Whether the pod received shares of devices; False for an invalid spec."""
         return self.spec is not None and self.spec.received_resource_type is ResourceType.FRACTION
@@ -385,6 +391,11 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
         raw=raw,
         status=reported_status(raw),
     )
+
+
+def effects_record(plugins: Iterable[str]) -> str:
+    """Return the annotation ``names.EFFECTS`` for these plugins. See ``BindRequest.effects``."""
+    return ",".join(sorted(plugins))
 
 
 def gpu_groups_of(spec: Any) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ POD_GROUP_NAME: Final = "pod-group-name"
 # --- Bowline's own ---------------------------------------------------------------------------------------
 DOMAIN: Final = "bowline.dev"
 FINALIZER: Final = "bowline.dev/rollback"
+# Beside the finalizer: the plugins of which the request may have side effects, separated by commas.
+EFFECTS: Final = "bowline.dev/effects"
 # On the Lease of a reconciler: which BindRequests it serves. The label finds these Leases, the annotation has the
 # label selector, empty for all requests.
 SHARD_LABEL: Final = "bowline.dev/reconciler"

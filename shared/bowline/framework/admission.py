@@ -15,7 +15,14 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from bowline.api import names
-from bowline.api.bindrequest import SPEC_FIELDS, BindRequest, decode_bind_request, decode_spec, owner_pod_uid
+from bowline.api.bindrequest import (
+    SPEC_FIELDS,
+    BindRequest,
+    decode_bind_request,
+    decode_spec,
+    effects_record,
+    owner_pod_uid,
+)
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule, Severity
@@ -340,13 +347,12 @@ class AdmissionChain:
         decoded_request = decode_bind_request(_named(request.raw))
         if decoded_request.spec is not None:
             uid = owner_pod_uid(request.raw)
-            needs_finalizer = names.FINALIZER not in decoded_request.finalizers and any(
-                self._has_side_effects(plugin, decoded_request) for plugin in self._plugins
-            )
+            effects = [plugin.name for plugin in self._plugins if self._has_side_effects(plugin, decoded_request)]
             if uid and not decoded_request.spec.pod_uid:
                 request.set(uid, "spec", "podUID")
-            if needs_finalizer:
+            if effects and not decoded_request.has_finalizer:
                 request.append(names.FINALIZER, "metadata", "finalizers")
+                request.set(effects_record(effects), "metadata", "annotations", names.EFFECTS)
         if info.traceparent:
             request.set(info.traceparent, "metadata", "annotations", names.TRACEPARENT)
 

@@ -135,9 +135,10 @@ class Plugin(Generic[Args_co]):
     def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
         """Return whether pre_bind may write anything that only rollback removes. Must change neither argument.
 
-        If any plugin returns True, or raises, the request gets Bowline's finalizer before the first attempt: in the
-        webhook without a further write, in the reconciler by one. ``pod`` is None in the webhook; a plugin that
-        decides by the pod returns False then, since the reconciler asks again with the pod before every attempt.
+        If any plugin returns True, or raises, the request gets Bowline's finalizer, with the plugin's name, before
+        the first attempt: in the webhook without a further write, in the reconciler by one. Not overridden: each
+        request to which a plugin with ``rollback`` applies. Override it if fewer have side effects, or if the request
+        alone decides. ``pod`` is None in the webhook; the reconciler asks with the pod before every attempt.
         """
         return False
 

@@ -31,8 +31,7 @@ _ASYNC: Final = Rule(
     "plugin/async", "a method of a plugin is asynchronous where the interface's is not, or the reverse"
 )
 _ARGUMENTS: Final = Rule("plugin/arguments", "a method of a plugin cannot be called with the interface's arguments")
-_SIDE_EFFECTS: Final = Rule("plugin/side-effects", "a plugin has a rollback and never reports side effects")
-RULES: Final = (PLUGIN, _ACCESS, _UNKNOWN_METHOD, _KIND, _METHOD, _ASYNC, _ARGUMENTS, _SIDE_EFFECTS)
+RULES: Final = (PLUGIN, _ACCESS, _UNKNOWN_METHOD, _KIND, _METHOD, _ASYNC, _ARGUMENTS)
 
 # The methods of the interface.
 POINTS: dict[str, Callable[..., Any]] = {
@@ -55,6 +54,7 @@ _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
     ("access", "an Access", lambda value: isinstance(value, Access)),
     ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
+    ("parallel", "True or False", lambda value: isinstance(value, bool)),
     (
         "config_model",
         "a subclass of PluginConfig",
@@ -127,12 +127,6 @@ def _call_errors(candidate: type[Plugin], method: str, point: Callable[..., Any]
         inspect.signature(member).bind(*arguments)
     except (TypeError, ValueError) as error:
         yield _ARGUMENTS, f"cannot be called ({error}); declare it with `{_declaration(point)}`"
-    if point is BindingPlugin.rollback and candidate.has_side_effects is Plugin.has_side_effects:
-        yield (
-            _SIDE_EFFECTS,
-            "is not called for a request without side effects; override has_side_effects to return True for the "
-            "requests for which pre_bind writes what rollback removes",
-        )
 
 
 def _declaration(point: Callable[..., Any]) -> str:

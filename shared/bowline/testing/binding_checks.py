@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.testing.class_checks import changes_of_class_state, class_state
@@ -78,8 +79,10 @@ async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         since = lab.proxy.latest()
         await _within(subject, Runner([process.plugin], process.calls).run_pre_bind(ctx))
         writes = lab.writes(since)
-        if writes and not process.plugin.has_side_effects(ctx.request, ctx.pod):
-            yield f"pre_bind writes ({writes[0].kind}), and has_side_effects is False: nothing rolls it back"
+        if writes and process.plugin.name not in process.runner.effects(ctx.request, ctx.pod):
+            is_without = type(process.plugin).rollback is BindingPlugin.rollback
+            why = "it has no rollback" if is_without else "has_side_effects is False"
+            yield f"pre_bind writes ({writes[0].kind}), and {why}: nothing undoes it"
         if not subject.is_builtin:
             for kind in dict.fromkeys(call.kind for call in writes if not _is_declared(subject, call)):
                 yield f"writes without a rule in `access`: {kind}; the chart grants and permits what is declared"

@@ -13,12 +13,12 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import decode_bind_request
+from bowline.api.bindrequest import decode_bind_request, effects_record
 from bowline.api.meta import ObjectKey
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
@@ -148,6 +148,7 @@ class LabProcess:
         ctx = await self.trial.context(self)
         assert ctx.pod is not None  # noqa: S101 - the trial's own pod
         if not ctx.pod["spec"].get("nodeName"):
+            ctx = await self.trial.hold(ctx, self.runner.effects(ctx.request, ctx.pod))
             status = await self.runner.run_pre_bind(ctx)
             if status.code is Code.OK:
                 status = await self.runner.run_bind(ctx)
@@ -166,13 +167,18 @@ class LabProcess:
         return status
 
     async def roll_back(self) -> Status:
-        """Roll back until it succeeds, at most ATTEMPTS times; return the last status."""
-        why = Status.fatal("the request is abandoned by a test")
-        status = await self.runner.run_rollback(await self.trial.context(self), why)
-        for _ in range(ATTEMPTS - 1):
+        """Roll back until it succeeds, at most ATTEMPTS times; return the last status.
+
+        As in the reconciler, nothing is called for a request that no plugin had side effects for.
+        """
+        why, status = Status.fatal("the request is abandoned by a test"), Status.ok()
+        for _ in range(ATTEMPTS):
+            ctx = await self.trial.context(self)
+            if not ctx.request.has_finalizer:
+                break
+            status = await self.runner.run_rollback(ctx, why)
             if status.code is Code.OK:
                 break
-            status = await self.runner.run_rollback(await self.trial.context(self), why)
         return status
 
 
@@ -247,6 +253,17 @@ class Trial:
         return BindContext(
             decode_bind_request(raw), pod, node, number, f"test-{number}", deadline, process.client, log
         )
+
+    async def hold(self, ctx: BindContext, effects: frozenset[str]) -> BindContext:
+        """Record the plugins that may have side effects, as the reconciler does before an attempt."""
+        request = ctx.request
+        if effects <= (request.effects or frozenset()):
+            return ctx
+        record = effects_record(effects | (request.effects or frozenset()))
+        metadata = {"finalizers": [names.FINALIZER], "annotations": {names.EFFECTS: record}}
+        key = request.key
+        raw = await self.admin.patch(BINDREQUESTS, key.namespace, key.name, {"metadata": metadata})
+        return replace(ctx, request=decode_bind_request(raw))
 
     def footprint(self, collections: frozenset[tuple[str, str]]) -> dict[str, str]:
         """Return the objects of the written collections, without what differs between trials."""

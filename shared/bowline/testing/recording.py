@@ -11,7 +11,7 @@ from bowline.api.field_error import FieldError
 from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import Handle
-from bowline.framework.binding.plugin import RUN, BindingPlugin, Preflight
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.mutable import MutableObject, MutablePod
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, PluginConfig
@@ -72,8 +72,9 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
     async def teardown(self) -> None:
         self._record("teardown", None)
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        return self._record("preflight", RUN)
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        answer = self._answers.get("applies")  # asked at every point, so it is not recorded
+        return answer() if answer is not None else True
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         return self._record("pre_bind", Status.ok())

@@ -16,7 +16,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectRef
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource
-from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
@@ -55,9 +55,9 @@ class FaultEffects(BindingPlugin):
         """A gate wakes the request that it names."""
         return (EventSource(CONFIGMAPS, _woken, label_selector=WAKES),)
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        """Applies only to requests with our annotations."""
-        return RUN if _annotations(ctx.request).keys() & {EFFECT, GATE, REFUSE} else SKIP
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        """Only requests with our annotations are concerned."""
+        return not {EFFECT, GATE, REFUSE}.isdisjoint(_annotations(request))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Effect first, then the gate: so the effect exists while the request waits."""

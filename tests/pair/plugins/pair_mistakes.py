@@ -5,8 +5,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Budgets, Preflight
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
 from bowline.framework.plugin_status import Status
 
 MISTAKE = "mistakes.example/pre-bind"
@@ -18,18 +20,18 @@ class Mistakes(BindingPlugin):
     name = "pair_mistakes"
     budgets = Budgets(call_s=0.5)
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        """Applies only to pods with the annotation."""
-        return RUN if MISTAKE in _annotations(ctx) else SKIP
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        """Only pods with the annotation are concerned."""
+        return MISTAKE in _annotations(pod)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Never end, with or without giving the event loop back."""
         while True:
-            if _annotations(ctx)[MISTAKE] == "block":
+            if _annotations(ctx.pod)[MISTAKE] == "block":
                 time.sleep(25)  # noqa: ASYNC251 - the mistake
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
 
 
-def _annotations(ctx: BindContext) -> Mapping[str, str]:
-    return ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
+def _annotations(pod: Object | None) -> Mapping[str, str]:
+    return ((pod or {}).get("metadata") or {}).get("annotations") or {}

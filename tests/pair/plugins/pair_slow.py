@@ -7,9 +7,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object, ObjectKey, ObjectRef
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import RUN, SKIP, BindingPlugin, Preflight
+from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin_status import Status
 
 log = logging.getLogger(__name__)
@@ -25,15 +26,17 @@ class Slow(BindingPlugin):
 
     name = "pair_slow"
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        """Applies only to pods with the annotation."""
-        return RUN if PREPARE in _annotations(ctx) else SKIP
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        """Only pods with an annotation are concerned."""
+        return not {PREPARE, AFTERWARDS}.isdisjoint(_annotations(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Wait for an object that is never created, or fail."""
+        if PREPARE not in _annotations(ctx.pod):
+            return Status.ok()
         ctx.log.info("slow plugin was asked")
         log.info("a library was asked")
-        if _annotations(ctx)[PREPARE] == "wait":
+        if _annotations(ctx.pod)[PREPARE] == "wait":
             return Status.wait(
                 "the gate is shut", ObjectRef("v1", "ConfigMap", ObjectKey(ctx.request.key.namespace, "gate"))
             )
@@ -41,8 +44,8 @@ class Slow(BindingPlugin):
 
     async def post_bind(self, ctx: BindContext) -> None:
         """Delay the completion."""
-        await asyncio.sleep(float(_annotations(ctx).get(AFTERWARDS, "0")))
+        await asyncio.sleep(float(_annotations(ctx.pod).get(AFTERWARDS, "0")))
 
 
-def _annotations(ctx: BindContext) -> Mapping[str, str]:
-    return ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
+def _annotations(pod: Object | None) -> Mapping[str, str]:
+    return ((pod or {}).get("metadata") or {}).get("annotations") or {}

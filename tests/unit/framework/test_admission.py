@@ -327,11 +327,14 @@ class TestBindRequests:
         verdict = chain().admit_bind_request(with_owner(request(podUID="uid-2")), CREATE)
         assert [(fault.rule.id, fault.path) for fault in verdict.errors] == [("bindrequest/pod-uid", "spec.podUID")]
 
-    def test_the_finalizer_is_added_once_if_a_plugin_leaves_effects(self) -> None:
+    def test_the_finalizer_is_added_once_with_the_plugins_that_leave_effects(self) -> None:
         raw = request()
         first, second = (chain(Effects).admit_bind_request(raw, CREATE) for _ in range(2))
         assert raw["metadata"]["finalizers"] == [names.FINALIZER]
-        assert first.patch == ({"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]},)
+        assert first.patch == (
+            {"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]},
+            {"op": "add", "path": "/metadata/annotations", "value": {names.EFFECTS: "effects"}},
+        )
         assert not second.patch
 
     def test_a_request_with_a_generated_name_is_admitted(self) -> None:
@@ -380,7 +383,7 @@ class TestBindRequests:
         plain, deleting = (
             chain(Effects).admit_bind_request(raw_request, CREATE) for raw_request in (with_owner(request()), raw)
         )
-        assert len(plain.patch) == 2
+        assert len(plain.patch) == 3
         assert deleting.patch == plain.patch
 
     def test_a_changed_request_is_validated_and_an_unchanged_one_is_not(self) -> None:

@@ -125,11 +125,11 @@ def messages(candidate: Any) -> list[tuple[str, str]]:
             id="setup without async",
         ),
         pytest.param(
-            {"preflight": binding},
+            {"applies": undo},
             (BindingPlugin,),
             "plugin/async",
-            ("licence.preflight", "must not be asynchronous", "`def preflight(self, ctx)`"),
-            id="preflight with async",
+            ("licence.applies", "must not be asynchronous", "`def applies(self, pod, request)`"),
+            id="applies with async",
         ),
         pytest.param(
             {"validate_pod": generator},
@@ -151,13 +151,6 @@ def messages(candidate: Any) -> list[tuple[str, str]]:
             "plugin/arguments",
             ("licence.validate_pod", "too many positional arguments", "`def validate_pod(self, pod, old, info)`"),
             id="an argument too few",
-        ),
-        pytest.param(
-            {"rollback": undo},
-            (BindingPlugin,),
-            "plugin/side-effects",
-            ("licence.rollback", "override has_side_effects"),
-            id="a rollback without side effects",
         ),
         pytest.param(
             {"bind": Status.ok()},
@@ -186,14 +179,13 @@ def test_a_mistake_is_one_error_with_plugin_method_and_remedy(
         pytest.param(plugin_class({}), id="no method"),
         pytest.param(plugin_class({"pre_bind": binding, "_seats": binding}), id="a private helper"),
         pytest.param(plugin_class({}, Helper, BindingPlugin), id="a property and a nested class"),
+        pytest.param(plugin_class({"rollback": undo}), id="a rollback"),
+        pytest.param(plugin_class({"applies": lambda *_: None}), id="any arguments"),
         pytest.param(
-            plugin_class({"rollback": undo, "has_side_effects": lambda self, request, pod: True}),
-            id="declared effects",
+            plugin_class({"applies": lambda self, pod, request, cache=None: None}), id="an argument of its own"
         ),
-        pytest.param(plugin_class({"preflight": lambda *_: None}), id="any arguments"),
-        pytest.param(plugin_class({"preflight": lambda self, ctx, cache=None: None}), id="an argument of its own"),
-        pytest.param(plugin_class({"preflight": staticmethod(lambda ctx: None)}), id="a static method"),
-        pytest.param(plugin_class({"preflight": classmethod(lambda cls, ctx: None)}), id="a class method"),
+        pytest.param(plugin_class({"applies": staticmethod(lambda pod, request: True)}), id="a static method"),
+        pytest.param(plugin_class({"applies": classmethod(lambda cls, pod, request: True)}), id="a class method"),
         pytest.param(plugin_class({}, AdmissionPlugin, BindingPlugin), id="both kinds"),
         pytest.param(type("Derived", (plugin_class({"pre_bind": binding}),), {}), id="an inherited method"),
     ],
@@ -219,12 +211,12 @@ def test_the_rules_of_a_plugin_begin_with_its_name() -> None:
 
 
 def test_every_mistake_of_a_class_is_reported() -> None:
-    members = {"prebind": binding, "preflight": undo, "rollback": undo}
+    members = {"prebind": binding, "applies": undo, "sizes": undo}
     assert [rule for rule, _ in messages(plugin_class(members))] == [
+        "plugin/async",
         "plugin/unknown-method",
         "plugin/async",
         "plugin/arguments",
-        "plugin/side-effects",
     ]
 
 

@@ -3,26 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
 
+from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectRef
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.groups import Group, pre_bind_groups
-from bowline.framework.binding.plugin import (
-    RUN,
-    RUN_PARALLEL,
-    SKIP,
-    SKIP_PARALLEL,
-    BindingPlugin,
-    Budgets,
-    Preflight,
-)
-from bowline.framework.binding.runner import Runner, order_by_point
+from bowline.framework.binding.groups import pre_bind_groups
+from bowline.framework.binding.plugin import BindingPlugin, Budgets
+from bowline.framework.binding.points import order_by_point
+from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
@@ -108,7 +102,6 @@ async def test_order_of_a_success() -> None:
     run, _ = runner(a, b, c)
     assert (await run_cycle(run, context())).code is Code.OK
     assert calls == [
-        *("a.preflight", "b.preflight", "c.preflight"),
         *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
         *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
         *("a.binding_labels", "b.binding_labels", "c.binding_labels"),
@@ -122,13 +115,12 @@ async def test_order_of_a_success() -> None:
     [
         pytest.param(
             "pre_bind",
-            ["a.preflight", "b.preflight", "c.preflight", "a.pre_bind", "b.pre_bind"],
+            ["a.pre_bind", "b.pre_bind"],
             id="a failure in pre_bind keeps later plugins from it",
         ),
         pytest.param(
             "bind",
             [
-                *("a.preflight", "b.preflight", "c.preflight"),
                 *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
                 *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
                 *("a.binding_labels", "b.binding_labels", "c.binding_labels"),
@@ -150,7 +142,7 @@ async def test_order_of_a_terminal_failure(point: str, expected: Calls) -> None:
     assert calls == expected + on_failure_calls + undone
 
 
-@pytest.mark.parametrize("point", ["preflight", "pre_bind", "binding_annotations", "bind"])
+@pytest.mark.parametrize("point", ["applies", "pre_bind", "binding_annotations", "bind"])
 async def test_an_exception_is_a_wait_and_reported(point: str) -> None:
     run, observer = runner(RecordingPlugin("a", [], {point: raises(KeyError("oops"))}))
     status = await run_cycle(run, context())
@@ -326,8 +318,7 @@ class WaitsForACancelledTask(BindingPlugin):
 
     name = "shares"
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        return RUN_PARALLEL
+    parallel = True
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         work = asyncio.get_running_loop().create_future()
@@ -345,7 +336,7 @@ class WaitsForACancelledTask(BindingPlugin):
 @pytest.mark.parametrize("neighbours", [pytest.param(0, id="alone"), pytest.param(1, id="beside a neighbour")])
 async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: int) -> None:
     calls: Calls = []
-    neighbour_plugins = [RecordingPlugin("other", calls, {"preflight": return_run}) for _ in range(neighbours)]
+    neighbour_plugins = [RecordingNeighbour("other", calls) for _ in range(neighbours)]
     run, observer = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *neighbour_plugins)
     c = context()
     status = await run.run_pre_bind(c)
@@ -357,8 +348,8 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     assert calls[-1:] == ["other.forget"] * neighbours
 
 
-def return_run() -> Preflight:
-    return RUN_PARALLEL
+class RecordingNeighbour(RecordingPlugin):
+    parallel = True
 
 
 async def test_on_failure_may_reclassify_in_order() -> None:
@@ -428,50 +419,31 @@ async def test_state_is_private_and_survives_until_forget() -> None:
 # --- groups ---------------------------------------------------------------------------------------------
 
 
-def plugin(name: str) -> BindingPlugin:
-    return RecordingPlugin(name, [])
-
-
-def group_names(*answers: tuple[str, Preflight]) -> list[list[str]]:
-    groups: tuple[Group, ...] = pre_bind_groups([(plugin(name), answer) for name, answer in answers])
-    return [[member.name for member in group.plugins] for group in groups]
-
-
 @pytest.mark.parametrize(
-    ("answers", "expected"),
+    ("plugins", "expected"),
     [
-        pytest.param([], [], id="none"),
-        pytest.param([("a", RUN), ("b", RUN)], [["a"], ["b"]], id="serial plugins run alone"),
-        pytest.param([("a", RUN_PARALLEL), ("b", RUN_PARALLEL)], [["a", "b"]], id="parallel neighbours run together"),
-        pytest.param(
-            [("a", RUN_PARALLEL), ("b", RUN), ("c", RUN_PARALLEL)], [["a"], ["b"], ["c"]], id="a serial one separates"
-        ),
-        pytest.param(
-            [("a", RUN_PARALLEL), ("b", SKIP), ("c", RUN_PARALLEL)],
-            [["a"], ["c"]],
-            id="a serial one separates even when skipped",
-        ),
-        pytest.param(
-            [("a", RUN_PARALLEL), ("b", SKIP_PARALLEL), ("c", RUN_PARALLEL)],
-            [["a", "c"]],
-            id="a skipped parallel one does not separate",
-        ),
+        pytest.param("", [], id="none"),
+        pytest.param("ab", ["a", "b"], id="serial plugins run alone"),
+        pytest.param("AB", ["AB"], id="parallel neighbours run together"),
+        pytest.param("AbC", ["A", "b", "C"], id="a serial one separates"),
+        pytest.param("ABcDE", ["AB", "c", "DE"], id="two groups"),
     ],
 )
-def test_groups(answers: list[tuple[str, Preflight]], expected: list[list[str]]) -> None:
-    assert group_names(*answers) == expected
+def test_groups(plugins: str, expected: list[str]) -> None:
+    """An upper-case letter is a parallel plugin."""
+    kinds = [(RecordingNeighbour if name.isupper() else RecordingPlugin)(name, []) for name in plugins]
+    assert ["".join(member.name for member in group) for group in pre_bind_groups(kinds)] == expected
 
 
 class Parallel(BindingPlugin):
     """Waits for ``gate`` and then returns."""
 
+    parallel = True
+
     def __init__(self, name: str, gate: asyncio.Event, answer: Status, log: list[str]) -> None:
         super().__init__(PluginConfig(), Settings())
         self.name = name  # type: ignore[misc]  # a class variable everywhere else
         self._gate, self._answer, self._log = gate, answer, log
-
-    def preflight(self, ctx: BindContext) -> Preflight:
-        return RUN_PARALLEL
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         try:
@@ -561,7 +533,69 @@ def test_served_is_what_all_plugins_serve_together() -> None:
     assert AllocationKind.FRACTION in run.served(context().request).demands
 
 
-def test_every_plugin_is_checked_for_side_effects() -> None:
-    effects = RecordingPlugin("b", [], effects=True)
-    assert runner(RecordingPlugin("a", []), effects)[0].has_side_effects(context().request, None)
-    assert not runner(RecordingPlugin("a", []))[0].has_side_effects(context().request, None)
+# --- what concerns a plugin -----------------------------------------------------------------------------
+
+
+def does_not_apply() -> bool:
+    return False
+
+
+async def test_a_plugin_that_does_not_apply_is_not_called_and_separates_nothing() -> None:
+    calls: Calls = []
+    broken = raises(KeyError("not its pod"))
+    answers = dict.fromkeys(("pre_bind", "binding_annotations", "binding_labels", "bind", "post_bind"), broken)
+    other = RecordingPlugin(
+        "other", calls, {**answers, "applies": does_not_apply, "on_failure": broken}, effects=True
+    )
+    mine = RecordingPlugin("mine", calls, {"bind": returning(Status.ok())})
+    run, observer = runner(other, mine)
+    ctx = context()
+    assert (await run_cycle(run, ctx)).code is Code.OK
+    assert [call for call in calls if call.startswith("other.")] == []
+    assert observer.errors == []
+    assert run.effects(ctx.request, ctx.pod) == set()
+
+
+class Undoes(BindingPlugin):
+    """Has a rollback, and does not override has_side_effects."""
+
+    name = "undoes"
+
+    def applies(self, pod: Any, request: Any) -> bool:
+        return "mine" in pod["metadata"].get("annotations", {})
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return Status.ok()
+
+
+def test_effects_are_those_of_plugins_that_apply() -> None:
+    run, _ = runner(
+        RecordingPlugin("none", []), RecordingPlugin("some", [], effects=True), Undoes(PluginConfig(), Settings())
+    )
+    request, mine = context().request, pod()
+    mine["metadata"]["annotations"] = {"mine": ""}
+    assert run.effects(request, pod()) == {"some"}
+    assert run.effects(request, mine) == {"some", "undoes"}
+
+
+@pytest.mark.parametrize(
+    ("record", "called"),
+    [
+        pytest.param(None, ["b", "a"], id="no record, as of an older release"),
+        pytest.param("a", ["a"], id="one plugin"),
+        pytest.param("a,b", ["b", "a"], id="both"),
+        pytest.param("gone", [], id="a plugin that is not enabled any more"),
+    ],
+)
+@pytest.mark.parametrize("is_pod_gone", [False, True])
+async def test_the_recorded_plugins_are_rolled_back_whatever_applies_now(
+    record: str | None, called: list[str], is_pod_gone: bool
+) -> None:
+    calls: Calls = []
+    run, _ = runner(*(RecordingPlugin(name, calls, {"applies": does_not_apply}) for name in "ab"))
+    raw = stored(bind_request(uid="pod-uid"), uid="request-uid")
+    if record is not None:
+        raw["metadata"]["annotations"] = {names.EFFECTS: record}
+    ctx = replace(context(), request=decode_bind_request(raw), pod=None if is_pod_gone else stored(pod()))
+    assert (await run.run_rollback(ctx, Status.fatal("withdrawn"))).code is Code.OK
+    assert calls == [f"{name}.rollback" for name in called]

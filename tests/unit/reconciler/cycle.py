@@ -100,7 +100,7 @@ class RecordingWriter(Writer):
         self.statuses: list[dict[str, Any]] = []
         self._states = states
 
-    async def add_finalizer(self, request: BindRequest) -> BindRequest:
+    async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         return self._stored("add finalizer", request, metadata={"finalizers": [names.FINALIZER]})
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:

@@ -144,7 +144,7 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(request({"phase": "Strange"})), Attempt(), id="another's phase reads as Pending"),
         pytest.param(seen(), Attempt(), id="otherwise attempt"),
         pytest.param(
-            seen(has_side_effects=True), Attempt(has_side_effects=True), id="with side effects, behind the finalizer"
+            seen(effects=frozenset({"a"})), Attempt(frozenset({"a"})), id="with side effects, behind the finalizer"
         ),
     ],
 )

@@ -76,7 +76,7 @@ def observed(choices: Choices) -> Observed:
         node=lambda _: source("node", node),
         preceding=lambda _: ask("preceded", (None, OTHER)),
         provided=lambda _: ask("provided", (frozenset(AllocationKind), frozenset())),
-        has_side_effects=lambda _: ask("side effects", (False, True)),
+        effects=lambda _: ask("side effects", (frozenset(), frozenset({"a"}))),
         times=lambda _: times,
         live=lambda _: frozenset(target for target in Target if ask(f"live {target.value}", (False, True))),
         plugin_errors=lambda _: (),

@@ -92,7 +92,7 @@ def decided(of: BindRequest, retry_in: timedelta) -> Any:
         POD,
         NodeView(deleting=False),
         provided=frozenset(AllocationKind),
-        has_side_effects=True,
+        effects=frozenset({"a"}),
         times=Times(retry_in=retry_in),
         live=frozenset(Target),
     )

@@ -38,7 +38,7 @@ def writer(client: KubeClient) -> Writer:
 
 async def test_the_stored_request_is_returned() -> None:
     assert (await writer(Storing()).set_owner(request(), ObjectUID("pod-uid"))).pod_uid == "pod-uid"
-    assert (await writer(Storing()).add_finalizer(request())).finalizers == (names.FINALIZER,)
+    assert (await writer(Storing()).add_finalizer(request(), ["a"])).finalizers == (names.FINALIZER,)
 
 
 async def test_an_owner_reference_that_a_webhook_removes_is_a_failure() -> None:
@@ -48,4 +48,4 @@ async def test_an_owner_reference_that_a_webhook_removes_is_a_failure() -> None:
 
 async def test_a_finalizer_that_a_webhook_removes_is_a_failure() -> None:
     with pytest.raises(NotStoredError, match=r"the finalizer bowline\.dev/rollback is not stored"):
-        await writer(Storing(removed="finalizers")).add_finalizer(request())
+        await writer(Storing(removed="finalizers")).add_finalizer(request(), ["a"])

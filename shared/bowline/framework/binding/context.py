@@ -31,7 +31,7 @@ class BindingPosts:
 
 @dataclass(frozen=True, slots=True)
 class BindContext:
-    """One attempt, from preflight to post_bind. A rollback, and a completion after a restart, have a context of their
+    """One attempt, from pre_bind to post_bind. A rollback, and a completion after a restart, have a context of their
     own.
 
     - ``pod``, ``node`` and ``request.raw`` are copies for this attempt, shared by its plugins. Writing into them

@@ -1,32 +1,15 @@
 """Grouping of pre_bind calls for parallel execution. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import groupby
 
-from bowline.framework.binding.plugin import BindingPlugin, Preflight
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Plugins whose pre_bind runs concurrently."""
-
-    plugins: tuple[BindingPlugin, ...]
+from bowline.framework.binding.plugin import BindingPlugin
 
 
-def pre_bind_groups(answers: Sequence[tuple[BindingPlugin, Preflight]]) -> tuple[Group, ...]:
-    """Split into groups: consecutive parallel plugins run together, any other alone.
-
-    A skipped plugin is in no group, but still separates its neighbours unless it is parallel itself.
-    """
-    groups: list[list[BindingPlugin]] = []
-    open_group = False
-    for plugin, answer in answers:
-        if not answer.parallel:
-            open_group = False
-        if answer.run:
-            if open_group:
-                groups[-1].append(plugin)
-            else:
-                groups.append([plugin])
-            open_group = answer.parallel
-    return tuple(Group(tuple(group)) for group in groups)
+def pre_bind_groups(plugins: Sequence[BindingPlugin]) -> tuple[tuple[BindingPlugin, ...], ...]:
+    """Split the plugins that apply into groups: parallel neighbours run together, any other alone."""
+    groups: list[tuple[BindingPlugin, ...]] = []
+    for is_parallel, neighbours in groupby(plugins, key=lambda plugin: plugin.parallel):
+        members = tuple(neighbours)
+        groups += [members] if is_parallel else [(plugin,) for plugin in members]
+    return tuple(groups)

@@ -3,9 +3,9 @@
 Every binding method may be called again after a crash, with only the API objects as state, and must first check
 whether its effect already exists.
 
-Exceptions are counted and logged with the plugin's name. An exception is a RETRY, an ``InfrastructureError`` of
-``bowline.errors`` a TRANSIENT, a result of the wrong type a FATAL; a call that exceeds its budget is a RETRY, or a
-TRANSIENT if the API server took the time.
+Exceptions are counted and logged with the plugin's name. An exception and a result of the wrong type are a wait for
+the repair of the plugin, an ``InfrastructureError`` of ``bowline.errors`` is a TRANSIENT; a call that exceeds its
+budget is a RETRY, or a TRANSIENT if the API server took the time. Decision 280.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,29 +13,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.handle import EventSource, Handle
 from bowline.framework.plugin import Args_co, Plugin
 from bowline.framework.plugin_status import Status
-
-
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """A plugin's cheap decision whether its pre_bind must run, and whether ``parallel`` to its neighbours.
-
-    A plugin that is not parallel separates the groups before and after it even when it is skipped: plugins after it
-    rely on that order.
-    """
-
-    run: bool
-    parallel: bool = False
-
-
-SKIP = Preflight(run=False)
-SKIP_PARALLEL = Preflight(run=False, parallel=True)
-RUN = Preflight(run=True)
-RUN_PARALLEL = Preflight(run=True, parallel=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +35,8 @@ class BindingPlugin(Plugin[Args_co]):
 
     # The time budgets of its calls.
     budgets: ClassVar[Budgets] = Budgets()
+    # Whether its pre_bind may run beside that of its neighbours in the order that are parallel too.
+    parallel: ClassVar[bool] = False
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         """Return the allocation kinds of the request that this plugin provides.
@@ -88,9 +72,15 @@ class BindingPlugin(Plugin[Args_co]):
 
     # --- binding ---
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        """Return whether pre_bind has anything to do for this request, and whether it may run in parallel. No I/O."""
-        return RUN
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        """Return whether the plugin has anything to do for the pod. No I/O; must change neither argument.
+
+        For another pod none of its binding methods is called, except ``supported_allocations`` and ``forget``; the
+        rollback of a request asks the plugins that had something to do for one of its attempts. Decide by what does
+        not change while the pod is bound: a part of its spec, of the request, or an annotation that the plugin's
+        validate_pod keeps. What it raises is a defect: every pod waits, because the plugin may concern it.
+        """
+        return True
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Prepare what the pod needs on its node. Called in every attempt, and again after a crash.

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bowline.api.bindrequest import AllocationKind
-from bowline.framework.binding.plugin import Preflight
 from bowline.framework.plugin_status import Code, Status
 
 # Codes that on_failure may return. OK and SKIP would report a failure as success.
@@ -43,12 +42,6 @@ def as_terminal(result: Any) -> Status | None:
     if not isinstance(result, Status):
         raise _invalid(result, "a Status or None")
     return _with_code(result, frozenset({Code.FATAL}))
-
-
-def as_preflight(result: Any) -> Preflight:
-    if not isinstance(result, Preflight):
-        raise _invalid(result, "RUN, RUN_PARALLEL, SKIP or SKIP_PARALLEL")
-    return result
 
 
 def as_metadata(result: Any) -> Mapping[str, str]:

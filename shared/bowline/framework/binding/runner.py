@@ -5,7 +5,7 @@ plugin must not decide: which plugins run concurrently, how long a call may take
 It keeps each plugin's in-memory state by request UID, so that an attempt after WAIT or RETRY finds the state of the
 previous one. It writes nothing and decides nothing about the request.
 
-An exception is a retriable failure, an invalid result a terminal one; both name the plugin and the extension point,
+An exception and an invalid result are a wait for the plugin's repair; they name the plugin and the extension point,
 are counted and logged. An error of the API server or of the network is TRANSIENT instead, and so is a call that has
 spent its time waiting for the API server. No exception of a plugin leaves this module, except the cancellation of the
 attempt itself.
@@ -13,7 +13,7 @@ attempt itself.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,8 +22,9 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import Object, ObjectKey, ObjectUID
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.groups import Group, pre_bind_groups
+from bowline.framework.binding.groups import pre_bind_groups
 from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.binding.points import POINTS, at_point
 from bowline.framework.binding.post import denied_status
 from bowline.framework.binding.results import (
     InvalidResult,
@@ -32,11 +33,10 @@ from bowline.framework.binding.results import (
     as_flag,
     as_metadata,
     as_none,
-    as_preflight,
     as_status,
     as_terminal,
 )
-from bowline.framework.plugin import Plugin, overriding
+from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Code, Status, merge_failures, merge_waits
 from bowline.framework.reason import Reason
 from bowline.framework.waiting import UNLIMITED
@@ -99,7 +99,11 @@ class Runner:
 
     def __init__(self, plugins: Sequence[Plugin], observer: Observer) -> None:
         self._observer = observer
-        self._plugins = {point: _at(plugins, point) for point in POINTS}
+        self._plugins = {point: at_point(plugins, point) for point in POINTS}
+        with_effects = {*self._plugins[Plugin.has_side_effects], *self._plugins[BindingPlugin.rollback]}
+        self._with_effects = tuple(
+            plugin for plugin in plugins if isinstance(plugin, BindingPlugin) and plugin in with_effects
+        )
         # The in-memory state of each request, by plugin.
         self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
         # The call that each task is in.
@@ -125,17 +129,32 @@ class Runner:
                 demands.update(result)
         return Served(frozenset(demands), tuple(errors))
 
-    def has_side_effects(self, request: BindRequest, pod: Object | None) -> bool:
-        """Return whether an attempt may leave side effects that only rollback removes.
+    def effects(self, request: BindRequest, pod: Object | None) -> frozenset[str]:
+        """Return the plugins of which an attempt may leave side effects that only rollback removes.
 
-        ``pod``: None if it is not known. A plugin whose call fails counts as True: an unnecessary finalizer costs a
+        ``pod``: None if it is not known. A plugin whose call fails is one of them: an unnecessary finalizer costs a
         write, a missing one a leak.
         """
-        for plugin in self._plugins[Plugin.has_side_effects]:
-            result = self._call(plugin, "has_side_effects", as_flag, None, plugin.has_side_effects, request, pod)
-            if isinstance(result, Failed) or result:
-                return True
-        return False
+        return frozenset(plugin.name for plugin in self._with_effects if self._has_effects(plugin, request, pod))
+
+    def _has_effects(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool:
+        if self._applies(plugin, request, pod) is False:
+            return False
+        if plugin not in self._plugins[Plugin.has_side_effects]:
+            return True
+        result = self._call(plugin, "has_side_effects", as_flag, None, plugin.has_side_effects, request, pod)
+        return isinstance(result, Failed) or result
+
+    def _applies(self, plugin: BindingPlugin, request: BindRequest, pod: Object | None) -> bool | Failed:
+        """Return whether the plugin applies to the pod; True for a pod that is not known."""
+        if pod is None or plugin not in self._plugins[BindingPlugin.applies]:
+            return True
+        return self._call(plugin, "applies", as_flag, None, plugin.applies, pod, request)
+
+    def _applying(self, point: Callable[..., Any], ctx: BindContext) -> list[BindingPlugin]:
+        """Return the plugins of the point that apply; a failure to state it is that of the attempt's pre_bind."""
+        plugins = self._plugins[point]
+        return [plugin for plugin in plugins if self._applies(plugin, ctx.request, ctx.pod) is not False]
 
     @property
     def remembered(self) -> int:
@@ -145,20 +164,17 @@ class Runner:
     # --- extension points ---
 
     async def run_pre_bind(self, ctx: BindContext) -> Status:
-        """Run preflight, then pre_bind of the plugins that require it, by group; for most pods there are none.
+        """Run pre_bind of the plugins that apply, by group; for most pods there are none.
 
         The first failure cancels the other calls of its group and ends the run. A WAIT lets the other calls of its
         group finish, then ends the run. So does ``ctx.cancelled``, with the result WITHDRAWN. All calls have ended
         then, also after a cancellation: the rollback that follows must see all their writes.
         """
-        preflights = []
-        for plugin in self._plugins[BindingPlugin.pre_bind]:
-            plugin_ctx = self._with_state(plugin, ctx)
-            result = self._call(plugin, "preflight", as_preflight, ctx, plugin.preflight, plugin_ctx)
-            if isinstance(result, Failed):
-                return self._reclassify(ctx, result.status)
-            preflights.append((plugin, result))
-        groups = pre_bind_groups(preflights)
+        for plugin in self._plugins[BindingPlugin.applies]:
+            applies = self._applies(plugin, ctx.request, ctx.pod)
+            if isinstance(applies, Failed):
+                return applies.status
+        groups = pre_bind_groups(self._applying(BindingPlugin.pre_bind, ctx))
         return await _cancellable(self._run_groups(groups, ctx), ctx.cancelled) if groups else Status.ok()
 
     async def run_bind(self, ctx: BindContext) -> Status:
@@ -170,7 +186,7 @@ class Runner:
         )
         if failure is not None:
             return self._reclassify(ctx, failure)
-        binders = self._plugins[BindingPlugin.bind]
+        binders = self._applying(BindingPlugin.bind, ctx)
         for plugin in binders:
             status = await self._run(plugin, "bind", as_status, plugin.budgets.call_s, ctx, plugin.bind)
             if status.code is not Code.SKIP:
@@ -185,7 +201,7 @@ class Runner:
         Two values of one key are a defect of a plugin: neither is silently lost.
         """
         owners = dict.fromkeys(collected, "the framework")
-        for plugin in self._plugins[getattr(BindingPlugin, point)]:
+        for plugin in self._applying(getattr(BindingPlugin, point), ctx):
             method = getattr(plugin, point)
             added = self._call(plugin, point, as_metadata, ctx, method, self._with_state(plugin, ctx))
             if isinstance(added, Failed):
@@ -201,11 +217,11 @@ class Runner:
         return None
 
     async def run_post_bind(self, ctx: BindContext) -> None:
-        """Call every plugin after the pod is bound. Errors are counted; the pod stays bound.
+        """Call every plugin that applies after the pod is bound. Errors are counted; the pod stays bound.
 
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
-        for plugin in self._plugins[BindingPlugin.post_bind]:
+        for plugin in self._applying(BindingPlugin.post_bind, ctx):
             await self._run(plugin, "post_bind", as_none, plugin.budgets.post_bind_s, ctx, plugin.post_bind)
 
     async def run_on_terminal_failure(self, ctx: BindContext, status: Status) -> Status:
@@ -213,7 +229,7 @@ class Runner:
 
         After another error of a plugin, which is reported, its advice is missing.
         """
-        for plugin in self._plugins[BindingPlugin.on_terminal_failure]:
+        for plugin in self._applying(BindingPlugin.on_terminal_failure, ctx):
             advice: list[Status] = []
 
             def keep(result: Any, advice: list[Status] = advice) -> None:
@@ -234,12 +250,16 @@ class Runner:
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
 
+        Called are the plugins that the request records, whether the pod exists or not; all if it records none.
         TRANSIENT if every failure is the API server's or the network's. The plugins' in-memory state ends before: it
         describes what is prepared, and an attempt that followed would rely on it.
         """
         self._states.pop(ctx.request.uid, None)
         failures = []
+        effects = ctx.request.effects
         for plugin in reversed(self._plugins[BindingPlugin.rollback]):
+            if effects is not None and plugin.name not in effects:
+                continue
             budget_s = plugin.budgets.rollback_s
             status = await self._run(plugin, "rollback", as_status, budget_s, ctx, plugin.rollback, why)
             if status.code not in (Code.OK, Code.SKIP):
@@ -257,19 +277,18 @@ class Runner:
 
     # --- groups ---
 
-    async def _run_groups(self, groups: Sequence[Group], ctx: BindContext) -> Status:
+    async def _run_groups(self, groups: Sequence[Sequence[BindingPlugin]], ctx: BindContext) -> Status:
         for group in groups:
             status = await self._run_group(group, ctx)
             if status.code is not Code.OK:
                 return self._reclassify(ctx, status)
         return Status.ok()
 
-    async def _run_group(self, group: Group, ctx: BindContext) -> Status:
-        if len(group.plugins) == 1:
-            return await self._pre_bind_one(group.plugins[0], ctx)
+    async def _run_group(self, group: Sequence[BindingPlugin], ctx: BindContext) -> Status:
+        if len(group) == 1:
+            return await self._pre_bind_one(group[0], ctx)
         tasks = [
-            asyncio.create_task(self._pre_bind_one(plugin, ctx), name=f"pre_bind {plugin.name}")
-            for plugin in group.plugins
+            asyncio.create_task(self._pre_bind_one(plugin, ctx), name=f"pre_bind {plugin.name}") for plugin in group
         ]
         failure: Status | None = None
         pending = set(tasks)
@@ -302,7 +321,7 @@ class Runner:
     def _reclassify(self, ctx: BindContext, status: Status) -> Status:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
-        for plugin in self._plugins[BindingPlugin.on_failure]:
+        for plugin in self._applying(BindingPlugin.on_failure, ctx):
             plugin_ctx = self._with_state(plugin, ctx)
             replacement = self._call(plugin, "on_failure", as_failure, ctx, plugin.on_failure, plugin_ctx, status)
             # An invalid result is reported; the failure is kept.
@@ -461,30 +480,3 @@ async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio
         preparing.cancel()
         withdrawal.cancel()
         await all_done(preparing, withdrawal)
-
-
-# All extension points of the reconciler, in the order of an attempt.
-POINTS: tuple[Callable[..., Any], ...] = (
-    BindingPlugin.supported_allocations,
-    Plugin.has_side_effects,
-    BindingPlugin.preflight,
-    BindingPlugin.pre_bind,
-    BindingPlugin.binding_annotations,
-    BindingPlugin.binding_labels,
-    BindingPlugin.bind,
-    BindingPlugin.post_bind,
-    BindingPlugin.on_failure,
-    BindingPlugin.on_terminal_failure,
-    BindingPlugin.rollback,
-    BindingPlugin.forget,
-)
-
-
-def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
-    """Return the plugins of each extension point, in calling order; for logs, metrics and debug pages."""
-    table = {point.__name__: tuple(p.name for p in _at(plugins, point)) for point in POINTS}
-    return {**table, "rollback": table["rollback"][::-1]}
-
-
-def _at(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[BindingPlugin, ...]:
-    return overriding([plugin for plugin in plugins if isinstance(plugin, BindingPlugin)], point)

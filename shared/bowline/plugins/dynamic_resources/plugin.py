@@ -14,8 +14,6 @@ from bowline.kube.errors import ApiError
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.plugin import (
-    RUN_PARALLEL,
-    SKIP_PARALLEL,
     AllocationKind,
     BindContext,
     BindingPlugin,
@@ -26,7 +24,6 @@ from bowline.plugin import (
     Handle,
     Object,
     ObjectKey,
-    Preflight,
     Reason,
     Settings,
     Status,
@@ -43,6 +40,8 @@ from bowline.plugins.dynamic_resources.taint_watch import TaintWatch
 class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfig]):
     """Allocates, reserves and releases resource claims."""
 
+    # Claims depend on no volume and no GPU group.
+    parallel = True
     _reserver: ClaimReserver
 
     def __init__(self, args: BindTimeoutConfig, settings: Settings) -> None:
@@ -65,15 +64,9 @@ class DynamicResources(DynamicResourcesAdmission, BindingPlugin[BindTimeoutConfi
         """Drop all awaited claims: another process binds from here on."""
         self._discard(self._awaited_claims.clear())
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        """Claims depend on no volume and no GPU group, so this plugin may run in parallel with its neighbours."""
-        has_claims = bool(ctx.pod and ctx.pod["spec"].get("resourceClaims"))
-        needs_extended = ctx.spec.extended_resource_claim_allocation is not None
-        return (
-            RUN_PARALLEL
-            if has_claims or needs_extended or self.has_side_effects(ctx.request, ctx.pod)
-            else SKIP_PARALLEL
-        )
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        needs_extended = request.spec is not None and request.spec.extended_resource_claim_allocation is not None
+        return bool(pod["spec"].get("resourceClaims")) or needs_extended or self.has_side_effects(request, pod)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""

@@ -21,8 +21,6 @@ from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict
 from bowline.kube.resources import CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
 from bowline.plugin import (
-    RUN_PARALLEL,
-    SKIP_PARALLEL,
     AllocationKind,
     BindContext,
     BindingPlugin,
@@ -34,7 +32,6 @@ from bowline.plugin import (
     ObjectKey,
     ObjectRef,
     ObjectUID,
-    Preflight,
     Reason,
     Settings,
     Status,
@@ -97,6 +94,8 @@ RECOVERY = timedelta(seconds=60)
 
 class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
     """Mutates pods that request a share, and reserves their devices."""
+
+    parallel = True
 
     def __init__(self, args: GpuSharingConfig, settings: Settings) -> None:
         super().__init__(args, settings)
@@ -236,9 +235,11 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     # --- binding ---
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        is_concerned = ctx.request.is_share or (self._sharing.enabled and self._idle_groups(ctx))
-        return RUN_PARALLEL if is_concerned else SKIP_PARALLEL
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        """A pod that takes whole GPUs may need a device that is reserved and unused."""
+        if request.is_share or request.spec is None:
+            return request.is_share
+        return self._sharing.enabled and takes_whole_gpus(request.spec, pod)
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""

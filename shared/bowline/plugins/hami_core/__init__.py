@@ -14,16 +14,14 @@ from bowline.api.field_error import annotation_path
 from bowline.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
 from bowline.api.rule import DenialCause, Rule, Severity
 from bowline.plugin import (
-    RUN,
-    SKIP,
     AdmissionInfo,
     AdmissionPlugin,
     BindContext,
     BindingPlugin,
+    BindRequest,
     FieldError,
     MutablePod,
     Object,
-    Preflight,
     Reason,
     Status,
     Suggestion,
@@ -93,8 +91,8 @@ class HamiCore(AdmissionPlugin, BindingPlugin):
 
     # --- binding ---
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        return RUN if ctx.request.is_share else SKIP
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return request.is_share
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Fail if the limit that gpu_sharing writes into the pod's ConfigMap cannot be computed."""

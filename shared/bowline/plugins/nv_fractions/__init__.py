@@ -12,16 +12,14 @@ from itertools import chain
 
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.plugin import (
-    RUN,
-    SKIP_PARALLEL,
     AdmissionInfo,
     AdmissionPlugin,
     BindContext,
     BindingPlugin,
+    BindRequest,
     FieldError,
     MutablePod,
     Object,
-    Preflight,
     Reason,
     Settings,
     Status,
@@ -70,9 +68,8 @@ class NvFractions(AdmissionPlugin[NvFractionsConfig], BindingPlugin[NvFractionsC
 
     # --- binding ---
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        is_concerned = ctx.request.is_share or (ctx.pod is not None and foreign_devices(ctx.pod))
-        return RUN if is_concerned else SKIP_PARALLEL
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return request.is_share or bool(foreign_devices(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Fail if the annotations cannot be computed, or if the pod has a list of devices that no Binding wrote.

@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping
 
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from bowline.plugin import (
-    RUN_PARALLEL,
-    SKIP_PARALLEL,
     Access,
     AccessRule,
     BindContext,
     BindingPlugin,
+    BindRequest,
     BindTimeoutConfig,
     EventSource,
     Handle,
+    Object,
     ObjectKey,
-    Preflight,
     Status,
     Suggestion,
 )
@@ -33,6 +32,8 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
     """Reserves volumes, requests provisioning and waits for bound PVCs."""
 
     name = "volume_binding"
+    # Devices are independent of volumes.
+    parallel = True
     access = Access(
         rules=(
             # patch: a volume's claimRef, a claim's selected node.
@@ -53,9 +54,9 @@ class VolumeBinding(BindingPlugin[BindTimeoutConfig]):
         """Drop all state: another process binds from here on."""
         self._storage.clear()
 
-    def preflight(self, ctx: BindContext) -> Preflight:
-        """Most pods mount no PVC. Devices are independent of volumes, so both waits may run in parallel."""
-        return RUN_PARALLEL if ctx.pod is not None and pod_volumes(ctx.pod) else SKIP_PARALLEL
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        """Most pods mount no PVC."""
+        return bool(pod_volumes(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Return OK once every PVC of the pod has a volume that is usable on the node."""

@@ -12,7 +12,6 @@ from bowline.api.bindrequest import decode_bind_request
 from bowline.api.gpu_share import SHARED_DEVICES
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
-from bowline.framework.binding.plugin import SKIP_PARALLEL
 from bowline.framework.config import GpuSharingSettings, PluginEntry, Settings
 from bowline.framework.plugin import AdmissionInfo
 from bowline.framework.plugin_status import Code
@@ -136,7 +135,7 @@ LABELS = {names.NODE_GPU_MEMORY: "2000"}
 
 async def test_the_binding_has_the_devices_that_gpu_sharing_has_reserved() -> None:
     plugin, ctx = NvFractions(NvFractionsConfig(), Settings()), context({"gpu-fraction": "0.5"}, LABELS)
-    assert plugin.preflight(ctx).run
+    assert plugin.applies(ctx.pod or {}, ctx.request)
     assert (await plugin.pre_bind(ctx)).code is Code.OK
     assert plugin.binding_annotations(ctx) == {
         DEVICES: "GPU-1",
@@ -156,7 +155,7 @@ async def test_a_share_whose_memory_is_unknown_is_not_bound() -> None:
 async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(kind: str) -> None:
     plugin = NvFractions(NvFractionsConfig(), Settings())
     ctx = context({DEVICES: "GPU-1"}, LABELS, receivedResourceType=kind)
-    assert plugin.preflight(ctx).run
+    assert plugin.applies(ctx.pod or {}, ctx.request)
     status = await plugin.pre_bind(ctx)
     assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.DELETE_POD)
     assert DEVICES in status.message
@@ -165,7 +164,7 @@ async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(ki
 def test_a_pod_without_a_share_costs_nothing() -> None:
     plugin = NvFractions(NvFractionsConfig(), Settings())
     ctx = context({}, LABELS, receivedResourceType="Regular")
-    assert plugin.preflight(ctx) == SKIP_PARALLEL
+    assert not plugin.applies(ctx.pod or {}, ctx.request)
     assert plugin.binding_annotations(ctx) == {}
 
 

@@ -1,0 +1,34 @@
+"""The extension points of the reconciler, and which plugins have each. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.plugin import Plugin, overriding
+
+# In the order of an attempt.
+POINTS: tuple[Callable[..., Any], ...] = (
+    BindingPlugin.supported_allocations,
+    BindingPlugin.applies,
+    Plugin.has_side_effects,
+    BindingPlugin.pre_bind,
+    BindingPlugin.binding_annotations,
+    BindingPlugin.binding_labels,
+    BindingPlugin.bind,
+    BindingPlugin.post_bind,
+    BindingPlugin.on_failure,
+    BindingPlugin.on_terminal_failure,
+    BindingPlugin.rollback,
+    BindingPlugin.forget,
+)
+
+
+def at_point(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[BindingPlugin, ...]:
+    """Return the plugins that override an extension point, in order."""
+    return overriding([plugin for plugin in plugins if isinstance(plugin, BindingPlugin)], point)
+
+
+def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
+    """Return the plugins of each extension point, in calling order; for logs, metrics and debug pages."""
+    table = {point.__name__: tuple(plugin.name for plugin in at_point(plugins, point)) for point in POINTS}
+    return {**table, "rollback": table["rollback"][::-1]}
