@@ -6,6 +6,7 @@ The path is below ``tests/`` or, for a plugin's own tests, below the repository.
 
 import ast
 import functools
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,22 +48,28 @@ def is_test(path: str, function: str, case: str) -> bool:
     files = [file for file in (ROOT / "tests" / path, ROOT / path) if file.is_file()]
     if not files or not function.startswith("test_"):
         return False
-    functions, ids = functions_and_ids(files[0])
-    return function in functions and (not case or case in ids)
+    if case:
+        return case in case_ids(files[0], function)
+    return function in functions_of(files[0])
 
 
 @functools.cache  # the page names most files several times
-def functions_and_ids(file: Path) -> tuple[frozenset[str], frozenset[object]]:
-    """Return the names of a file's functions, and the ids of its cases."""
-    nodes = list(ast.walk(ast.parse(file.read_text())))
-    functions = frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    ids = frozenset(
-        node.value.value
-        for node in nodes
-        if isinstance(node, ast.keyword) and node.arg == "id"
-        if isinstance(node.value, ast.Constant)
-    )
-    return functions, ids
+def functions_of(file: Path) -> frozenset[str]:
+    """Return the names of a file's functions."""
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@functools.cache
+def case_ids(file: Path, function: str) -> frozenset[str]:
+    """Return the ids of the cases of a test, as pytest forms them, also those that are composed."""
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    module = importlib.import_module(".".join(parts[1:] if parts[0] == "shared" else parts))
+    marks = [
+        mark for mark in getattr(getattr(module, function, None), "pytestmark", ()) if mark.name == "parametrize"
+    ]
+    cases = [case for mark in marks for case in mark.args[1]]
+    return frozenset(str(case.id) for case in cases if getattr(case, "id", None))
 
 
 def test_every_claim_names_a_test_or_states_why_there_is_none() -> None:
