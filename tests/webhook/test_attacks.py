@@ -251,6 +251,23 @@ async def test_heads_without_bodies_displace_no_caller_that_completes_its_review
     assert [await attack.review_status() for _ in range(10)] == [200] * 10
 
 
+async def test_callers_of_one_request_displace_no_caller_of_their_address(attack: Attack) -> None:
+    """620 connections complete one review each and stay open, while others of the address connect and review."""
+    limit = asyncio.Semaphore(32)
+
+    async def hold() -> None:
+        async with limit:
+            with contextlib.suppress(OSError):
+                reader, writer = await attack.connect(CALLER)
+                writer.write(with_headers(SHARE))
+                await reader.readline()
+
+    holding = asyncio.gather(*(hold() for _ in range(620)))
+    statuses = [await attack.review_status() for _ in range(48)]
+    await holding
+    assert statuses + [await attack.review_status() for _ in range(48)] == [200] * 96
+
+
 async def test_an_incomplete_body_is_rejected_soon_whatever_timeout_it_asks_for(attack: Attack) -> None:
     reader, writer = await attack.connect(CALLER)
     writer.write(head(9, "?timeout=30s"))

@@ -9,10 +9,12 @@ closed when there are too many. Every limit applies per listener, and is shared 
 
 At the limit of connections, the one is closed that has been without a complete request for the longest time,
 whichever peer it is of: a caller that sends heads without bodies displaces no caller that completes its requests. A
-request that was answered before its body arrived is not complete: such connections linger. If every
-request is complete, the peer with the most connections loses the one that has been idle for the longest time, or its
-newest one if all are busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not read, and
-it must read within ``write_s``. No response names the software. Decision 140.
+request that was answered before its body arrived is not complete: such connections linger. While few are incomplete,
+one that has been so for less than ``fresh_s`` is spared: its caller is about to send. Then, or if every request is
+complete, the peer with the most connections loses an idle one: of those with the fewest requests the one that has
+been idle for the longest time, so that callers of one request displace no API server of their address; or its newest
+one if all are busy. Of handshakes, it loses its oldest. The write buffer bounds the bytes that a peer has not read,
+and it must read within ``write_s``. No response names the software. Decision 140.
 
 That is ``HttpServer``, for reviews. ``PlainServer`` serves probes and debug pages: it only bounds the number of
 connections, so that they cannot use up the process's file descriptors.
@@ -63,14 +65,16 @@ _ACCEPT_RETRY_S: Final = 0.1
 class ServerLimits:
     """The limits of a listener; times in seconds.
 
-    ``first_request_s``: from the connection to its first request. ``idle_s``: between requests. ``write_s``: how long
-    a peer may leave a response unread. ``linger_s``: how long the rest of a body is read after an early response.
+    ``first_request_s``: from the connection to its first request. ``fresh_s``: how long one without a complete
+    request is spared. ``idle_s``: between requests. ``write_s``: how long a peer may leave a response unread.
+    ``linger_s``: how long the rest of a body is read after an early response.
     """
 
     connections: int
     handshakes: int = 128
     handshake_s: float = 5.0
     first_request_s: float = 10.0
+    fresh_s: float = 1.0
     idle_s: float = 180.0
     write_s: float = 10.0
     linger_s: float = 2.0
@@ -101,9 +105,12 @@ class WaitGroup:
 
 
 class Connection(web.RequestHandler):
-    """A connection after its handshake. ``peer``: its address; ``is_busy``: a request is being handled."""
+    """A connection after its handshake. ``peer``: its address; ``is_busy``: a request is being handled.
 
-    __slots__ = ("_first_request_timer", "_raw", "_server", "_write_timer", "is_busy", "peer")
+    ``completed``: the number of its requests with a response.
+    """
+
+    __slots__ = ("_first_request_timer", "_raw", "_server", "_write_timer", "completed", "is_busy", "peer")
 
     def __init__(self, server: "HttpServer", **arguments: Any) -> None:
         super().__init__(server.manager, loop=asyncio.get_running_loop(), **arguments)
@@ -113,6 +120,7 @@ class Connection(web.RequestHandler):
         self._raw: asyncio.Transport | None = None
         self.peer = ""
         self.is_busy = False
+        self.completed = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to read requests, unless the peer is not admitted or there are too many connections."""
@@ -208,9 +216,9 @@ class HttpServer:
         self._context: ssl.SSLContext | None = None
         self._sockets: list[socket.socket] = []
         self._handshakes: FairPool[asyncio.Task[None]] = FairPool(limits.handshakes)
-        self._connections: FairPool[Connection] = FairPool(limits.connections, _victim)
-        # Connections without a complete request, in the order in which the wait for it began.
-        self._incomplete: dict[Connection, None] = {}
+        self._connections: FairPool[Connection] = FairPool(limits.connections, self._victim)
+        # Connections without a complete request, in the order in which the wait for it began, and when it did.
+        self._incomplete: dict[Connection, float] = {}
         # A handler waits only for its request's body, which cannot arrive after the connection is lost.
         self.manager = web.Server(self._handle, handler_cancellation=True)
 
@@ -270,11 +278,11 @@ class HttpServer:
         if not is_admitted:
             connection.abort()
             return
-        if self._connections.total >= self.limits.connections and self._incomplete:
-            oldest = next(iter(self._incomplete))
-            self._release(oldest)
-            oldest.abort()
-        self._incomplete[connection] = None
+        late = self._late_connection() if self._connections.total >= self.limits.connections else None
+        if late is not None:
+            self._release(late)
+            late.abort()
+        self._await_request(connection)
         for victim in self._connections.put(connection.peer, connection):
             self._release(victim)
             victim.abort()
@@ -288,6 +296,26 @@ class HttpServer:
         """Record that the connection's present request is complete."""
         self._incomplete.pop(connection, None)
 
+    def _await_request(self, connection: Connection) -> None:
+        self._incomplete[connection] = asyncio.get_running_loop().time()
+
+    def _late_connection(self) -> Connection | None:
+        """Return the connection without a complete request that is displaced first; None if all are to be spared."""
+        oldest = next(iter(self._incomplete), None)
+        if oldest is None:
+            return None
+        waited = asyncio.get_running_loop().time() - self._incomplete[oldest]
+        # A flood of heads displaces its own kind, however young.
+        are_many = 2 * len(self._incomplete) >= self.limits.connections
+        return oldest if are_many or waited >= self.limits.fresh_s else None
+
+    def _victim(self, connections: Iterable[Connection]) -> Connection:
+        """Return the connection that a peer loses, of those passed in the order of their last request."""
+        candidates = list(connections)
+        idle = [connection for connection in candidates if not connection.is_busy]
+        complete = [connection for connection in idle if connection not in self._incomplete]
+        return min(complete or idle or candidates[-1:], key=lambda connection: connection.completed)
+
     def _release(self, connection: Connection) -> None:
         self._connections.drop(connection.peer, connection)
         self._incomplete.pop(connection, None)
@@ -298,12 +326,13 @@ class HttpServer:
         connection.is_busy = True
         self._incomplete.pop(connection, None)
         if not request.content.is_eof():
-            self._incomplete[connection] = None
+            self._await_request(connection)
         self._requests.add()
         try:
             response = await self._handler(request)
         finally:
             connection.is_busy = False
+            connection.completed += 1
             if request.content.is_eof():
                 self._incomplete.pop(connection, None)
             self._connections.renew(connection.peer, connection)
@@ -400,12 +429,6 @@ class PlainServer(web.Server):
 def connection_of(request: web.BaseRequest) -> Connection:
     """Return the connection of a request that an ``HttpServer`` handles."""
     return cast("Connection", request.protocol)
-
-
-def _victim(connections: Iterable[Connection]) -> Connection:
-    """Return the connection that has been idle for the longest time; if all are busy, the newest."""
-    candidates = list(connections)
-    return next((connection for connection in candidates if not connection.is_busy), candidates[-1])
 
 
 async def _bind(address: ListenAddress) -> list[socket.socket]:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,6 +80,41 @@ async def test_incomplete_requests_displace_no_caller_that_completes_one(
         await callers.send(HEAD)
     writer.write(HEAD + b"{}")
     assert await status(reader) == 200
+
+
+async def test_callers_of_one_request_displace_no_new_caller(callers: Callers) -> None:
+    """All are of one address. A caller needs a moment between its connection and its request."""
+    for _ in range(LIMITS.connections):
+        assert await status((await callers.send(HEAD + b"{}"))[0]) == 200
+    reader, writer = await callers.send(b"")
+    for _ in range(3 * LIMITS.connections):
+        assert await status((await callers.send(HEAD + b"{}"))[0]) == 200
+    writer.write(HEAD + b"{}")
+    assert await status(reader) == 200
+
+
+async def test_callers_of_one_request_displace_no_caller_of_many(callers: Callers) -> None:
+    reader, writer = await callers.send(HEAD + b"{}")
+    assert await status(reader) == 200
+    writer.write(HEAD + b"{}")
+    assert await status(reader) == 200
+    for _ in range(3 * LIMITS.connections):
+        assert await status((await callers.send(HEAD + b"{}"))[0]) == 200
+    writer.write(HEAD + b"{}")
+    assert await status(reader) == 200
+
+
+async def test_a_caller_that_sends_nothing_for_long_is_displaced_before_one_that_completes() -> None:
+    server = HttpServer(respond, replace(LIMITS, fresh_s=0), lambda status, error: None)
+    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
+    silent, _ = await callers.send(b"")
+    served = [await callers.send(HEAD + b"{}") for _ in range(LIMITS.connections)]
+    assert await silent.read() == b""
+    for reader, _ in served:
+        assert await status(reader) == 200
+    for writer in callers.writers:
+        writer.close()
+    await server.stop(0)
 
 
 async def test_a_plain_server_displaces_its_oldest_connection() -> None:
