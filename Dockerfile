@@ -23,10 +23,8 @@ RUN python -m hatchling build --target wheel
 
 # --- what the image carries: the pinned dependencies and that wheel, nothing that could build ---
 FROM ${PYTHON_IMAGE} AS install
-# Not empty: with OpenTelemetry's SDK and exporter, for traces.
-ARG TRACING=
-COPY requirements/image.txt requirements/image-tracing.txt /
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /image${TRACING:+-tracing}.txt
+COPY requirements/image.txt /
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /image.txt
 COPY --from=wheel /src/dist/*.whl /
 RUN pip install --no-cache-dir --no-compile --no-deps --no-index --prefix=/install /*.whl
 

@@ -154,15 +154,14 @@ bench-admission: setup ## Verdicts a second of the webhook, and what it costs a 
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt
-	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/runtime.txt pyproject.toml -o requirements/image.txt
-	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate --extra tracing -c requirements/runtime.txt pyproject.toml -o requirements/image-tracing.txt
+	uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate --extra tracing -c requirements/runtime.txt pyproject.toml -o requirements/image.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
 	printf 'hatchling\n' | uv pip compile --python-platform linux --python-version 3.11 --generate-hashes --no-header --no-annotate -c requirements/dev.txt - -o requirements/build.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra docs -c requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
-image: setup ## Build the image as an OCI layout in OUT (dist): PYTHON_IMAGE=NAME@sha256:..., PLATFORMS, TRACING=1, BUILD_OPTIONS
-	$(BIN)/python -m tools.release image --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(TRACING),--tracing) $(foreach option,$(BUILD_OPTIONS),--option=$(option))
+image: setup ## Build the image as an OCI layout in OUT (dist): PYTHON_IMAGE=NAME@sha256:..., PLATFORMS, BUILD_OPTIONS
+	$(BIN)/python -m tools.release image --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(foreach option,$(BUILD_OPTIONS),--option=$(option))
 
 release: setup ## Wheel, chart, image, SBOM, checksums in OUT (dist): VERSION, PYTHON_IMAGE; REGISTRY, PLATFORMS, BUILD_OPTIONS, KEY (gpg)
 	$(BIN)/python -m tools.release release --version "$(VERSION)" --base "$(PYTHON_IMAGE)" --out $(or $(OUT),dist) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(KEY),--key $(KEY)) $(foreach option,$(BUILD_OPTIONS),--option=$(option))

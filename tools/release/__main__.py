@@ -28,7 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--base", required=True, help="the base image: NAME@sha256:DIGEST")
         command.add_argument("--out", type=Path, required=True, help="the folder")
         command.add_argument("--platforms", default="", help="linux/amd64,linux/arm64; default: this machine's")
-        command.add_argument("--tracing", action="store_true", help="with OpenTelemetry's SDK and exporter")
         help_text = (
             "passed to the builder: --option=--build-arg=HTTPS_PROXY=..., --option=--secret=id=pip,src=/etc/pip.conf"
         )
@@ -67,10 +66,8 @@ def release(options: argparse.Namespace) -> None:
     if options.registry:
         published = replace(published, registry=options.registry, digest=digest)
     chart.package(ROOT, out / f"{name}.tgz", epoch, published)
-    requirements = "image-tracing.txt" if options.tracing else "image.txt"
-    document = sbom.as_spdx(
-        version, epoch, (ROOT / "requirements" / requirements).read_text(), base=options.base, image=digest
-    )
+    requirements = (ROOT / "requirements" / "image.txt").read_text()
+    document = sbom.as_spdx(version, epoch, requirements, base=options.base, image=digest)
     (out / f"{name}.spdx.json").write_text(json.dumps(document, indent=2) + "\n")
     files = sorted(path for path in out.iterdir() if path.is_file() and not path.name.startswith(SUMS))
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
@@ -105,7 +102,6 @@ def _build(options: argparse.Namespace) -> Build:
         "VERSION": version,
         "REVISION": _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"),
         "SOURCE": os.environ.get("SOURCE_URL", ""),
-        "TRACING": "1" if options.tracing else "",
     }
     platforms = tuple(filter(None, options.platforms.split(",")))
     return Build(ROOT, arguments, platforms, tuple(options.option))

@@ -85,7 +85,7 @@ def configured_tracing(service: str, environment: Mapping[str, str] = os.environ
             "tracing is configured but not installed",
             extra={
                 "missing": missing,
-                "remedy": "build the image with TRACING=1, or install them into it",
+                "remedy": "use the project's image, or install the extra `tracing`",
             },
         )
         return Tracing()
