@@ -14,6 +14,8 @@ IMAGE = "example.com/main"
 def example_object(example: str, name: str = "p", scheduler: str = "bowline") -> dict[str, Any]:
     """Return the pod or the BindRequest of an example. ``scheduler``: of a pod whose example names none."""
     fields: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(example)))
+    if "kind" in fields:
+        return fields
     if "podName" in fields:
         return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": name}, "spec": fields}
     metadata = {"name": name, **_taken(fields, "annotations", "labels")}

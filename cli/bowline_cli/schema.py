@@ -54,6 +54,8 @@ _OPTIONAL: Final = frozenset(
         ("core.v1.ContainerPort", "name"),
     }
 )
+# Right names at a wrong place, not misspelt ones.
+_PLACED: Final = ("annotations", "labels", "schedulerName", "limits", "requests", "resources")
 _WORDS: Final[Mapping[str, str]] = {
     "string": "a string",
     "boolean": "true or false",
@@ -123,7 +125,7 @@ class ApiSchema:
         fields = definition["fields"]
         for field, content in value.items():
             if field not in fields:
-                similar = get_close_matches(field, fields, 1, 0.6)
+                similar = () if field in _PLACED else get_close_matches(field, fields, 1, 0.6)
                 hint = f"did you mean {similar[0]}?" if similar else "remove it, or move it to its place"
                 yield FieldError(UNKNOWN_FIELD, join_path(path, field), content, f"is no field here; {hint}")
             elif content is not None:

@@ -19,7 +19,7 @@ from bowline.framework import structure
 from bowline.framework.admission import AdmissionChain, Verdict
 from bowline.framework.config import Settings, WorkloadEntry
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.templates import Template
+from bowline.framework.templates import Template, Workload
 from bowline.framework.workload_kinds import BUILT_IN_KEYS, READY
 from bowline.framework.workloads import resolve_workloads
 from bowline.plugins.gpu_sharing.guards import guard_errors
@@ -30,12 +30,14 @@ from bowline_cli.quantities import quantity_errors
 from bowline_cli.references import metadata_errors, pod_spec_errors, workload_errors
 from bowline_cli.schema import ApiSchema
 from bowline_cli.traces import gpu_trace
+from bowline_webhook.placement import misplaced, unknown_devices
 from bowline_webhook.review import display_name
 from bowline_webhook.workloads import review_workload
 
 # Of the name of a kind or a field: Podd and Deployement resemble one, PodMonitor does not.
 _LIKENESS = 0.85
 _POD = ("", "Pod")
+_BARE = Workload("", "Pod", "pods", ())
 _BIND_REQUEST = (names.GROUP, names.KIND)
 # A variable of envsubst or kustomize, or an expression of a template language.
 _VARIABLE = re.compile(r"\$\{|\$\(|\{\{")
@@ -138,6 +140,8 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema
         is_partial=_is_partial(chain, manifest),
     )
     templates = _templates(chain, manifest)
+    # The API server drops what is no field of a pod before it calls the webhook, which judges the fields.
+    misplacements = tuple(misplaced(chain, _BARE, raw, templates)) if manifest.key == _POD else ()
     own_errors = list(_api_errors(manifest, templates, schema))
     if chain.settings.gpu_sharing.enabled and info.operation == "CREATE":
         own_errors += _policy_errors(templates)
@@ -152,7 +156,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema
     if review is None:
         verdict, reason = _unreviewed(chain, manifest, schema)
     else:
-        warnings = tuple(warning for warning in review.warnings if not _is_variable(warning.value))
+        warnings = tuple(w for w in (*review.warnings, *misplacements) if not _is_variable(w.value))
         verdict, reason = _verdict(chain, manifest, templates, info)
     if relevant:
         verdict, reason = LintVerdict.DENIED, ""
@@ -312,6 +316,8 @@ def _unread_parts(chain: AdmissionChain, manifest: Manifest) -> list[str]:
     unread = workload.unread_in(manifest.object) if workload is not None else []
     if manifest.key in EMBEDDING_KINDS and not has_unread_text(manifest):
         unread = [part for part in unread if not part.endswith(".manifest")]
+    if workload is not None:
+        unread += unknown_devices(workload, manifest.object, _templates(chain, manifest))
     return unread
 
 

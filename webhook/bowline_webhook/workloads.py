@@ -9,36 +9,30 @@ reviewed (the next ReplicaSet of an old Deployment), and updates that leave the 
 finalizers). Of several templates only the changed ones are reviewed.
 """
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
-from bowline.api import names
-from bowline.api.field_error import FieldError, annotation_path
+from bowline.api.field_error import FieldError
 from bowline.api.meta import Object
-from bowline.api.rule import DenialCause, Rule, Severity
+from bowline.api.rule import DenialCause, Rule
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
 from bowline.framework.plugin import AdmissionInfo
-from bowline.framework.templates import Template, Workload, WorkloadKey, steps_of, values_at
+from bowline.framework.templates import Template, Workload, WorkloadKey
 from bowline.framework.workload_kinds import BUILT_IN_KEYS
+from bowline_webhook import placement
+from bowline_webhook.placement import misplaced
 
 TEMPLATES: Final = Rule(
     "structure/templates", "a workload has more than 128 pod templates", cause=DenialCause.TOO_MANY
 )
-ANNOTATION_PLACE: Final = Rule(
-    "workload/annotation-place",
-    "an annotation of a share is on a workload, not on its pod template: its pods do not have it",
-    severity=Severity.WARNS,
-)
-
 RULES: Final = (
     TEMPLATES,
-    ANNOTATION_PLACE,
+    *placement.RULES,
 )
 
 
@@ -66,10 +60,12 @@ def review_workload(
         message = f"must not have more than {MAX_TEMPLATES} pod templates; make several objects of it"
         too_many = FieldError(TEMPLATES, "spec", len(templates), message)
         return _as_asked(workload, Verdict((too_many,)))
+    # Before the templates are mutated, which adds annotations to them.
+    warnings = tuple(misplaced(chain, workload, raw, list(workload.templates_in(raw)))) if templates else ()
     info = replace(info, is_partial=info.is_partial or workload.is_partial)
     verdicts = (chain.validate_template(template, info) for template in templates)
     findings = [(*verdict.errors, *verdict.warnings) for verdict in verdicts]
-    return _as_asked(workload, verdict_of(_distinct([*findings, tuple(misplaced(raw, templates))])))
+    return _as_asked(workload, verdict_of(_distinct([*findings, warnings])))
 
 
 def _distinct(groups: Iterable[Sequence[FieldError]]) -> Iterator[list[FieldError]]:
@@ -82,37 +78,6 @@ def _distinct(groups: Iterable[Sequence[FieldError]]) -> Iterator[list[FieldErro
                 texts.add((error.rule.id, str(error)))
                 fresh.append(error)
         yield fresh
-
-
-def misplaced(raw: Object, templates: Sequence[Template]) -> Iterator[FieldError]:
-    """Yield a warning for each share annotation that is on the object, or between it and its pod templates."""
-    places = {template.metadata_path for template in templates}
-    for path, metadata in _metadata_around(raw, places) if templates else ():
-        annotations = _annotations({"metadata": metadata})
-        for key in names.SHARE_ANNOTATIONS:
-            if key in annotations and not any(key in _annotations(t.content) for t in templates):
-                place = f"{templates[0].metadata_path}.annotations"
-                message = f"has no effect here, the pods do not have it; set it in {place}"
-                where = annotation_path(key).replace("metadata", path, 1)
-                yield FieldError(ANNOTATION_PLACE, where, annotations[key], message)
-
-
-def _metadata_around(raw: Object, places: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the metadata of the object, and of each object on the way to the pod templates' metadata."""
-    yield "metadata", raw.get("metadata")
-    around = {place[: match.start()] for place in places for match in re.finditer(r"\.", place)}
-    for path in sorted(around):
-        where = f"{path}.metadata"
-        if where not in places:
-            for _, value in values_at(raw, steps_of(re.sub(r"\[\d+\]", "[*]", where))):
-                yield where, value
-
-
-def _annotations(obj: Any) -> Object:
-    """Return the annotations of an object or a template; empty if it is malformed."""
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return annotations if isinstance(annotations, dict) else {}
 
 
 def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[Template]:

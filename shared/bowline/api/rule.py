@@ -4,8 +4,9 @@ Everything else that depends on a rule derives from this value: the cause in a d
 ``lint --explain``, docs/rules.md, the chart's policies and the tests' manifests. A ``FieldError`` carries it.
 
 An example is a part of a manifest in YAML: ``annotations``, ``labels``, ``limits`` and ``requests`` (of the first
-container), and any other field of a pod's spec; with ``podName``, the spec of a BindRequest. A rule without examples
-depends on what one manifest does not show: the cluster, a former version of the object, or another component.
+container), and any other field of a pod's spec; with ``podName``, the spec of a BindRequest; with ``kind``, a whole
+object. A rule without examples depends on what one manifest does not show: the cluster, a former version of the
+object, or another component.
 Decision 260.
 """
 

@@ -55,6 +55,13 @@ SCHEDULER_NAME: Final = Rule(
     invalid="schedulerName: kai-schedular",
     valid="schedulerName: kai-scheduler",
 )
+SCHEDULER_PLACE: Final = Rule(
+    "scope/scheduler-place",
+    "a scheduler of `schedulerNames` is named elsewhere than in the spec of the pod, which another one schedules",
+    severity=Severity.WARNS,
+    invalid="labels: {schedulerName: kai-scheduler}\nschedulerName: default-scheduler",
+    valid="schedulerName: kai-scheduler",
+)
 TEMPLATE_PATH: Final = Rule(
     "workload/template-path",
     "a path of the configuration's `workloads` leads to a pod spec instead of a pod template, or the reverse: "
@@ -73,6 +80,7 @@ RULES: Final = (
     FIELD_NAME,
     SCHEDULER,
     SCHEDULER_NAME,
+    SCHEDULER_PLACE,
     TEMPLATE_PATH,
     PLUGIN_OFF,
     MORE_ERRORS,
@@ -82,6 +90,8 @@ RULES: Final = (
 DEFAULT_SCHEDULER = "default-scheduler"
 # How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.
 _LIKENESS = 0.85
+# Keys of labels and annotations that are meant as a pod's scheduler; Kubernetes 1.5 had the second one.
+_SCHEDULER_KEYS = ("schedulerName", "scheduler.alpha.kubernetes.io/name")
 # (plugin, extension point, exception): the caller logs and counts it; the chain itself stays pure.
 OnPluginError = Callable[[str, str, BaseException], None]
 
@@ -190,9 +200,9 @@ class AdmissionChain:
 
     def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         """Mutate a new pod, then validate the result. Modifies ``raw`` in place."""
-        early = self._early_verdict(raw, info)
-        if early is not None:
-            return early
+        return self._early_verdict(raw, info) or self._admit_in_scope(raw, info)
+
+    def _admit_in_scope(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         pod = MutablePod(raw)
         for plugin in self._mutate_pod:
             self._guarded_mutation(plugin, "mutate_pod", pod, partial(plugin.mutate_pod, pod, info))
@@ -228,7 +238,8 @@ class AdmissionChain:
         if spec is None and info.is_partial:
             spec = {}
         pod = {"metadata": {} if metadata is None else metadata, "spec": spec}
-        return self.admit_pod(pod, info).placed(template)
+        early = self._early_verdict(pod, info, template.spec_path)
+        return (early or self._admit_in_scope(pod, info)).placed(template)
 
     def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         by_plugin = (
@@ -245,9 +256,9 @@ class AdmissionChain:
                 message = f"plugin {reads.plugin} is off: {reads.remedy}"
                 yield FieldError(PLUGIN_OFF, annotation_path(key), annotations[key], message)
 
-    def _early_verdict(self, raw: Object, info: AdmissionInfo) -> Verdict | None:
+    def _early_verdict(self, raw: Object, info: AdmissionInfo, spec_path: str = "spec") -> Verdict | None:
         """Return the verdict on a pod that is not passed to the plugins: malformed or out of scope. None for the
-        others.
+        others. ``spec_path``: of the pod's spec in the object, for remedies.
         """
         if info.namespace in self._excluded_namespaces:
             return ALLOWED
@@ -260,9 +271,9 @@ class AdmissionChain:
         scheduler = raw["spec"].get("schedulerName") or self._default_scheduler
         if self.settings.schedules(scheduler):
             return None
-        return Verdict(warnings=(*self._scope_warnings(scheduler, annotations),))
+        return Verdict(warnings=(*self._scope_warnings(scheduler, raw["metadata"], f"{spec_path}.schedulerName"),))
 
-    def _scope_warnings(self, scheduler: str, annotations: Object) -> Iterator[FieldError]:
+    def _scope_warnings(self, scheduler: str, metadata: Object, field: str) -> Iterator[FieldError]:
         """Yield what a pod of a scheduler that the configuration does not list probably means."""
         ours = self.settings.scheduler_names
         # One of a name with a suffix is another instance of that scheduler.
@@ -271,7 +282,14 @@ class AdmissionChain:
         for name in () if is_default else get_close_matches(scheduler, candidates, 1, _LIKENESS):
             message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
             yield FieldError(SCHEDULER_NAME, "spec.schedulerName", scheduler, message)
-        message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {' or '.join(ours)}"
+        for part in ("labels", "annotations"):
+            for key in _SCHEDULER_KEYS:
+                value = (metadata.get(part) or {}).get(key)
+                if isinstance(value, str) and self.settings.schedules(value):
+                    message = f"has no effect here, the pod has scheduler {scheduler}; set {field}"
+                    yield FieldError(SCHEDULER_PLACE, f"metadata.{part}[{key}]", value, message)
+        annotations = metadata.get("annotations") or {}
+        message = f"ignored by {scheduler}; for a GPU share set {field} to {' or '.join(ours)}"
         for key in names.SHARE_ANNOTATIONS:
             if key in annotations:
                 yield FieldError(SCHEDULER, annotation_path(key), annotations[key], message)

@@ -10,18 +10,23 @@ from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
 from bowline.plugins.gpu_request import rule_table
-from bowline.plugins.gpu_request.pod import Container, PodGpus, mapping_of
+from bowline.plugins.gpu_request.pod import PodGpus, mapping_of
 
-# Resources of other device plugins that are a GPU as well, or a part of one.
-_OTHER_GPUS: Final = (
-    "nvidia.com/gpu.shared",
-    "amd.com/gpu",
-    "intel.com/gpu",
-    "gpu.intel.com/i915",
-    "gpu.intel.com/xe",
+# Resources of other device plugins that are an accelerator as well, or a part of one.
+_OTHER_GPUS: Final = frozenset(
+    {
+        *("nvidia.com/gpu.shared", "nvidia.com/vgpu", "nvidia.com/gpumem", "nvidia.com/gpucores"),
+        *("nvidia.com/gpumem-percentage", "volcano.sh/vgpu-number", "volcano.sh/gpu-number", "volcano.sh/gpu-memory"),
+        *("volcano.sh/vgpu-memory", "aliyun.com/gpu", "aliyun.com/gpu-mem", "tencent.com/vcuda-core"),
+        *("amd.com/gpu", "intel.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
+        *("google.com/tpu", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice"),
+        *("huawei.com/Ascend310", "huawei.com/Ascend910", "cambricon.com/mlu", "cambricon.com/vmlu"),
+        *("iluvatar.ai/gpu", "metax-tech.com/gpu", "mthreads.com/gpu", "mthreads.com/vgpu", "hygon.com/dcu"),
+    }
 )
-# Runtimes that pass no NVIDIA device to a container.
-_PLAIN_RUNTIMES: Final = ("runc", "crun", "youki", "runsc", "gvisor", "kata", "kata-qemu")
+# Runtimes that pass no NVIDIA device to a container, and the beginnings of such names.
+_PLAIN_RUNTIMES: Final = ("runc", "crun", "youki", "runsc", "gvisor", "kata", "firecracker")
+_PLAIN_FAMILIES: Final = ("kata-", "gvisor-", "runsc-", "wasmtime", "wasmedge", "spin")
 # More MiB than any device has.
 _MOST_MIB: Final = 2**20
 _MOST_DIGITS: Final = 100
@@ -40,21 +45,20 @@ def contradictions(raw: Object, pod: PodGpus) -> Iterator[FieldError]:
         yield FieldError(rule_table.MEMORY_IMPLAUSIBLE, annotation_path(names.GPU_MEMORY), text, message)
     spec = mapping_of(mapping_of(raw).get("spec"))
     runtime = spec.get("runtimeClassName")
-    if runtime in _PLAIN_RUNTIMES:
+    if isinstance(runtime, str) and _is_plain(runtime):
         message = "passes no GPU to a container; leave it out, and the class for shares is set"
         yield FieldError(rule_table.RUNTIME_CLASS, "spec.runtimeClassName", runtime, message)
-    if pod.target is not None:
-        yield from _target_warnings(spec, pod.target)
+    for container in pod.containers:
+        limits = mapping_of(mapping_of(_container_at(spec, container.path).get("resources")).get("limits"))
+        for resource in sorted(_OTHER_GPUS.intersection(limits)):
+            if limits[resource] not in (None, 0, "0"):
+                message = "is a device in addition to the share; remove it, or the annotation of the share"
+                path = f"{container.path}.resources.limits[{resource}]"
+                yield FieldError(rule_table.OTHER_GPU, path, limits[resource], message)
 
 
-def _target_warnings(spec: Any, target: Container) -> Iterator[FieldError]:
-    container = _container_at(spec, target.path)
-    limits = mapping_of(mapping_of(container.get("resources")).get("limits"))
-    for resource in _OTHER_GPUS:
-        if limits.get(resource) not in (None, 0, "0"):
-            message = "is a device in addition to the share; remove it, or the annotation of the share"
-            path = f"{target.path}.resources.limits[{resource}]"
-            yield FieldError(rule_table.OTHER_GPU, path, limits[resource], message)
+def _is_plain(runtime: str) -> bool:
+    return runtime in _PLAIN_RUNTIMES or (runtime.startswith(_PLAIN_FAMILIES) and "nvidia" not in runtime)
 
 
 def _container_at(spec: Any, path: str) -> Any:

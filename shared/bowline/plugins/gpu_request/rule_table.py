@@ -282,6 +282,20 @@ ANNOTATION_AS_LABEL: Final = Rule(
     invalid='labels: {gpu-fraction: "0.5"}',
     valid='annotations: {gpu-fraction: "0.5"}',
 )
+ANNOTATION_IN_SPEC: Final = Rule(
+    "gpu_request/annotation-in-spec",
+    "a variable of a container, or a label of the node selector, has the name of an annotation of a share",
+    severity=Severity.WARNS,
+    invalid='nodeSelector: {gpu-fraction: "0.5"}',
+    valid='annotations: {gpu-fraction: "0.5"}',
+)
+RESOURCE_AS_LABEL: Final = Rule(
+    "gpu_request/resource-as-label",
+    "a pod has a number of GPUs as the label `nvidia.com/gpu`, and no container requests one",
+    severity=Severity.WARNS,
+    invalid='labels: {nvidia.com/gpu: "1"}',
+    valid="limits: {nvidia.com/gpu: 1}",
+)
 RESOURCE_NAME: Final = Rule(
     "gpu_request/resource-name",
     "a limit resembles `nvidia.com/gpu` (`nvidia.com/gpus`, `nvidia/gpu`) and is not served by a device plugin",
@@ -311,7 +325,7 @@ RUNTIME_CLASS: Final = Rule(
 )
 OTHER_GPU: Final = Rule(
     "gpu_request/other-gpu",
-    "the container of a share also requests a GPU of another device plugin (`amd.com/gpu`, `nvidia.com/gpu.shared`)",
+    "a pod with a share also requests a GPU of another device plugin (`amd.com/gpu`, `nvidia.com/gpu.shared`)",
     severity=Severity.WARNS,
     invalid='annotations: {gpu-fraction: "0.5"}\nlimits: {amd.com/gpu: 1}',
     valid="limits: {amd.com/gpu: 1}",
@@ -349,6 +363,8 @@ RULES: Final = (
     ANNOTATION_NAME,
     LABEL_AS_ANNOTATION,
     ANNOTATION_AS_LABEL,
+    ANNOTATION_IN_SPEC,
+    RESOURCE_AS_LABEL,
     RESOURCE_NAME,
     IMMUTABLE,
     MEMORY_IMPLAUSIBLE,

@@ -5,7 +5,7 @@ resource that no node has stays Pending. Only names that resemble one of the sha
 the prefixes that GPU schedulers use: most pods have none. All are warnings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -57,7 +57,7 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
         if key in annotations and label not in labels:
             message = f"has no effect as an annotation; set the label {label}"
             yield FieldError(rule_table.LABEL_AS_ANNOTATION, annotation_path(key), annotations[key], message)
-    yield from _resource_warnings(raw)
+    yield from _container_warnings(raw)
     memory = annotations.get(names.GPU_MEMORY)
     if isinstance(memory, str) and memory.isascii() and memory.isdigit() and 0 < int(memory[:9]) < _LEAST_MIB:
         message = f"is {memory} MiB, too little for a CUDA context; the unit is MiB, so 8 GiB are 8192"
@@ -69,11 +69,18 @@ def spelling_warnings(raw: Object) -> Iterator[FieldError]:
             yield FieldError(rule_table.ANNOTATION_AS_LABEL, path, labels[key], message)
 
 
-def _resource_warnings(raw: Object) -> Iterator[FieldError]:
+def _container_warnings(raw: Object) -> Iterator[FieldError]:
+    """Yield the warnings of the spec: resources that nobody serves, and names of annotations at other places."""
     spec = mapping_of(mapping_of(raw).get("spec"))
+    selector = mapping_of(spec.get("nodeSelector"))
+    for key in filter(selector.__contains__, _SPELLINGS):
+        message = f"selects nodes by a label, no share; set the annotation {key} of the pod"
+        yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"spec.nodeSelector[{key}]", selector[key], message)
+    yield from _label_warnings(raw, spec)
     for field in ("initContainers", "containers"):
         containers = spec.get(field)
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            yield from _variable_warnings(mapping_of(container).get("env"), f"spec.{field}[{index}].env")
             limits = mapping_of(mapping_of(mapping_of(container).get("resources")).get("limits"))
             for key in limits:
                 spelling = key.lower() if isinstance(key, str) else ""
@@ -81,6 +88,27 @@ def _resource_warnings(raw: Object) -> Iterator[FieldError]:
                     message = f"no device plugin serves this resource; did you mean {names.RESOURCE_GPU}?"
                     path = f"spec.{field}[{index}].resources.limits[{key}]"
                     yield FieldError(rule_table.RESOURCE_NAME, path, limits[key], message)
+
+
+def _label_warnings(raw: Object, spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield a warning for a number of GPUs as a label of a pod whose containers request none."""
+    key = names.RESOURCE_GPU
+    count = mapping_of(mapping_of(mapping_of(raw).get("metadata")).get("labels")).get(key)
+    if not isinstance(count, str) or not (count.isascii() and count.isdigit()):
+        return
+    lists = [spec.get(field) for field in ("initContainers", "containers")]
+    containers = [c for entries in lists if isinstance(entries, list) for c in entries]
+    if not any(key in mapping_of(mapping_of(mapping_of(c).get("resources")).get("limits")) for c in containers):
+        message = f"has no effect as a label; set limits {key} of a container"
+        yield FieldError(rule_table.RESOURCE_AS_LABEL, f"metadata.labels[{key}]", count, message)
+
+
+def _variable_warnings(env: Any, place: str) -> Iterator[FieldError]:
+    for index, entry in enumerate(env if isinstance(env, list) else ()):
+        name = mapping_of(entry).get("name")
+        if isinstance(name, str) and name in _SPELLINGS:
+            message = f"has no effect as a variable; set the annotation {name} of the pod"
+            yield FieldError(rule_table.ANNOTATION_IN_SPEC, f"{place}[{index}].name", name, message)
 
 
 def _is_candidate(key: Any) -> bool:

@@ -265,6 +265,29 @@ GOLDEN = [
         id="annotation-as-label",
     ),
     pytest.param(
+        pod({}, container(env=[{"name": "A"}, {"name": "gpu-memory", "value": "4096"}])),
+        DEFAULT,
+        None,
+        'spec.containers[0].env[1].name: "gpu-memory": has no effect as a variable; set the annotation gpu-memory of'
+        " the pod",
+        id="annotation-in-spec",
+    ),
+    pytest.param(
+        pod({}, container(), nodeSelector={"gpu-fraction": "0.5"}),
+        DEFAULT,
+        None,
+        'spec.nodeSelector[gpu-fraction]: "0.5": selects nodes by a label, no share; set the annotation gpu-fraction'
+        " of the pod",
+        id="annotation-in-spec as a selector",
+    ),
+    pytest.param(
+        {"metadata": {"name": "p", "labels": {GPU: "2"}}, "spec": {"containers": [container()]}},
+        DEFAULT,
+        None,
+        'metadata.labels[nvidia.com/gpu]: "2": has no effect as a label; set limits nvidia.com/gpu of a container',
+        id="resource-as-label",
+    ),
+    pytest.param(
         {
             "metadata": {"name": "p", "annotations": {"kai.scheduler/queue": "a"}},
             "spec": {"containers": [container()]},

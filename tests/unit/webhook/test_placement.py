@@ -1,0 +1,306 @@
+"""What a workload has at a place where its pods do not have it."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.config import Settings, WorkloadEntry
+from bowline.framework.plugin import AdmissionInfo
+from bowline.framework.workload_kinds import READY
+from bowline.framework.workloads import resolve_workloads
+from bowline_webhook.placement import unknown_devices
+from bowline_webhook.workloads import review_workload
+from tests.unit.webhook.chains import built_in
+
+Json = dict[str, Any]
+OWN = WorkloadEntry(kind="Own", group="example.com", resource="owns", templates=("spec.pod",))
+ENTRIES = (*(WorkloadEntry.model_construct(kind=w.kind, group=w.group) for w in READY), OWN)
+SETTINGS = Settings(workloads=ENTRIES)
+HALF = {"gpu-fraction": "0.5"}
+GPU = {"nvidia.com/gpu": 1}
+POD: Json = {"metadata": {}, "spec": {"schedulerName": "bowline", "containers": [{"name": "main"}]}}
+OTHER: Json = {"metadata": {}, "spec": {"containers": [{"name": "main"}]}}
+GPUS: Json = {"metadata": {}, "spec": {**POD["spec"], "containers": [{"resources": {"limits": GPU}}]}}
+SHARE: Json = {"metadata": {"annotations": HALF}, "spec": POD["spec"]}
+
+
+def deployment(template: Json = POD, metadata: Json | None = None, **spec: Any) -> Json:
+    return {"metadata": {"name": "w", **(metadata or {})}, "spec": {"template": template, **spec}}
+
+
+def with_pod(**fields: Any) -> Json:
+    """Return a pod with these fields in its first container."""
+    return {"metadata": {}, "spec": {"schedulerName": "bowline", "containers": [{"name": "main", **fields}]}}
+
+
+def ray(**head: Any) -> Json:
+    return {"metadata": {"name": "w"}, "spec": {"headGroupSpec": {"template": POD, **head}}}
+
+
+def warnings(kind: str, raw: Json) -> list[tuple[str, str, str]]:
+    """Return rule, path and remedy of each warning about a place."""
+    chain: AdmissionChain = built_in(settings=SETTINGS)
+    (workload,) = [entry for entry in chain.workloads.values() if entry.kind == kind]
+    result = review_workload(chain, workload, copy.deepcopy(raw), None, AdmissionInfo(kind=kind))
+    assert result.allowed, result.errors
+    return [
+        (error.rule.id, error.path, error.message.partition("; ")[2])
+        for error in result.warnings
+        if error.rule.id.endswith("-place")
+    ]
+
+
+ANNOTATION, RESOURCE, SCHEDULER = "workload/annotation-place", "workload/resource-place", "scope/scheduler-place"
+IN_TEMPLATE = "set it in spec.template.metadata.annotations"
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "expected"),
+    [
+        pytest.param(
+            "Deployment",
+            deployment(metadata={"annotations": {key: "1"}}),
+            [(ANNOTATION, f"metadata.annotations[{key}]", IN_TEMPLATE)],
+            id=f"{key} on the object",
+        )
+        for key in ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices", "gpu-fraction-container-name", "mps")
+    ]
+    + [
+        pytest.param(
+            "Deployment",
+            deployment(metadata={"labels": HALF}),
+            [(ANNOTATION, "metadata.labels[gpu-fraction]", IN_TEMPLATE)],
+            id="a label of the object",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment(annotations=HALF),
+            [(ANNOTATION, "spec.annotations[gpu-fraction]", IN_TEMPLATE)],
+            id="in the spec",
+        ),
+        pytest.param(
+            "Deployment",
+            {**deployment(), "annotations": HALF},
+            [(ANNOTATION, "annotations[gpu-fraction]", IN_TEMPLATE)],
+            id="beside the spec",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment({**POD, "annotations": HALF}),
+            [(ANNOTATION, "spec.template.annotations[gpu-fraction]", IN_TEMPLATE)],
+            id="beside the pod's metadata",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment(with_pod(annotations=HALF)),
+            [(ANNOTATION, "spec.template.spec.containers[0].annotations[gpu-fraction]", IN_TEMPLATE)],
+            id="of a container",
+        ),
+        pytest.param(
+            "CronJob",
+            {"metadata": {}, "spec": {"jobTemplate": {"metadata": {"annotations": HALF}, "spec": {"template": POD}}}},
+            [
+                (
+                    ANNOTATION,
+                    "spec.jobTemplate.metadata.annotations[gpu-fraction]",
+                    "set it in spec.jobTemplate.spec.template.metadata.annotations",
+                )
+            ],
+            id="of the job",
+        ),
+        pytest.param(
+            "RayCluster",
+            ray(annotations=HALF),
+            [
+                (
+                    ANNOTATION,
+                    "spec.headGroupSpec.annotations[gpu-fraction]",
+                    "set it in spec.headGroupSpec.template.metadata.annotations",
+                )
+            ],
+            id="beside a template of another project",
+        ),
+        pytest.param(
+            "PyTorchJob",
+            {
+                "metadata": {},
+                "spec": {
+                    "pytorchReplicaSpecs": {
+                        "Master": {"template": POD},
+                        "Worker": {"template": POD, "annotations": HALF},
+                    }
+                },
+            },
+            [
+                (
+                    ANNOTATION,
+                    "spec.pytorchReplicaSpecs.Worker.annotations[gpu-fraction]",
+                    "set it in spec.pytorchReplicaSpecs[Worker].template.metadata.annotations",
+                )
+            ],
+            id="the nearest template is named",
+        ),
+        pytest.param(
+            "Own",
+            {"metadata": {}, "spec": {"pod": POD, "extra": HALF}},
+            [(ANNOTATION, "spec.extra[gpu-fraction]", "set it in spec.pod.metadata.annotations")],
+            id="in a kind of the configuration",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment(OTHER, schedulerName="bowline"),
+            [(SCHEDULER, "spec.schedulerName", "set spec.template.spec.schedulerName")],
+            id="the scheduler in the spec",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment(OTHER, metadata={"labels": {"schedulerName": "kai-scheduler"}}),
+            [(SCHEDULER, "metadata.labels[schedulerName]", "set spec.template.spec.schedulerName")],
+            id="the scheduler as a label",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment({**OTHER, "metadata": {"labels": {"schedulerName": "bowline"}}}),
+            [
+                (
+                    SCHEDULER,
+                    "spec.template.metadata.labels[schedulerName]",
+                    "set spec.template.spec.schedulerName",
+                )
+            ],
+            id="the scheduler as a label of the pod",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment({"metadata": {}, "spec": {"containers": [{"name": "main", "schedulerName": "bowline"}]}}),
+            [
+                (
+                    SCHEDULER,
+                    "spec.template.spec.containers[0].schedulerName",
+                    "set spec.template.spec.schedulerName",
+                )
+            ],
+            id="the scheduler in a container",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment(with_pod(limits=GPU)),
+            [
+                (
+                    RESOURCE,
+                    "spec.template.spec.containers[0].limits[nvidia.com/gpu]",
+                    "set it in spec.template.spec.containers[0].resources.limits",
+                )
+            ],
+            id="GPUs beside the resources",
+        ),
+        pytest.param(
+            "Deployment",
+            deployment(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}}),
+            [
+                (
+                    RESOURCE,
+                    "spec.resources.limits[nvidia.com/mig-1g.10gb]",
+                    "set it in spec.template.spec.containers[0].resources.limits",
+                )
+            ],
+            id="GPUs in the spec",
+        ),
+        pytest.param(
+            "DaemonSet",
+            deployment(metadata={"labels": {"nvidia.com/gpu": "1"}}),
+            [
+                (
+                    RESOURCE,
+                    "metadata.labels[nvidia.com/gpu]",
+                    "set it in spec.template.spec.containers[0].resources.limits",
+                )
+            ],
+            id="GPUs as a label",
+        ),
+    ],
+)
+def test_a_wrong_place_has_the_right_one(kind: str, raw: Json, expected: list[tuple[str, str, str]]) -> None:
+    assert warnings(kind, raw) == expected
+
+
+NODES = {"nodeSelector": {"nvidia.com/gpu": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        pytest.param("Deployment", deployment(SHARE), id="a share"),
+        pytest.param("Deployment", deployment(SHARE, metadata={"annotations": HALF}), id="also on the object"),
+        pytest.param("Deployment", deployment(SHARE, metadata={"labels": {"team": "a"}}), id="other labels"),
+        pytest.param("Deployment", deployment(GPUS, metadata={"labels": {"nvidia.com/gpu": "1"}}), id="GPUs"),
+        pytest.param("Deployment", deployment(metadata={"labels": {"nvidia.com/gpu": "true"}}), id="a label's word"),
+        pytest.param("Deployment", deployment({**POD, "spec": {**POD["spec"], **NODES}}), id="a node selector"),
+        pytest.param("Deployment", deployment(schedulerName="bowline"), id="the scheduler, also of the pod"),
+        pytest.param("Deployment", deployment(OTHER, schedulerName="volcano"), id="a scheduler that is not ours"),
+        pytest.param("Deployment", deployment(mps={"replicas": 2}, other={"mps": "true"}), id="a field called mps"),
+        pytest.param("Deployment", {**deployment(), "status": {"annotations": HALF}}, id="the status"),
+        pytest.param("Deployment", {"metadata": {"annotations": HALF}, "spec": {"template": None}}, id="no template"),
+        pytest.param("RayCluster", ray(resources={"limits": GPU}), id="GPUs for another project's controller"),
+        pytest.param(
+            "NIMService",
+            {
+                "metadata": {},
+                "spec": {"annotations": HALF, "schedulerName": "bowline", "resources": {"requests": {"cpu": 1}}},
+            },
+            id="a spec that is the pod's",
+        ),
+        pytest.param(
+            "Notebook",
+            {"metadata": {"annotations": HALF}, "spec": {"template": {"spec": POD["spec"]}}},
+            id="metadata that the pods get",
+        ),
+        pytest.param(
+            "Workflow",
+            {
+                "metadata": {},
+                "spec": {
+                    "schedulerName": "bowline",
+                    "podMetadata": {"annotations": HALF},
+                    "templates": [{"container": {"image": "x"}}],
+                },
+            },
+            id="metadata and scheduler of a workflow",
+        ),
+    ],
+)
+def test_what_is_no_mistake_has_no_warning(kind: str, raw: Json) -> None:
+    assert warnings(kind, raw) == []
+
+
+def test_an_unchanged_template_is_not_reviewed_again() -> None:
+    chain = built_in(settings=SETTINGS)
+    raw = deployment(metadata={"annotations": HALF})
+    workload = chain.workloads["apps", "Deployment"]
+    info = AdmissionInfo(kind="Deployment", operation="UPDATE")
+    assert review_workload(chain, workload, copy.deepcopy(raw), raw, info).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "places"),
+    [
+        pytest.param(ray(resources={"limits": GPU}), ["spec.headGroupSpec.resources.limits"], id="beside a template"),
+        pytest.param(ray(template=GPUS), [], id="in a container"),
+        pytest.param(ray(minResources=GPU), [], id="of a group of pods"),
+        pytest.param({**ray(), "status": {"desiredGPU": {"limits": GPU}}}, [], id="in the status"),
+    ],
+)
+def test_gpus_that_are_in_no_known_pod_are_named(raw: Json, places: list[str]) -> None:
+    kinds, _ = resolve_workloads(SETTINGS.workloads)
+    workload = kinds["ray.io", "RayCluster"]
+    assert unknown_devices(workload, raw, list(workload.templates_in(raw))) == places
+
+
+def test_the_search_is_bounded() -> None:
+    deep: Any = HALF
+    for _ in range(150):
+        deep = [deep]
+    assert warnings("Deployment", deployment(extra=deep)) != []
+    assert warnings("Deployment", deployment(extra=[[{}] * 30_000, HALF])) == []

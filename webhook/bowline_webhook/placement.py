@@ -1,0 +1,248 @@
+"""What is in a workload at a place where its pods do not have it: annotations of a share, schedulers, GPUs. Pure.
+
+Such a field changes nothing, and nothing reports it. The whole object is searched for the few keys that have a
+meaning in a pod; what is in the pods themselves is the plugins' to judge. Of other projects' kinds a resource
+elsewhere may be for their controller: it is no mistake, only unknown.
+
+Must find every key in an object of ordinary size; the number of values that are read is bounded.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bowline.api import names
+from bowline.api.field_error import FieldError, join_path
+from bowline.api.meta import Object
+from bowline.api.rule import Rule, Severity
+from bowline.framework.admission import SCHEDULER_PLACE, AdmissionChain
+from bowline.framework.templates import Template, Workload
+from bowline.framework.workload_kinds import BUILT_IN_KEYS
+
+ANNOTATION: Final = Rule(
+    "workload/annotation-place",
+    "an annotation of a share is on a workload, not on its pod template: its pods do not have it",
+    severity=Severity.WARNS,
+    invalid="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w, annotations: {gpu-fraction: '0.5'}}\n"
+    "spec:\n  selector: {matchLabels: {app: w}}\n  template:\n    metadata: {labels: {app: w}}\n"
+    "    spec: {schedulerName: kai-scheduler, containers: [{name: main, image: x}]}",
+    valid="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\n"
+    "spec:\n  selector: {matchLabels: {app: w}}\n  template:\n"
+    "    metadata: {labels: {app: w}, annotations: {gpu-fraction: '0.5'}}\n"
+    "    spec: {schedulerName: kai-scheduler, containers: [{name: main, image: x}]}",
+)
+RESOURCE: Final = Rule(
+    "workload/resource-place",
+    "GPUs of a workload of Kubernetes are elsewhere than in the resources of a container: its pods request none",
+    severity=Severity.WARNS,
+    invalid="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w, labels: {nvidia.com/gpu: '1'}}\n"
+    "spec:\n  selector: {matchLabels: {app: w}}\n  template:\n    metadata: {labels: {app: w}}\n"
+    "    spec: {schedulerName: kai-scheduler, containers: [{name: main, image: x}]}",
+    valid="apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\n"
+    "spec:\n  selector: {matchLabels: {app: w}}\n  template:\n    metadata: {labels: {app: w}}\n"
+    "    spec:\n      schedulerName: kai-scheduler\n"
+    "      containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]",
+)
+RULES: Final = (ANNOTATION, RESOURCE)
+
+_MOST: Final = 20_000
+_SCHEDULER: Final = "schedulerName"
+_KEYS: Final = frozenset((*names.OWNED_ANNOTATIONS, _SCHEDULER, names.RESOURCE_GPU))
+# A short word that other projects' objects have as a field.
+_ONLY_IN_METADATA: Final = (names.MPS,)
+_CONTAINER: Final = re.compile(r".*?\.(?:initContainers|containers|ephemeralContainers)\[\d+\]")
+_RESOURCES: Final = re.compile(
+    r"\.(?:(?:initContainers|containers|ephemeralContainers)\[\d+\]\.)?resources\.(?:limits|requests)"
+)
+# There a GPU's name is about nodes, or about a group of pods that request it.
+_OF_OTHERS: Final = ("nodeSelector", "matchLabels", "overhead", "minResources")
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A key with a meaning in a pod: the path of the object that has it, and its value."""
+
+    place: str
+    key: str
+    value: Any
+
+    @property
+    def path(self) -> str:
+        """The field path of the value."""
+        is_field = self.key.isidentifier() and not self.place.endswith(("annotations", "labels"))
+        return join_path(self.place, self.key) if is_field else f"{self.place}[{self.key}]"
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a number of GPUs."""
+        return self.key == names.RESOURCE_GPU or self.key.startswith(names.RESOURCE_MIG_PREFIX)
+
+
+def misplaced(
+    chain: AdmissionChain, workload: Workload, raw: Object, templates: Sequence[Template]
+) -> Iterator[FieldError]:
+    """Yield a warning for each key that the pods do not have. ``templates``: every pod of the object, unchanged.
+
+    What some pod has at its own place is not reported elsewhere: tools copy annotations to the objects around it.
+    """
+    if not templates:
+        return
+    for entry in elsewhere(workload, raw, templates):
+        template = _nearest(templates, entry.place)
+        if entry.key == _SCHEDULER:
+            yield from _scheduler_warnings(chain, entry, templates)
+        elif not entry.is_device:
+            if not any(entry.key in _annotations(t.content) for t in templates):
+                place = f"{_origin(workload) or template.metadata_path}.annotations"
+                message = f"has no effect here, the pods do not have it; set it in {place}"
+                yield FieldError(ANNOTATION, entry.path, entry.value, message)
+        elif _is_of_kubernetes(workload) and not any(map(_has_device, templates)):
+            container = _CONTAINER.match(entry.place)
+            place = container[0] if container else f"{template.spec_path}.containers[0]"
+            message = f"has no effect here, no container requests it; set it in {place}.resources.limits"
+            yield FieldError(RESOURCE, entry.path, entry.value, message)
+
+
+def unknown_devices(workload: Workload, raw: Object, templates: Sequence[Template]) -> list[str]:
+    """Return where an object of another project's kind has GPUs that are in no pod of it, as far as is known."""
+    entries = () if _is_of_kubernetes(workload) else elsewhere(workload, raw, templates)
+    return [entry.place for entry in entries if entry.is_device and "labels" not in entry.place]
+
+
+def elsewhere(workload: Workload, raw: Object, templates: Sequence[Template]) -> Iterator[Occurrence]:
+    """Yield what is neither in a pod nor in a part of the object that is not read."""
+    spec_paths = {_canonical(template.spec_path) for template in templates}
+    # What is in the annotations, the labels and the node selector of a pod is judged as a part of the pod.
+    judged = {f"{_canonical(t.metadata_path)}.{part}" for t in templates for part in ("annotations", "labels")}
+    judged |= {f"{path}.nodeSelector" for path in spec_paths}
+    if _origin(workload):
+        judged.add(f"{_origin(workload)}.annotations")
+    container_places = {
+        f"{_canonical(path)}.resources.{part}"
+        for template in templates
+        for path in template.container_paths
+        for part in ("limits", "requests")
+    }
+    for entry in _occurrences(raw):
+        place = entry.place
+        if entry.is_device:
+            is_own = (
+                place in judged
+                or place in container_places
+                or any(place.startswith(spec) and _RESOURCES.fullmatch(place, len(spec)) for spec in spec_paths)
+            )
+        elif entry.key == _SCHEDULER:
+            is_own = place in spec_paths or entry.path == workload.scheduler_field or place in judged
+        else:
+            is_own = place in judged
+        if not (is_own or _is_unread(workload, place) or _is_of_others(entry)):
+            yield entry
+
+
+def _canonical(path: str) -> str:
+    """Return a path in which each key of an object that is a word has the form of a field."""
+    return re.sub(r"\[([A-Za-z_]\w*)\]", r".\1", path)
+
+
+def _is_unread(workload: Workload, place: str) -> bool:
+    """Return whether the place is in a part of the object that users are told is not read."""
+    for path, _ in workload.unread:
+        pattern = re.escape(path).replace(r"\[\*\]", r"\[\d+\]").replace(r"\.\*", r"(?:\.\w+|\[[^\]]*\])")
+        if path != "spec" and re.match(rf"{pattern}(?:[.\[]|$)", place):
+            return True
+    return False
+
+
+def _is_of_kubernetes(workload: Workload) -> bool:
+    return workload.key in BUILT_IN_KEYS or workload.key == ("", "Pod")
+
+
+def _is_of_others(entry: Occurrence) -> bool:
+    last = entry.place.rpartition(".")[2]
+    if entry.key in _ONLY_IN_METADATA:
+        return last not in ("annotations", "labels")
+    if not entry.is_device:
+        return last == "matchLabels"  # of labels that are reported
+    is_count = str(entry.value).isdigit()
+    return last in _OF_OTHERS or (last in ("labels", "annotations") and not is_count)
+
+
+def _scheduler_warnings(
+    chain: AdmissionChain, entry: Occurrence, templates: Sequence[Template]
+) -> Iterator[FieldError]:
+    """Yield a warning for a scheduler of the configuration that some pod of the object does not have."""
+    if not chain.settings.schedules(entry.value):
+        return
+    for template in templates:
+        spec = template.content.get("spec") if isinstance(template.content, dict) else None
+        other = chain.exclusion(spec, "") if isinstance(spec, dict) else ""
+        if other:
+            message = f"has no effect here, the pod has {other}; set {template.spec_path}.schedulerName"
+            yield FieldError(SCHEDULER_PLACE, entry.path, entry.value, message)
+            return
+
+
+def _origin(workload: Workload) -> str:
+    """Return the path of metadata that all pods of the object get; empty if there is none."""
+    return "metadata" if workload.inherits else workload.pod_metadata
+
+
+def _nearest(templates: Iterable[Template], place: str) -> Template:
+    """Return the template whose path has the most in common with the place."""
+
+    def likeness(template: Template) -> int:
+        pairs = zip(_canonical(template.metadata_path).split("."), place.split("."), strict=False)
+        return next((index for index, (a, b) in enumerate(pairs) if a != b), len(place))
+
+    return max(templates, key=likeness)
+
+
+def _annotations(content: Any) -> Object:
+    """Return the annotations of a pod's content; empty if it is malformed."""
+    metadata = content.get("metadata") if isinstance(content, dict) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
+
+
+def _has_device(template: Template) -> bool:
+    spec = template.content.get("spec") if isinstance(template.content, dict) else None
+    return any(
+        entry.is_device and _RESOURCES.fullmatch(f".{entry.place}") is not None
+        for entry in _occurrences(spec if isinstance(spec, dict) else {})
+    )
+
+
+def _occurrences(raw: Object) -> Iterator[Occurrence]:
+    """Yield the keys that have a meaning in a pod, with simple values, in the order of the object."""
+    stack: list[tuple[Any, Any]] = [(raw, None)]
+    left = _MOST
+    while stack and left:
+        value, place = stack.pop()
+        left -= 1
+        children: list[tuple[Any, Any]] = []
+        if isinstance(value, dict):
+            for key, content in value.items():
+                if isinstance(content, dict | list):
+                    if key not in ("status", "managedFields"):
+                        children.append((content, (place, key)))
+                elif (key in _KEYS or (isinstance(key, str) and key.startswith(names.RESOURCE_MIG_PREFIX))) and (
+                    content is not None
+                ):
+                    yield Occurrence(_text(place), key, content)
+        else:
+            children = [(item, (place, index)) for index, item in enumerate(value) if isinstance(item, dict | list)]
+        stack += reversed(children)
+
+
+def _text(place: Any) -> str:
+    """Return the path of a place: pairs of a place and a key or an index."""
+    steps: list[Any] = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    path = ""
+    for step in reversed(steps):
+        is_field = isinstance(step, str) and step.isidentifier()
+        path = join_path(path, step) if is_field else f"{path}[{step}]"
+    return path
