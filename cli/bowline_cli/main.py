@@ -16,7 +16,6 @@ COMMANDS = {
     "check": "check whether an installed release works",
     "bind": "create the BindRequest of a pending pod, as a scheduler would",
     "plugin": "commands for plugins of your own",
-    "completion": "print a script for completion in a shell",
     "version": "print the versions of Bowline and of Python",
 }
 

@@ -80,31 +80,6 @@ def test_a_wait_that_is_no_duration_is_bad_usage(capsys: pytest.CaptureFixture[s
     assert "must be a duration such as" in capsys.readouterr().err
 
 
-def test_a_shell_completes_commands_options_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "bash"]) == 0
-    script = tmp_path / "completion.bash"
-    script.write_text(capsys.readouterr().out)
-    (tmp_path / "pod.yaml").write_text("")
-
-    def completions(*words: str) -> list[str]:
-        last = words[-1]
-        line = f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
-        call = f'{line}; _shtab_bowline bowline "{last}" ""; printf "%s\\n" "${{COMPREPLY[@]}}"'
-        done = subprocess.run(["bash", "-c", call], cwd=tmp_path, capture_output=True, text=True, check=True)
-        return done.stdout.split()
-
-    assert completions("bowline", "li") == ["lint"]
-    assert completions("bowline", "lint", "--assume") == ["--assume-scheduler"]
-    assert completions("bowline", "lint", "pod") == ["pod.yaml"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script_with_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(name in script for name in COMMANDS)
-
-
 HELPS = [
     ["--help"],
     ["help"],
@@ -118,7 +93,7 @@ HELPS = [
 def test_every_help_works_without_an_extra() -> None:
     program = (
         "import sys, contextlib, io\n"
-        "for name in ('kubernetes', 'pytest', 'hypothesis', 'shtab'): sys.modules[name] = None\n"
+        "for name in ('kubernetes', 'pytest', 'hypothesis'): sys.modules[name] = None\n"
         "from bowline_cli.main import main\n"
         f"for arguments in {HELPS!r}:\n"
         "    with contextlib.redirect_stdout(io.StringIO()) as out:\n"
