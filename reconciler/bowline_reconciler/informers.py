@@ -236,7 +236,7 @@ class Informers:
         return self.pods.store.get(key)
 
     def offer_pod(self, pod: Object) -> None:
-        """Cache a pod that was read live, if its content is missing in the cache."""
+        """Cache a pod that was read live, if its content is missing in the cache; a bound one is absent there."""
         self._pod_cache.offer(key_of(pod), pod)
 
     def pod_view(self, key: ObjectKey) -> PodView | None:

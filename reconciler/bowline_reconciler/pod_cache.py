@@ -4,7 +4,7 @@ A batch queue holds tens of thousands of unscheduled pods, and a decoded pod tak
 only while a request names it. Any other pod is packed: compressed with a pod of its namespace as the dictionary,
 because pods of a queue resemble each other. A pod that is still too large, or larger than MAX_DECODED while a request
 names it, or of which only the identity was read, is kept without its content: it is absent from this cache, which
-proves nothing, so it is read live.
+proves nothing, so it is read live. So is a pod that is known to be bound, while the watch still shows it as unbound.
 
 A pod that ended without a node is not kept, unless a request names it. Decision 122.
 """
@@ -36,12 +36,13 @@ _WINDOW, _MEMORY, _LEVEL = -13, 5, 6
 
 @dataclass(slots=True)
 class _Packed:
-    """A pod. ``content`` is empty while the pod is kept decoded, or if it is too large."""
+    """A pod. ``content`` is empty while the pod is kept decoded, or if it is too large or outdated."""
 
     uid: ObjectUID
     version: ResourceVersion
     content: bytes = b""
     dictionary: bytes = b""
+    is_outdated: bool = False  # the pod is bound: what the watch shows until it drops the pod is older
 
     @property
     def identity(self) -> Object:
@@ -77,7 +78,15 @@ class PodCache(Store):
             self._entries[key] = self._pack(key, pod)
 
     def offer(self, key: ObjectKey, pod: Object) -> None:
-        """Cache a pod that was read live, if it is named and its version is the one that the watch reported."""
+        """Cache a pod that was read live, if it is named and its version is the one that the watch reported.
+
+        If it is bound, the cached pod of that UID is absent from now on: no binding is ever taken back.
+        """
+        if pod["spec"].get("nodeName"):
+            if self.uid(key) == uid_of(pod):
+                self._pods.pop(key, None)
+                self._entries[key] = _Packed(uid_of(pod), version_of(pod), is_outdated=True)
+            return
         if key in self._named and self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod):
             self._keep(key, pod, len(orjson.dumps(pod)))
 
@@ -120,7 +129,9 @@ class PodCache(Store):
     def put(self, key: ObjectKey, pod: Object) -> Object | None:
         """Store a pod; returns the previous one's identity. For the reflector only."""
         before = self._entries.get(key)
-        if key in self._named:
+        if before is not None and before.is_outdated and before.uid == uid_of(pod):
+            self._entries[key] = _Packed(uid_of(pod), version_of(pod), is_outdated=True)
+        elif key in self._named:
             self._entries[key] = _Packed(uid_of(pod), version_of(pod))
             self._pods.pop(key, None)
             if not is_reduced(pod):

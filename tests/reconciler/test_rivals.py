@@ -133,3 +133,26 @@ async def test_a_leader_begins_none_of_two_requests_while_a_write_for_the_other_
         stage.clock.passed += limits.in_flight_timeout
         await stage.client.patch(BINDREQUESTS, stage.namespace, "a", {"metadata": {"labels": {"again": "yes"}}})
         await stage.phase("a", "Succeeded")
+
+
+@ORDERS
+@pytest.mark.parametrize("node", NODES)
+async def test_a_bound_pod_is_never_attempted_while_its_watch_shows_it_as_unbound(
+    stage: Stage, first: str, second: str, node: str
+) -> None:
+    """The other request waits until the first has ended, or is created after that."""
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    async with stage.working(plugin) as working:
+        uid = await begin(stage, first, hold)
+        await stage.request_bind(second, node, podName="pod", metadata=OURS)
+        await waits(stage, working, second)
+        await working.hang("pods")
+        hold.go.set()
+        await stage.phase(first, "Succeeded")
+        await stage.phase(second, "Succeeded" if node == NODES[0] else "Failed")
+        await stage.request_bind("later", node, podName="pod", metadata=OURS)
+        await stage.phase("later", "Succeeded" if node == NODES[0] else "Failed")
+        assert working.parts.informers.pods.store.uid(ObjectKey(stage.namespace, "pod")), "its watch hangs"
+    assert "pre_bind" not in plugin.points(second) + plugin.points("later")
+    assert (await stage.pod())["metadata"]["annotations"][names.PREPARED_FOR] == uid

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import unquote
 
 from bowline.kube.messages import Request
 from tests.simulation.checks import Checks, Violation
@@ -84,7 +85,8 @@ class Simulation:
             "/api/v1/namespaces/work", ""
         )
         code = answer.code if answer is not None else "-"
-        body = request.body.decode()[:300] if request.body and request.method != "GET" else ""
+        what = request.path.partition("?")[2] if request.method == "GET" else (request.body or b"").decode()
+        body = unquote(what)[:300]
         self.note(process, f"{request.method} {short} {code} {fault and '!' + fault} {body}")
 
     def _trace_change(self, change: Any) -> None:

@@ -9,7 +9,7 @@ from tests.simulation.stories import KINDS
 PART = 25
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("share", "shares")])
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_fault_at_one_request_violates_nothing(kind: str) -> None:
     outcome = simulate("stories", "--kinds", kind, "--part", str(PART))
     assert outcome.violations == {}

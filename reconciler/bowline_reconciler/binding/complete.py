@@ -95,7 +95,11 @@ class Completer:
         """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
         snapshot = self.store.from_cache(request.key, request)
         pod = await self.store.informers.bound_pods.pod_of(awaited)
-        return await self.store.read_live(snapshot, Target.POD) if pod is None else replace(snapshot, pod=pod)
+        if pod is None:
+            return await self.store.read_live(snapshot, Target.POD)
+        # The next request for this pod must not be attempted because another watch still shows it as unbound.
+        self.store.informers.offer_pod(pod)
+        return replace(snapshot, pod=pod)
 
     async def _fail_misdirected(self, snapshot: Snapshot, state: RequestState) -> Result:
         """Fail a request whose Binding was acknowledged, and whose pod is not on its node, or is gone."""

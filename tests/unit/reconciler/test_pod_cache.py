@@ -124,6 +124,24 @@ def test_a_named_pod_with_large_annotations_is_read_live_each_time() -> None:
     assert cache.version(key) == version_of(large)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_pod_that_is_known_to_be_bound_is_absent_whatever_its_watch_still_shows(named: bool) -> None:
+    cache, unbound = PodCache(), stored(1)
+    key = key_of(unbound)
+    bound = {**unbound, "spec": {**unbound["spec"], "nodeName": "node-0"}}
+    cache.offer(key, bound)
+    assert key not in cache, "the watch has not shown it yet"
+    cache.put(key, unbound)
+    cache.name(key, named)
+    cache.offer(key, bound)
+    assert cache.get(key) is None
+    cache.put(key, {**unbound, "metadata": {**unbound["metadata"], "resourceVersion": "10002"}})
+    assert cache.get(key) is None, "a late event"
+    successor = {**unbound, "metadata": {**unbound["metadata"], "uid": "another"}}
+    cache.put(key, successor)
+    assert cache.get(key) == successor
+
+
 def test_a_pod_that_has_ended_leaves_with_its_last_request() -> None:
     cache, seen = PodCache(), stored(1)
     key = key_of(seen)

@@ -67,6 +67,9 @@ REQUEUE_DELAY = timedelta(milliseconds=200)
 DELETE_TIMEOUT_S = 2.0
 # When a delete that failed is repeated.
 RELEASE_RETRY = timedelta(seconds=10)
+# When an idle device is checked again that is kept only because an unfinished request lists it: that request may end
+# without having asked for it, because another one has bound its pod.
+KEPT_RETRY = timedelta(seconds=30)
 # A recovery serves running pods, not a request.
 _NO_REQUEST = ObjectKey("", "")
 
@@ -113,6 +116,9 @@ class GroupController:
         self._claims: dict[str, dict[ObjectKey, DeviceRequest]] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         self._queries: dict[str, list[_Query]] = {}
+        # Groups to be checked for unused devices. A claim may keep one from the check, which follows the claim's end.
+        self._unchecked: set[str] = set()
+        self._leads = False
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
         # When a reservation without a device was first seen: monotonic, because wall clocks differ and may be set.
@@ -140,6 +146,7 @@ class GroupController:
             "claims": len(self._claims),
             "claimants": len(self._claimed_by),
             "queries": sum(map(len, self._queries.values())),
+            "unchecked": len(self._unchecked),
             "withdrawn": len(self._withdrawn),
             "unreported": len(self._unreported_since),
             "timedOut": len(self._timed_out),
@@ -154,6 +161,8 @@ class GroupController:
             if not claims:
                 del self._claims[group]
                 self._timed_out.pop(group, None)
+                if group in self._unchecked:
+                    self._add(group)
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
         """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
@@ -180,24 +189,23 @@ class GroupController:
     # --- called by watches ---
 
     def enqueue(self, groups: Iterable[str]) -> None:
-        """Enqueue the groups for a check."""
-        for group in groups:
-            self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
+        """Enqueue the groups for a check. No effect on a standby: the first resync of a leader checks all."""
+        for group in groups if self._leads else ():
+            self._unchecked.add(group)
+            self._add(group)
+
+    def begin(self) -> None:
+        """Record that this process is the leader."""
+        self._leads = True
 
     def clear(self) -> None:
         """Drop all state and cancel pending queries: this process is not the leader any more."""
+        self._leads = False
         for queries in self._queries.values():
             _refuse(queries)
-        for memory in (
-            self._claims,
-            self._claimed_by,
-            self._queries,
-            self._withdrawn,
-            self._unreported_since,
-            self._timed_out,
-            self._losses,
-        ):
-            memory.clear()
+        memories = (self._claims, self._claimed_by, self._queries, self._withdrawn, self._timed_out, self._losses)
+        for clear in (self._unchecked.clear, self._unreported_since.clear, *(memory.clear for memory in memories)):
+            clear()
 
     # --- one reconcile of one group ---
 
@@ -223,6 +231,8 @@ class GroupController:
             again, release_failure = None, None
             if is_released or not self._idle.has_users(group):
                 again, release_failure = await self._delete_unused(group, reservations)
+            if group not in self._claims and group not in self._queries:
+                self._unchecked.discard(group)
             again = again or timeout
             loss = self._losses.get(group)
             if loss is not None and loss.last_uid is None:
@@ -236,8 +246,8 @@ class GroupController:
                 query.answer.set_exception(error)
             if not pending or not isinstance(error, KubeError):
                 raise
-            # The callers retry.
-            return None
+            # The callers retry; nobody else checks the group.
+            return RELEASE_RETRY if group in self._unchecked else None
         finally:
             # Pending only if this worker was cancelled, at the end of the leadership.
             _refuse(queries)
@@ -437,9 +447,11 @@ class GroupController:
         if not idle:
             return None, release_failure
         requested_nodes = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
-        again = None
+        pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for reservation in idle:
+            if reservation.node in requested_nodes:
+                pauses.append(KEPT_RETRY)
             if not unused_reservations([reservation], users, self._claimed_nodes(group), requested_nodes):
                 continue
             try:
@@ -447,7 +459,8 @@ class GroupController:
                     is_removed = await self._remove(reservation, reservations)
             except (KubeError, TimeoutError) as error:
                 why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
-                release_failure, again = Unreleased(reservation, why), again or RELEASE_RETRY
+                release_failure = Unreleased(reservation, why)
+                pauses.append(RELEASE_RETRY)
                 log.warning("a device cannot be released", extra={"reservation": str(reservation.key), "error": why})
                 continue
             if is_removed:
@@ -458,16 +471,22 @@ class GroupController:
                 )
             else:
                 # It exists still: a pod that needs its device waits for its deletion.
-                release_failure, again = Unreleased(reservation, "it has changed meanwhile"), REQUEUE_DELAY
-        return again, release_failure
+                release_failure = Unreleased(reservation, "it has changed meanwhile")
+                pauses.append(REQUEUE_DELAY)
+        return min(pauses, default=None), release_failure
 
     def _claimed_nodes(self, group: str) -> Collection[str]:
         return {claim.node for claim in self._claims.get(group, {}).values()}
 
+    def _add(self, group: str) -> None:
+        self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
+
     async def _query(self, group: str, claim: DeviceRequest | None) -> Answer:
         query = _Query(claim, asyncio.get_running_loop().create_future(), current_writes())
         self._queries.setdefault(group, []).append(query)
-        self.enqueue([group])
+        if claim is None:
+            self._unchecked.add(group)
+        self._add(group)
         # The caller waits for the worker's API requests, so this counts as API time.
         with api_time():
             return await query.answer

@@ -132,6 +132,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     async def start(self) -> None:
         if self._sharing.enabled:
+            self._controller.begin()
             self._enqueue_report(SCAN)
             self._orphan_scan.begin()
             self._enqueue_scan(SCAN)
@@ -289,7 +290,8 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         groups, pod = ctx.spec.gpu_groups, ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
         if not await self._label(pod, groups):
-            return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
+            why = f"pod {ctx.request.pod_key} was deleted, replaced or bound meanwhile, or changes too often"
+            return Status(Code.TRANSIENT, (why,))
         received_gpu = ctx.spec.received_gpu
         assert received_gpu is not None  # noqa: S101 - request_error has rejected it
         reserved = self._sharing.reserved_mebibytes
@@ -311,16 +313,17 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         return status
 
     async def _label(self, pod: Object, groups: Collection[str]) -> bool:
-        """Label the pod as a user of the groups; False if it is deleted or replaced, or changes too often.
+        """Label the pod as a user of the groups; False if it is deleted, replaced or bound, or changes too often.
 
-        In the version that was read: a write that is executed late must not replace the labels of a later decision.
+        In the version that was read: neither a write that is executed late nor a stale cache may replace the labels
+        of another decision.
         """
         for _ in range(LABEL_TRIES):
             changes = label_changes(pod["metadata"].get("labels") or {}, tuple(groups))
             if await self._client.label(pod, changes, at_version=True) is not None:
                 return True
             live_pod = await self._client.pod(key_of(pod))
-            if live_pod is None or uid_of(live_pod) != uid_of(pod):
+            if live_pod is None or uid_of(live_pod) != uid_of(pod) or live_pod["spec"].get("nodeName"):
                 return False
             pod = live_pod
         return False

@@ -143,7 +143,9 @@ def owner_of(
 ) -> GroupController:
     metrics = PluginMetrics("gpu_sharing", registry or CollectorRegistry())
     handle = replace(handle_for("gpu_sharing", NO_CLIENT, clock=clock), worker=passes.worker)
-    return GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
+    controller = GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
+    controller.begin()
+    return controller
 
 
 @pytest.mark.parametrize(
@@ -343,3 +345,61 @@ async def test_a_reservation_that_was_deleted_meanwhile_gives_no_device() -> Non
     site = JoinedSite(NO_CLIENT, ReservationSpec("res", "image"), "", exists=False)
     with pytest.raises(Conflict):
         await owner_of(Passes(), site, SystemClock()).claim([claim()])
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSite(ReservationClient):
+    """Has one reservation without users; ``requested``: requests that list its group. Records deletions."""
+
+    requested: set[str] = field(default_factory=set)
+    removed: list[ObjectUID] = field(default_factory=list)
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation(group=group, device="GPU-1")]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        return []
+
+    async def touch(self, reservation: Reservation) -> Reservation | None:
+        return reservation
+
+    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
+        return self.requested
+
+    async def remove(self, reservation: Reservation) -> bool:
+        self.removed.append(reservation.uid)
+        return True
+
+
+@pytest.mark.parametrize("end", ["forget", "release_claims"])
+async def test_a_device_that_a_claim_has_kept_from_its_check_is_checked_at_the_claims_end(end: str) -> None:
+    passes = Passes()
+    site = IdleSite(NO_CLIENT, ReservationSpec("res", "image"), "")
+    controller = owner_of(passes, site, SystemClock())
+    await controller.claim([claim()])
+    controller.enqueue(["g1"])  # its only user has ended
+    await passes.results()
+    assert site.removed == []
+    getattr(controller, end)(claim().request)
+    await passes.results()
+    assert site.removed == [reservation().uid]
+    assert controller.sizes["unchecked"] == 0
+
+
+async def test_the_end_of_a_claim_is_followed_by_no_pass_without_a_reason() -> None:
+    passes = Passes()
+    controller = owner_of(passes, IdleSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
+    await controller.claim([claim()])
+    controller.release_claims(claim().request)
+    assert len(passes.running) == 1
+    await passes.results()
+
+
+async def test_a_device_that_a_request_only_lists_is_checked_again() -> None:
+    """The request may end without having asked for it: another one for its pod has bound the pod."""
+    passes = Passes()
+    site = IdleSite(NO_CLIENT, ReservationSpec("res", "image"), "", requested={reservation().node})
+    controller = owner_of(passes, site, SystemClock())
+    controller.enqueue(["g1"])
+    assert await passes.results() == [timedelta(seconds=30)]
+    assert site.removed == []
