@@ -218,7 +218,9 @@ def _unserved(facts: Facts, request: Object) -> Explanation | None:
         return None
     shards = ", ".join(f"{lease} ({selector})" for lease, selector in selectors.items())
     own_labels = ", ".join(f"{key}={value}" for key, value in labels.items()) or "none"
-    cause = f"no shard selects its BindRequest: its labels are {own_labels}; shards: {shards}"
+    cause = (
+        f"no shard of namespace {facts.system} selects its BindRequest: its labels are {own_labels}; shards: {shards}"
+    )
     command = f"kubectl -n {facts.key.namespace} get bindrequest {request['metadata']['name']} --show-labels"
     return Explanation(cause, since, "its labels or a shard's selector change", (command,))
 

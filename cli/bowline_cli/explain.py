@@ -132,10 +132,8 @@ class Reading:
     def begin(cls, reader: Reader, system: str) -> "Reading":
         """Read what all explanations need of the release in the namespace ``system``."""
         reading = cls(reader, system, reader.api.now)
-        leases = reader.list("/apis/coordination.k8s.io/v1/leases", labelSelector=names.SHARD_LABEL)
-        if isinstance(leases, Unread):  # only those of the release's namespace are for all users
-            path = f"/apis/coordination.k8s.io/v1/namespaces/{system}/leases"
-            leases = reading.list(f"leases in {system}", path, labelSelector=names.SHARD_LABEL)
+        # Anyone may write a Lease elsewhere.
+        leases = reading.list(f"leases in {system}", _leases(system), labelSelector=names.SHARD_LABEL)
         path = f"/api/v1/namespaces/{system}/configmaps/{INFO}"
         info = info_of(reading.get(f"configmap {INFO} in {system}", path))
         return replace(reading, leases=leases, info=info)
@@ -312,14 +310,23 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
     return _with_unread(facts, reading)
 
 
+def _leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
 def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
     """Add what only an unbound pod needs: its scheduler's Leases, KAI's queue and group, devices of DRA drivers."""
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
     metadata = pod["metadata"]
     nodes = reading.reader.list("/api/v1/nodes", limit=1)
     facts = replace(facts, may_read_nodes=not isinstance(nodes, Unread))
-    path = "/apis/coordination.k8s.io/v1/leases"
-    facts = replace(facts, schedulers=reading.reader.list(path, fieldSelector=f"metadata.name={scheduler}"))
+    # In the namespaces of components: a Lease of that name in a tenant's says nothing.
+    named = (
+        reading.reader.get(f"{_leases(place)}/{scheduler}") for place in {"kube-system", reading.system, scheduler}
+    )
+    facts = replace(
+        facts, schedulers=[lease for lease in named if lease is not None and not isinstance(lease, Unread)]
+    )
     queue = (metadata.get("labels") or {}).get(names.QUEUE_LABEL)
     if queue:
         facts = replace(facts, queue=reading.reader.get(f"/apis/scheduling.run.ai/v2/queues/{queue}"))

@@ -40,7 +40,7 @@ class Facts:
     """What was read. ``unreadable``: what could not be, and why; the fields are then empty.
 
     - ``requests``: for the pod, of any name. ``events``: about the pod (core/v1), oldest first.
-    - ``leases``: of reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
+    - ``leases``: of the release's reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
     - ``objects``: those that the request waits for or that its failure is about; None: it does not exist.
     - ``queue``: the KAI queue that the pod names; None: it does not exist. ``pod_group``: KAI's PodGroup of the pod.
     - ``may_read_nodes``: whether commands about nodes would work. ``slices``: of ResourceSlices; None: not read.
@@ -54,7 +54,7 @@ class Facts:
     requests: Sequence[Object] = ()
     events: Sequence[Object] = ()
     leases: Sequence[Object] | Unread = ()
-    schedulers: Sequence[Object] | Unread = ()
+    schedulers: Sequence[Object] = ()
     deployments: Sequence[Object] | Unread = NOT_READ
     objects: Mapping[ObjectRef, Object | Unread | None] = field(default_factory=dict)
     queue: Object | Unread | None = NOT_READ

@@ -125,7 +125,7 @@ def _failed_before(facts: Facts, pod: Object, failed: FailedDecision, condition:
 
 def running(facts: Facts, scheduler: str) -> tuple[str, ...]:
     """Return what the Leases say of the scheduler: only some schedulers have one of their name."""
-    if isinstance(facts.schedulers, Unread) or not facts.schedulers:
+    if not facts.schedulers:
         return ()
     lease = max(facts.schedulers, key=lambda lease: str((lease.get("spec") or {}).get("renewTime") or ""))
     renewed = parse_time((lease.get("spec") or {}).get("renewTime"))

@@ -72,16 +72,23 @@ def held_shard(lease: Object) -> Shard | None:
         selector = parse_label_selector(text)
     except ValueError:
         return None  # written by a version with another form of selectors
-    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("kind") == "ServiceAccount"]
     return Shard(
         lease=key_of(lease),
-        account=owners[0]["name"] if len(owners) == 1 else "",
+        account=account_of(lease),
         selector=selector,
         holder=spec["holderIdentity"],
         acquired_at=spec.get("acquireTime") or "",
         renewed_at=spec.get("renewTime") or "",
         duration_s=min(MAX_DURATION_S, spec.get("leaseDurationSeconds") or 0),
     )
+
+
+def account_of(lease: Object) -> str:
+    """Return the ServiceAccount that owns the Lease; empty if none does, or several do."""
+    owners = [
+        owner for owner in lease["metadata"].get("ownerReferences") or () if owner.get("kind") == "ServiceAccount"
+    ]
+    return owners[0]["name"] if len(owners) == 1 else ""
 
 
 def overlapping(shards: Collection[Shard], lease: ObjectKey, selector: LabelSelector) -> list[Shard]:
@@ -171,13 +178,19 @@ class Shards:
         }
 
     async def is_alone(self, lease: ObjectKey) -> bool:
-        """Return whether no other reconciler can have worked on this shard's requests: there is no other Lease."""
+        """Return whether no other reconciler can have worked on this shard's requests: no other Lease counts."""
+        selection = Selection(LEASES.as_metadata(), label_selector=f"{names.SHARD_LABEL}={self._registry}")
         try:
-            leases = await self._client.list_all(LEASES, label_selector=f"{names.SHARD_LABEL}={self._registry}")
+            owners = await self._client.list_reduced(selection, lambda other: (key_of(other), account_of(other)))
+            elsewhere = {ObjectKey(key.namespace, name) for key, name in owners if key.namespace != lease.namespace}
+            proven = await self._accounts.reconcilers({account for account in elsewhere if account.name})
         except KubeError as error:
             log.debug("the reconcilers' Leases cannot be listed", extra={"error": str(error)})
             return False
-        return all(key_of(other) == lease for other in leases)
+        return all(
+            key == lease or (key.namespace != lease.namespace and ObjectKey(key.namespace, name) not in proven)
+            for key, name in owners
+        )
 
     async def free(self, lease: ObjectKey) -> None:
         """Wait until no other reconciler serves any of this shard's requests. Raises no errors of the API server."""

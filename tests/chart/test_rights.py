@@ -84,10 +84,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "configmaps", "bowline-info"): {"get"},
         ("coordination.k8s.io", "leases", ""): {"get", "list"},
     },
-    ("ClusterRole", "bowline-view"): {
-        ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch"},
-        ("coordination.k8s.io", "leases", ""): {"list"},
-    },
+    ("ClusterRole", "bowline-view"): {("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch"}},
 }
 
 

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from bowline.localcluster.pair import Pair
 from bowline.testing.builders import bind_request, pod
 from bowline_cli.main import main
 from tests.live import FLAKY, Live
+from tests.pair.test_tenants_live import forged_lease, leases
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
@@ -195,6 +197,11 @@ def test_no_reconciler_leads(pair: Live, explain: Explain) -> None:
     with without_reconciler(pair):
         pair.create_pod()
         pair.request_bind()
+        # A tenant's Lease, from before the policy, says nothing of reconcilers or schedulers.
+        for name in ("stop", "bowline"):
+            forged = forged_lease(name=name)
+            forged["spec"]["renewTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            pair.cluster.api.post(leases(pair), forged)
         out = explain("pod")
         assert "no reconciler leads: no Lease of a reconciler is held" in out
         assert "last renewed 20" in out
@@ -223,7 +230,7 @@ def test_no_shard_selects_the_request(pair: Live, explain: Explain) -> None:
         pair.pair.launch_reconciler().wait_ready()
         pair.create_pod()
         pair.request_bind()
-        out = until_explained(pair, explain, "pod", "no shard selects its BindRequest: its labels are none; shards: ")
+        out = until_explained(pair, explain, "pod", "selects its BindRequest: its labels are none; shards: ")
         assert "(team=a)" in out
         pair.kubectl("label", "bindrequest", "pod", "team=a")
         pair.phase("pod", "Succeeded")

@@ -208,7 +208,8 @@ TABLE = [
     ),
     pytest.param(
         {"request": request("", "", metadata={"labels": {"team": "b"}}), "leases": [lease("team=a")]},
-        "no shard selects its BindRequest: its labels are team=b; shards: bowline-system/bowline-reconciler (team=a)",
+        "no shard of namespace bowline-system selects its BindRequest: its labels are team=b; shards: "
+        "bowline-system/bowline-reconciler (team=a)",
         "its labels or a shard's selector change",
         50,
         id="no shard",
