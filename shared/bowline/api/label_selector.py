@@ -6,7 +6,7 @@ whether the key may be absent. Equal selectors thus have the same text, and over
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _KEY = rf"(?:[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_NAME}"
@@ -74,9 +74,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Conditions by key; without any it selects everything."""
+    """Conditions by key; without any it selects everything. ``required_keys``: labels that an object must have."""
 
     conditions: Mapping[str, Condition]
+    required_keys: frozenset[str] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        required_keys = frozenset(key for key, condition in self.conditions.items() if not condition.may_be_absent)
+        object.__setattr__(self, "required_keys", required_keys)
 
     def __str__(self) -> str:
         """The canonical text, the same for all equal selectors; empty if it selects everything."""
@@ -84,7 +89,10 @@ class LabelSelector:
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Return whether an object with these labels is selected."""
-        return all(condition.admits(labels.get(key)) for key, condition in self.conditions.items())
+        # An object has few labels, a selector perhaps hundreds of conditions: those of absent labels cost nothing.
+        return self.required_keys <= labels.keys() and all(
+            self.conditions[key].admits(labels[key]) for key in self.conditions.keys() & labels.keys()
+        )
 
     def overlaps(self, selector: "LabelSelector") -> bool:
         """Return whether both can select the same object."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bowline.api.label_selector import Condition, LabelSelector
+
 Labels = Mapping[str, str]
 
 
@@ -89,14 +91,42 @@ def is_too_large(selector: Mapping[str, Any] | None) -> bool:
     )
 
 
+def compile_selector(selector: Mapping[str, Any] | None) -> LabelSelector | None:
+    """Return a LabelSelector in the form in which it is evaluated; None if it selects nothing.
+
+    An absent or empty one selects everything. Only call it if it is not too large.
+    """
+    conditions: dict[str, Condition] = {}
+    expressions: Sequence[Mapping[str, Any]] = (selector or {}).get("matchExpressions") or ()
+    equal: Labels = (selector or {}).get("matchLabels") or {}
+    parts = [(expression.get("key", ""), _condition(expression)) for expression in expressions]
+    parts += [(key, Condition(frozenset((value,)), may_be_absent=False)) for key, value in equal.items()]
+    for key, condition in parts:
+        if condition is None:
+            return None
+        conditions[key] = conditions.get(key, Condition()).intersect(condition)
+    return LabelSelector(conditions) if all(condition.possible for condition in conditions.values()) else None
+
+
 def selector_admits(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
     """Return whether the labels match a label selector; an absent or empty one matches all."""
-    if not selector:
-        return True
-    equal: Labels = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in equal.items()) and all(
-        _admits(expression, labels) for expression in selector.get("matchExpressions") or ()
-    )
+    compiled = compile_selector(selector)
+    return compiled is not None and compiled.selects(labels)
+
+
+def _condition(expression: Mapping[str, Any]) -> Condition | None:
+    """Return the condition of a requirement; None if it is invalid."""
+    values = frozenset(expression.get("values") or ())
+    match expression.get("operator"):
+        case "In":
+            return Condition(values, may_be_absent=False)
+        case "NotIn":
+            return Condition(excluded_values=values)
+        case "Exists":
+            return Condition(may_be_absent=False)
+        case "DoesNotExist":
+            return Condition(may_be_present=False)
+    return None
 
 
 def topologies_admit(terms: Sequence[Mapping[str, Any]], labels: Labels) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey
-from bowline.api.selectors import Node, required_value, selector_admits
+from bowline.api.selectors import Node, required_value
 from bowline.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume, VolumeSpec
 
 AVAILABLE = "Available"
@@ -60,7 +60,8 @@ def _fits(claim: PersistentVolumeClaim, node: Node, volume: Volume) -> bool:
     return (
         claim.access_modes <= volume.access_modes
         and volume.reaches(node)
-        and selector_admits(claim.selector, volume.labels)
+        and claim.selector is not None
+        and claim.selector.selects(volume.labels)
     )
 
 

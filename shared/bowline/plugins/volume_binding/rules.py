@@ -23,7 +23,6 @@ from bowline.api.quantity import parse_quantity
 from bowline.api.selectors import (
     MAX_REQUIREMENTS,
     Node,
-    is_too_large,
     label_selector_of,
     selector_admits,
     topologies_admit,
@@ -164,7 +163,7 @@ def check_unbound(
             "it has removed the annotation selected-node"
         )
         return ProvisioningRejected(node_conflict(why))
-    if is_too_large(claim.selector):
+    if claim.is_selector_too_large:
         why = (
             f"claim {name} has a selector of more than {MAX_REQUIREMENTS} requirements and values, which is not "
             "evaluated; create the claim with a shorter one"
@@ -289,6 +288,10 @@ def advice(failure: Status, node: str, nodes: Sequence[str]) -> Status | None:
 
 # --- choose ---
 
+# Comparisons of claims and volumes without a pause, and the claims for which that does not count: how many volumes a
+# cluster has is no choice of a tenant.
+MAX_PAIRS, FEW_CLAIMS = 16_384, 16
+
 
 def choose(
     unbound: Sequence[Unbound],
@@ -301,6 +304,12 @@ def choose(
     ``is_taken``: whether another request is about to write the volume for another PVC.
     """
     volumes = list(volumes)
+    if len(unbound) > FEW_CLAIMS and len(unbound) * len(volumes) > MAX_PAIRS:
+        why = (
+            f"the pod mounts {len(unbound)} claims without a volume, each to be compared with {len(volumes)} free "
+            f"volumes, and at most {MAX_PAIRS} pairs are compared; mount at most {FEW_CLAIMS} such claims"
+        )
+        return Status.fatal(why, Reason.INVALID, Suggestion.DELETE_POD)
     mine: set[str] = set()
     choices: list[Choice] = []
     # Smallest first, so that a small PVC does not take the only volume that is large enough for another.

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from bowline.api import names
+from bowline.api.label_selector import LabelSelector
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -18,7 +19,7 @@ from bowline.api.meta import (
     version_of,
 )
 from bowline.api.quantity import parse_quantity
-from bowline.api.selectors import Labels, Node, node_selector_admits
+from bowline.api.selectors import Labels, Node, compile_selector, is_too_large, node_selector_admits
 
 # The API's default volumeMode.
 _FILESYSTEM = "Filesystem"
@@ -57,7 +58,8 @@ class PersistentVolumeClaim:
     spec: VolumeSpec
     size: Decimal
     access_modes: frozenset[str]
-    selector: Mapping[str, Any] | None
+    selector: LabelSelector | None  # None: it selects nothing, or is too large
+    is_selector_too_large: bool
     volume_name: str
     bind_completed: bool
     selected_node: str
@@ -154,7 +156,8 @@ def read_claim(raw: Object) -> PersistentVolumeClaim:
         spec=_volume_spec(spec, annotations),
         size=parse_quantity(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
         access_modes=frozenset(spec.get("accessModes") or ()),
-        selector=spec.get("selector"),
+        selector=None if is_too_large(spec.get("selector")) else compile_selector(spec.get("selector")),
+        is_selector_too_large=is_too_large(spec.get("selector")),
         volume_name=spec.get("volumeName") or "",
         bind_completed=names.BIND_COMPLETED in annotations,
         selected_node=annotations.get(names.SELECTED_NODE) or "",

@@ -1,0 +1,180 @@
+"""What a tenant stores costs a bounded amount of work, whatever it stores: at the API server's limits, and at ours.
+
+The reconciler runs these parts between two awaits, so each must stay below 50 ms. Counted are lines of Python, not
+time: an idle machine runs twenty million of them a second, and a slow one half as many.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.api.failed_decision import failed_decision_of
+from bowline.api.meta import ObjectKey
+from bowline.api.selectors import MAX_REQUIREMENTS, Node
+from bowline.api.taints import MAX_TOLERATIONS, untolerated
+from bowline.framework.plugin_status import Code, Status
+from bowline.kube.oversized import MAX_VALUES
+from bowline.plugins.gpu_sharing.idle_groups import transform_user
+from bowline.plugins.gpu_sharing.rules import label_changes, label_removals, share_of
+from bowline.plugins.volume_binding.rules import MAX_CLAIMS, MAX_PAIRS, Unbound, check_count, choose
+from bowline.plugins.volume_binding.volumes import StorageClass, Volume, pod_volumes, read_claim, read_volume
+from bowline.testing.builders import bind_request, pod, stored
+from bowline_reconciler.decide.snapshot import pod_view
+from bowline_reconciler.informers import reduce_request, transform_pod
+from bowline_reconciler.shards import MAX_SELECTOR, held_shard
+
+# 45 ms at ten million lines a second.
+MAX_LINES = 450_000
+NODE = Node("node-0", {"kubernetes.io/hostname": "node-0"})
+GIB = {"requests": {"storage": "1Gi"}}
+
+
+def lines_of(work: Callable[[], Any]) -> tuple[int, Any]:
+    """Return how many lines of Python the work runs, and its result. An iteration of an expression is a line, too."""
+    count, former = 0, sys.gettrace()
+
+    def trace(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        result = work()
+    finally:
+        sys.settrace(former)
+    return count, result
+
+
+def raw_claim(number: int, operator: str) -> dict[str, Any]:
+    """Return a claim with the largest selector that is evaluated."""
+    values = {"values": ["x"]} if operator in ("In", "NotIn") else {}
+    keys = range(MAX_REQUIREMENTS // (2 if values else 1))
+    expressions = [{"key": f"k{key}", "operator": operator, **values} for key in keys]
+    spec = {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "resources": GIB}
+    return stored({"metadata": {"name": f"c{number}", "namespace": "ns"}, "spec": spec}, uid=f"c{number}") | {
+        "spec": {**spec, "selector": {"matchExpressions": expressions}}
+    }
+
+
+def volumes(count: int, labels: Sequence[str]) -> list[Volume]:
+    spec = {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
+    given = dict.fromkeys(labels, "x")
+    metadata = ({"name": f"v{n}", "uid": f"v{n}", "resourceVersion": "1", "labels": given} for n in range(count))
+    return [read_volume({"metadata": each, "spec": spec, "status": {"phase": "Available"}}) for each in metadata]
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
+@pytest.mark.parametrize("labels", [pytest.param([], id="none"), pytest.param(["k0", "k1"], id="two labels")])
+def test_the_claims_of_a_pod_with_the_largest_selectors(operator: str, labels: list[str]) -> None:
+    provisioned = StorageClass("c", "example.com/disks", wait_for_first_consumer=True, topologies=())
+    free = volumes(MAX_PAIRS // MAX_CLAIMS, labels)
+    claims = [read_claim(raw_claim(number, operator)) for number in range(MAX_CLAIMS)]
+    unbound = [Unbound(claim, provisioned) for claim in claims]
+    lines, choices = lines_of(lambda: choose(unbound, NODE, free, lambda volume, claim: False))
+    assert len(choices) == MAX_CLAIMS
+    assert lines <= MAX_LINES, "a comparison does not depend on the selector's size"
+    lines, _ = lines_of(lambda: read_claim(raw_claim(0, operator)))
+    assert lines <= MAX_LINES / 4
+
+
+def test_more_pairs_are_not_compared() -> None:
+    cls = StorageClass("c", "example.com/disks", wait_for_first_consumer=True, topologies=())
+    unbound = [Unbound(read_claim(raw_claim(number, "Exists")), cls) for number in range(MAX_CLAIMS)]
+    free = volumes(MAX_PAIRS // MAX_CLAIMS + 1, ())
+    lines, status = lines_of(lambda: choose(unbound, NODE, free, lambda volume, claim: False))
+    assert isinstance(status, Status)
+    assert status.code is Code.FATAL
+    assert lines <= 50
+
+
+def huge_pod(field: str) -> dict[str, Any]:
+    """Return a pod with as many values as are decoded, all of one field."""
+    body = stored(pod("pod", "ns"))
+    count = MAX_VALUES // 8
+    entries = {
+        "tolerations": [{"key": f"k{n}", "operator": "Exists", "effect": "NoSchedule"} for n in range(count)],
+        "volumes": [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(count)],
+        "containers": [{"name": f"c{n}", "image": "x"} for n in range(count)],
+        "schedulingGates": [{"name": f"example.com/g{n}"} for n in range(count)],
+    }
+    if field in entries:
+        body["spec"][field] = entries[field]
+    elif field == "env":
+        env = [{"name": names.VISIBLE_DEVICES, "value": "all"} for _ in range(count)]
+        body["spec"]["containers"][0]["env"] = env
+    elif field == "conditions":
+        body["status"] = {"conditions": [{"type": f"t{n}", "status": "True"} for n in range(count)]}
+    elif field == "managedFields":
+        body["metadata"][field] = [{"manager": f"m{n}", "operation": "Update"} for n in range(count)]
+    else:
+        key = f"{names.LABEL_GPU_GROUP}/g{{}}" if field == "labels" else f"{names.NV_CONTAINER}c{{}}"
+        body["metadata"][field] = {key.format(n): f"g{n}" for n in range(count)}
+    body["metadata"].setdefault("annotations", {})[names.SHARED_GPU_CONFIGMAP] = "p"
+    return body
+
+
+FIELDS = (
+    "tolerations",
+    "volumes",
+    "containers",
+    "schedulingGates",
+    "env",
+    "conditions",
+    "managedFields",
+    "labels",
+    "annotations",
+)
+OF_A_POD: list[Callable[[dict[str, Any]], object]] = [
+    transform_pod,
+    pod_view,
+    share_of,
+    transform_user,
+    lambda body: check_count(pod_volumes(body)),
+    lambda body: label_changes(body["metadata"].get("labels") or {}, ["g"]),
+    lambda body: label_removals(body["metadata"].get("labels") or {}, ["g"]),
+    failed_decision_of,
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_is_done_with_a_pod(field: str) -> None:
+    body = huge_pod(field)
+    lines, _ = lines_of(lambda: [work(body) for work in OF_A_POD])
+    assert lines <= MAX_LINES
+
+
+def test_the_taints_of_a_node() -> None:
+    tolerations = [{"key": f"k{n}", "operator": "Exists"} for n in range(MAX_TOLERATIONS)]
+    taints = [{"key": f"t{n}", "effect": "NoSchedule"} for n in range(8)]
+    lines, taint = lines_of(lambda: untolerated(taints, tolerations))
+    assert taint is not None
+    assert lines <= MAX_LINES
+
+
+def test_a_lease_of_a_tenant() -> None:
+    text = ",".join(f"k{n}!=v" for n in range(MAX_SELECTOR // 8))[:MAX_SELECTOR].rpartition(",")[0]
+    lease = {
+        "metadata": {"name": "l", "namespace": "ns", "annotations": {names.SHARD_SELECTOR: text}},
+        "spec": {"holderIdentity": "x"},
+    }
+    lines, shard = lines_of(lambda: held_shard(lease))
+    assert shard is not None
+    assert lines <= MAX_LINES
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations", "groups"])
+def test_a_request_at_the_limits(field: str) -> None:
+    body = stored(bind_request("r", uid="u"))
+    if field == "groups":
+        body["spec"]["selectedGPUGroups"] = [f"g{n}" for n in range(1024)]
+    else:
+        body["metadata"][field] = {f"k{n}": "v" for n in range(10_000)}
+    lines, _ = lines_of(lambda: decode_bind_request(reduce_request(body)))
+    assert lines <= MAX_LINES
+    assert decode_bind_request(body).key == ObjectKey(body["metadata"]["namespace"], "r")
