@@ -103,6 +103,8 @@ async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, sto
             return
         deleting = asyncio.create_task(parts.ttl.run(), name="TTL controller")
         ending.push_async_callback(cancel_and_wait, deleting)
+        releasing = asyncio.create_task(parts.releases.run(), name="releases")
+        ending.push_async_callback(cancel_and_wait, releasing)
         working = asyncio.create_task(parts.controller.lead(term), name="controller")
         ending.push_async_callback(_drain, working, term)
         sharing = asyncio.create_task(parts.shards.watch(lease), name="shards")
@@ -112,7 +114,7 @@ async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, sto
             stop.wait(),
             wait_done(working),
             wait_done(sharing),
-            wait_failed([deleting]),
+            wait_failed([deleting, releasing]),
             parts.plugins.failure(),
         )
 

@@ -32,6 +32,7 @@ from bowline_reconciler.observe.outside import OutsideShards
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.observe.watchdog import EventLoopWatchdog
 from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.releases import Releases
 from bowline_reconciler.shards import CLUSTER, Shards
 from bowline_reconciler.ttl import TTLController
 
@@ -50,6 +51,7 @@ class Components:
     plugins: PluginLifecycle
     ttl: TTLController
     shards: Shards
+    releases: Releases
 
     def unsynced(self) -> str | None:
         """Return which watch has not been listed yet, and why; a plugin's with the plugin's name. None if all have.
@@ -131,6 +133,7 @@ async def build(
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
         Shards(client, informers, outside, shard, controller.on_change, registry),
+        Releases(client, store, writer, shard),
     )
 
 

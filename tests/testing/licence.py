@@ -1,4 +1,4 @@
-"""A correct plugin for the kit's own tests: one ConfigMap per pod, which a bind creates and a rollback deletes."""
+"""A correct plugin for the kit's own tests: one ConfigMap per pod, until its end or the rollback."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -52,6 +52,9 @@ class Licence(AdmissionPlugin, BindingPlugin):
         return {SEATS: "1"}
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return await self.release(ctx)
+
+    async def release(self, ctx: BindContext) -> Status:
         key = ctx.request.key
         try:
             await ctx.client.delete(CONFIGMAPS, key.namespace, f"licence-{key.name}")

@@ -38,6 +38,9 @@ WRONG = [
     pytest.param("wrong_plugins:ReturningNone", "admission_results", "FieldErrors", id="7 a wrong validate"),
     pytest.param("wrong_plugins:Reading", "admission_is_pure", "time.sleep", id="admission waits"),
     pytest.param("wrong_plugins:WithoutRollback", "rollback", "leaves configmaps licence-pod", id="8 no rollback"),
+    pytest.param(
+        "wrong_plugins:WithoutRelease", "release", "leaves configmaps licence-pod for ever", id="no end of a pod"
+    ),
     pytest.param("wrong_plugins:WithoutSideEffects", "declared_writes", "has_side_effects is False", id="8 leaks"),
     pytest.param("wrong_plugins:Undeclared", "declared_writes", "create configmaps", id="an undeclared write"),
     pytest.param("wrong_plugins:ClassState", "class_state", "ClassState.reviewed", id="9 class state"),

@@ -130,6 +130,13 @@ class WithoutRollback(Licence):
         return Status.ok()
 
 
+class WithoutRelease(Licence):
+    name = "without_release"
+
+    async def release(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
+
 class WithoutSideEffects(Licence):
     name = "without_side_effects"
 
@@ -174,6 +181,9 @@ class Counting(Licence):
         return Status.ok()
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return await self.release(ctx)
+
+    async def release(self, ctx: BindContext) -> Status:
         for taken in await self._taken(ctx):
             await ctx.client.delete(CONFIGMAPS, ctx.request.key.namespace, taken["metadata"]["name"])
         return Status.ok()

@@ -24,6 +24,10 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     names.EVENT_RETRY: ("Warning", "an attempt failed, or a bound pod's request cannot be completed; it is retried"),
     names.EVENT_FAILED: ("Warning", "the request has ended: `Reason: sentence (suggestion: ...)`"),
     names.EVENT_ROLLBACK_FAILED: ("Warning", "what was prepared cannot be undone yet; it is retried"),
+    names.EVENT_RELEASE_FAILED: (
+        "Warning",
+        "of the request: its pod has ended, and what a plugin holds for it cannot be returned yet; it is retried",
+    ),
     names.EVENT_NOT_PREPARED: ("Warning", "the pod is bound, but Bowline has not prepared its devices or claims"),
     names.EVENT_NOT_SERVED: ("Warning", "of the request: no shard selects it; sent once, within 30 s"),
     _UNRESERVED: ("Warning", "a running share's GPU is reserved no more; the kubelet may give it to another pod"),

@@ -1,4 +1,4 @@
-"""A licence per pod, from a server over HTTP: taken before the bind, returned if the bind is abandoned.
+"""A licence per pod, from a server over HTTP: taken before the bind, returned when the pod ends or is not bound.
 
 The server answers PUT and DELETE of /seats/UID; both may be repeated, so a lost reply costs nothing.
 """
@@ -17,8 +17,6 @@ class LicenceConfig(PluginConfig):
 
 
 class Licence(BindingPlugin[LicenceConfig]):
-    """Takes a seat for each pod with the annotation."""
-
     name = "example_licence"
 
     async def setup(self, handle: Handle) -> None:
@@ -31,8 +29,7 @@ class Licence(BindingPlugin[LicenceConfig]):
         return bool(_product(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        product = _product(ctx.pod)
-        match await self._call("PUT", ctx, product):
+        match await self._call("PUT", ctx, product := _product(ctx.pod)):
             case 200 | 201:
                 return Status.ok()
             case 409:
@@ -43,10 +40,13 @@ class Licence(BindingPlugin[LicenceConfig]):
                 return Status.transient(f"the licence server answered {code}")
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        code = await self._call("DELETE", ctx, _product(ctx.pod))
+        return await self.release(ctx)
+
+    async def release(self, ctx: BindContext) -> Status:
+        code = await self._call("DELETE", ctx)  # by the UID: the pod may be gone
         return Status.ok() if code in (200, 204, 404) else Status.retry(f"the licence server answered {code}")
 
-    async def _call(self, method: str, ctx: BindContext, product: str) -> int | str:
+    async def _call(self, method: str, ctx: BindContext, product: str = "") -> int | str:
         url = f"{self.args.server}/seats/{ctx.request.pod_uid}"
         try:
             async with self._http.request(method, url, params={"product": product}) as response:

@@ -13,8 +13,6 @@ VERBS = ("get", "list", "watch", "create", "delete")
 
 
 class Network(BindingPlugin):
-    """Requests an address for each pod with the annotation, and passes it on with the Binding."""
-
     name = "example_network"
     access = Access(rules=(AccessRule("configmaps", VERBS, label=LABEL),), binding_annotations=(ADDRESS,))
 
@@ -25,8 +23,7 @@ class Network(BindingPlugin):
         return bool(_network(pod))
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        network = _network(ctx.pod)
-        namespace, name = _key(ctx)
+        network, (namespace, name) = _network(ctx.pod), _key(ctx)
         try:
             found = await ctx.client.get(CONFIGMAPS, namespace, name)
         except NotFound:
@@ -42,6 +39,9 @@ class Network(BindingPlugin):
         return {ADDRESS: ctx.state["address"]} if "address" in ctx.state else {}
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return await self.release(ctx)
+
+    async def release(self, ctx: BindContext) -> Status:
         with suppress(NotFound):
             await ctx.client.delete(CONFIGMAPS, *_key(ctx))
         return Status.ok()

@@ -1,7 +1,8 @@
 """Completes, fails and rolls back requests: one code path each, whatever caused it.
 
 The order of the writes is guaranteed. Success: post_bind, finalizer, Succeeded, event; a request that reports
-Succeeded has no work left. Failure: rollback, finalizer, then Failed and RolledBack in one patch. **Failed means
+Succeeded has no work left, except that it keeps its finalizer if plugins hold something for its pod (``releases``).
+Failure: rollback, finalizer, then Failed and RolledBack in one patch. **Failed means
 released**: no finalizer of Bowline remains on a Failed request, so its scheduler can delete it and create another one
 of the same name in the same cycle. While the rollback is incomplete, the request stays Pending with that reason. A
 crash between removing the finalizer and writing Failed costs one more attempt, because the failure is not stored yet;
@@ -75,7 +76,8 @@ class Completer:
             changed = changed_metadata(ctx.annotations, ctx.labels, snapshot.named_pod)
             ctx = replace(ctx, pod=snapshot.named_pod)
         await self.runner.run_post_bind(ctx)
-        request = await self.writer.drop_finalizer(ctx.request)
+        is_held = self.store.is_held(ctx.request)
+        request = ctx.request if is_held else await self.writer.drop_finalizer(ctx.request)
         if request is None:
             return await self._close(ctx.request, state)
         now = self.clock.now()

@@ -178,6 +178,10 @@ class RequestStore:
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
         )
 
+    def is_held(self, request: BindRequest) -> bool:
+        """Return whether the request keeps its finalizer until its bound pod has ended. Decision 282."""
+        return not self._uninstalling and self.runner.holds(request)
+
     def follow_up(self, request: BindRequest, outcome: Outcome) -> OutcomeAction:
         """Return what an attempt's outcome means for the request."""
         times = self._times(request) if outcome.status.code is Code.WAIT else Times()
@@ -209,6 +213,7 @@ class RequestStore:
             self.informers.node_ill_for(request.selected_node) if isinstance(request, BindRequest) else _ZERO,
             self._uninstalling,
             rival_writes,
+            isinstance(request, BindRequest) and self.is_held(request),
         )
         return decide(observed, self.settings, ending)
 

@@ -135,11 +135,12 @@ def _of_finished(request: BindRequest, observed: Observed) -> Action | ReadLive:
     if not request.has_finalizer:
         return Forget()
     if request.phase is Phase.SUCCEEDED:
-        return DropFinalizer()
+        return Forget() if observed.is_held else DropFinalizer()
     if observed.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
         return ReadLive(Target.POD)
     if is_bound_as_asked(request, observed.pod):
-        return Complete() if request.phase is Phase.PENDING and not request.deleting else DropFinalizer()
+        is_complete = request.phase is not Phase.PENDING or (request.deleting and not observed.is_held)
+        return DropFinalizer() if is_complete else Complete()
     if observed.preceding is not None:
         # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
         # because there is nothing to report.

@@ -136,6 +136,7 @@ class Observed:
     uninstalling: bool = False  # the release ends: every request is rolled back, none is attempted
     # For how long a former leader's write for another request of the pod may still take effect.
     rival_writes: timedelta = timedelta()
+    is_held: bool = False  # plugins hold something for the pod until it has ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,7 @@ EVENT_WAITING: Final = "BindingWaiting"
 EVENT_RETRY: Final = "BindingRetry"
 EVENT_FAILED: Final = "BindingFailed"
 EVENT_ROLLBACK_FAILED: Final = "RollbackFailed"
+EVENT_RELEASE_FAILED: Final = "ReleaseFailed"
 EVENT_NOT_PREPARED: Final = "NotPrepared"
 EVENT_NOT_SERVED: Final = "NotServed"
 

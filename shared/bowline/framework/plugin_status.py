@@ -223,6 +223,12 @@ def merge_failures(failures: Sequence[Status]) -> Status:
     )
 
 
+def undone(results: Sequence[Status]) -> Status:
+    """Return OK if every rollback or release has returned OK or SKIP; else the failures as one."""
+    failures = [status for status in results if status.code not in (Code.OK, Code.SKIP)]
+    return merge_failures(failures) if failures else Status.ok()
+
+
 def _all_are(kind: type, values: tuple[Any, ...]) -> bool:
     for value in values:  # noqa: SIM110 - an answer is made several times a bind, and all() takes three times as long
         if not isinstance(value, kind):

@@ -1,6 +1,7 @@
 """Checks of a plugin's binding methods on a real API server. Each yields what is wrong, one sentence each."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -141,6 +142,34 @@ async def rolls_back(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                 if left := made.footprint(expected.collections):
                     yield f"{where} leaves {', '.join(sorted(left))}"
                     break
+
+
+async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """When a bound pod is gone, nothing of it stays: ``release`` of a new process removes it, also when repeated.
+
+    An object that the pod owns is the garbage collector's.
+    """
+    expected = await _undisturbed(lab, subject)
+    if subject.is_builtin:
+        return
+    async with trial(lab, subject) as made:
+        made.before = made.footprint(expected.collections)
+        async with made.process() as process:
+            await _within(subject, process.succeed())
+        await made.end_pod()
+        for times in ("", " a second time"):
+            async with made.process() as process:
+                status = await _within(subject, process.release())
+            if status is None or status.code is not Code.OK:
+                yield f"release{times}, when the pod is gone, ends {_text(status)}"
+        if left := [key for key, text in made.footprint(expected.collections).items() if not _is_owned(text)]:
+            remedy = "remove it in release, or let the pod own it"
+            yield f"leaves {', '.join(sorted(left))} for ever when the bound pod is gone; {remedy}"
+
+
+def _is_owned(text: str) -> bool:
+    owners = json.loads(text)["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") == "Pod" for owner in owners)
 
 
 async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:

@@ -45,6 +45,7 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "kill_at_every_write": binding_checks.survives_kill,
     "lost_replies": binding_checks.survives_lost_replies,
     "rollback": binding_checks.rolls_back,
+    "release": binding_checks.releases,
     "rejected_writes": binding_checks.reports_rejections,
     "overtaking_leader": binding_checks.survives_an_overtaking_leader,
     "slow_server": binding_checks.survives_a_slow_server,

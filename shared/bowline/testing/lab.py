@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -171,12 +171,20 @@ class LabProcess:
 
         As in the reconciler, nothing is called for a request that no plugin had side effects for.
         """
-        why, status = Status.fatal("the request is abandoned by a test"), Status.ok()
+        why = Status.fatal("the request is abandoned by a test")
+        return await self._repeated(lambda ctx: self.runner.run_rollback(ctx, why))
+
+    async def release(self) -> Status:
+        """Release what the pod holds until it succeeds, at most ATTEMPTS times; return the last status."""
+        return await self._repeated(self.runner.run_release)
+
+    async def _repeated(self, undo: Callable[[BindContext], Awaitable[Status]]) -> Status:
+        status = Status.ok()
         for _ in range(ATTEMPTS):
             ctx = await self.trial.context(self)
             if not ctx.request.has_finalizer:
                 break
-            status = await self.runner.run_rollback(ctx, why)
+            status = await undo(ctx)
             if status.code is Code.OK:
                 break
         return status
@@ -236,6 +244,12 @@ class Trial:
             await self.admin.get(PODS, self.namespace, name),
             await self.admin.get(BINDREQUESTS, self.namespace, name),
         )
+
+    async def end_pod(self) -> None:
+        """Delete the pod, as when it has ended."""
+        name = self.subject.samples()[0]["metadata"]["name"]
+        with suppress(NotFound):
+            await self.admin.delete(PODS, self.namespace, name, grace_period_s=0)
 
     async def context(self, process: LabProcess) -> BindContext:
         """Return the context of the next attempt, from the stored objects."""

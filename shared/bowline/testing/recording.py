@@ -94,6 +94,9 @@ class RecordingPlugin(AdmissionPlugin, BindingPlugin):
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         return self._record("rollback", Status.ok())
 
+    async def release(self, ctx: BindContext) -> Status:
+        return self._record("release", Status.ok())
+
     async def forget(self, key: ObjectKey) -> None:
         self._record("forget", None)
 

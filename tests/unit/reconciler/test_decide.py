@@ -122,6 +122,26 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(
             seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded drops our finalizer"
         ),
+        pytest.param(
+            seen(request({"phase": "Succeeded"}, **OURS), is_held=True),
+            Forget(),
+            id="held: succeeded keeps our finalizer until its pod has ended",
+        ),
+        pytest.param(
+            seen(request({"phase": "Succeeded"}, **OURS, **DELETING), is_held=True),
+            Forget(),
+            id="held: also while it is deleting",
+        ),
+        pytest.param(
+            seen(request(**OURS, **DELETING), pod=ON_NODE, is_held=True),
+            Complete(),
+            id="held: deleting, pod on our node: completes",
+        ),
+        pytest.param(
+            seen(request(**OURS, **DELETING), is_held=True),
+            Rollback("the request was deleted"),
+            id="held: a pod that is not bound is rolled back",
+        ),
         pytest.param(seen(request(uid="")), SetOwner(POD.uid), id="without a UID the present pod becomes the owner"),
         pytest.param(
             seen(request(uid=""), pod=Absent.NOT_IN_CACHE),

@@ -82,6 +82,7 @@ def observed(choices: Choices) -> Observed:
         plugin_errors=lambda _: (),
         uninstalling=lambda _: ask("uninstalling", (False, True)),
         rival_writes=lambda _: ask("rival writes", (timedelta(), timedelta(seconds=1))),
+        is_held=lambda _: ask("held", (False, True)),
     )
 
 
@@ -254,7 +255,11 @@ def _of_completion(v: Values, _: Complete) -> dict[str, bool]:
 def _of_forgotten(v: Values, _: Forget) -> dict[str, bool]:
     exists = v.get("request cached", True) and v.get("request read", "found") == "found"
     is_finished = not exists or v["request deleting"] or v["phase"] is not Phase.PENDING or v["uninstalling"]
-    return {"no finalizer": not exists or not v["finalizer"], "the request is finished": is_finished}
+    is_kept = bool(v.get("held")) and v["phase"] is Phase.SUCCEEDED
+    return {
+        "no finalizer, or held": not exists or not v["finalizer"] or is_kept,
+        "the request is finished": is_finished,
+    }
 
 
 def _of_finalizer(v: Values, _: DropFinalizer) -> dict[str, bool]:

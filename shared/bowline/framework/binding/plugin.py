@@ -129,6 +129,16 @@ class BindingPlugin(Plugin[Args_co]):
         """
         return Status.ok()
 
+    async def release(self, ctx: BindContext) -> Status:
+        """Return what a bound pod holds, such as a licence or an address: the pod has ended, or is gone.
+
+        Called for a request whose pod was bound and to which the plugin applied, after OK or SKIP not again; after
+        anything else, or an exception, with a backoff, also by the next leader: a reconciler that was down calls it
+        later. ``ctx.pod`` is None if the pod no longer exists, ``ctx.state`` is empty. A request that ends without a
+        bind is rolled back instead.
+        """
+        return Status.ok()
+
     async def forget(self, key: ObjectKey) -> None:
         """Drop in-memory data about a request that no longer exists. No I/O; may be called for unknown requests."""
 

@@ -19,6 +19,7 @@ POINTS: tuple[Callable[..., Any], ...] = (
     BindingPlugin.on_failure,
     BindingPlugin.on_terminal_failure,
     BindingPlugin.rollback,
+    BindingPlugin.release,
     BindingPlugin.forget,
 )
 
@@ -31,4 +32,4 @@ def at_point(plugins: Sequence[Plugin], point: Callable[..., Any]) -> tuple[Bind
 def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
     """Return the plugins of each extension point, in calling order; for logs, metrics and debug pages."""
     table = {point.__name__: tuple(plugin.name for plugin in at_point(plugins, point)) for point in POINTS}
-    return {**table, "rollback": table["rollback"][::-1]}
+    return {**table, "rollback": table["rollback"][::-1], "release": table["release"][::-1]}

@@ -6,13 +6,17 @@ as a harmless one: a pre_bind skipped by mistake would bind a pod without its de
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from bowline.api.bindrequest import AllocationKind
 from bowline.framework.plugin_status import Code, Status
+from bowline.framework.waiting import UNLIMITED
 
 # Codes that on_failure may return. OK and SKIP would report a failure as success.
 FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
+# A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
+_DEFECT_POLL = timedelta(seconds=30)
 RESULTS = FAILURES | {Code.OK, Code.SKIP}
 
 
@@ -70,6 +74,15 @@ def as_none(result: Any) -> None:
     """Check the result of post_bind and forget, which must be None."""
     if result is not None:
         raise _invalid(result, "nothing")
+
+
+def defect(plugin: str, what: str) -> Status:
+    """Return the Status for a defect of a plugin, or of what its operator has granted it: a wait without a limit.
+
+    It says nothing about the pod or the node, so it uses no attempt, and no other decision helps. Decision 280.
+    """
+    why = f"{what}; the plugin is defective: repair or disable it, then the request continues"
+    return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)
 
 
 def _with_code(result: Status, codes: Collection[Code]) -> Status:

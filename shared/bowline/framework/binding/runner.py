@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from bowline.api.bindrequest import AllocationKind, BindRequest
@@ -35,11 +34,11 @@ from bowline.framework.binding.results import (
     as_none,
     as_status,
     as_terminal,
+    defect,
 )
 from bowline.framework.plugin import Plugin
-from bowline.framework.plugin_status import Code, Status, merge_failures, merge_waits
+from bowline.framework.plugin_status import Code, Status, merge_waits, undone
 from bowline.framework.reason import Reason
-from bowline.framework.waiting import UNLIMITED
 from bowline.kube.accounting import Budget
 from bowline.kube.errors import Forbidden, InfrastructureError, TooLarge
 from bowline.runtime.tasks import all_done, raise_foreign_cancellation
@@ -58,10 +57,6 @@ class Failed:
     """The failure of a synchronous call that returned no usable value."""
 
     status: Status
-
-
-# A repaired plugin comes with a new process; the poll finds a repaired right, or what was no defect.
-_DEFECT_POLL = timedelta(seconds=30)
 
 
 class Observer(Protocol):
@@ -100,7 +95,8 @@ class Runner:
     def __init__(self, plugins: Sequence[Plugin], observer: Observer) -> None:
         self._observer = observer
         self._plugins = {point: at_point(plugins, point) for point in POINTS}
-        with_effects = {*self._plugins[Plugin.has_side_effects], *self._plugins[BindingPlugin.rollback]}
+        effects = (Plugin.has_side_effects, BindingPlugin.rollback, BindingPlugin.release)
+        with_effects = {plugin for point in effects for plugin in self._plugins[point]}
         self._with_effects = tuple(
             plugin for plugin in plugins if isinstance(plugin, BindingPlugin) and plugin in with_effects
         )
@@ -155,6 +151,16 @@ class Runner:
         """Return the plugins of the point that apply; a failure to state it is that of the attempt's pre_bind."""
         plugins = self._plugins[point]
         return [plugin for plugin in plugins if self._applies(plugin, ctx.request, ctx.pod) is not False]
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether a plugin may hold something for a bound pod."""
+        return bool(self._plugins[BindingPlugin.release])
+
+    def holds(self, request: BindRequest) -> bool:
+        """Return whether plugins may hold something for the request's pod once it is bound."""
+        effects = request.effects or ()
+        return request.has_finalizer and any(p.name in effects for p in self._plugins[BindingPlugin.release])
 
     @property
     def remembered(self) -> int:
@@ -255,17 +261,26 @@ class Runner:
         describes what is prepared, and an attempt that followed would rely on it.
         """
         self._states.pop(ctx.request.uid, None)
-        failures = []
-        effects = ctx.request.effects
-        for plugin in reversed(self._plugins[BindingPlugin.rollback]):
-            if effects is not None and plugin.name not in effects:
-                continue
+        results = []
+        for plugin in self._recorded(BindingPlugin.rollback, ctx):
             budget_s = plugin.budgets.rollback_s
-            status = await self._run(plugin, "rollback", as_status, budget_s, ctx, plugin.rollback, why)
-            if status.code not in (Code.OK, Code.SKIP):
-                failures.append(status)
+            results.append(await self._run(plugin, "rollback", as_status, budget_s, ctx, plugin.rollback, why))
         self._states.pop(ctx.request.uid, None)
-        return merge_failures(failures) if failures else Status.ok()
+        return undone(results)
+
+    async def run_release(self, ctx: BindContext) -> Status:
+        """Let the plugins return what a bound pod has held, in reverse order; the result is that of a rollback."""
+        results = []
+        for plugin in self._recorded(BindingPlugin.release, ctx):
+            budget_s = plugin.budgets.rollback_s
+            results.append(await self._run(plugin, "release", as_status, budget_s, ctx, plugin.release))
+        self._states.pop(ctx.request.uid, None)
+        return undone(results)
+
+    def _recorded(self, point: Callable[..., Any], ctx: BindContext) -> list[BindingPlugin]:
+        """Return the plugins of the point that the request records, in reverse order; all if it records none."""
+        effects = ctx.request.effects
+        return [plugin for plugin in reversed(self._plugins[point]) if effects is None or plugin.name in effects]
 
     async def drop_request(self, key: ObjectKey, uid: ObjectUID) -> None:
         """Drop all in-memory state of a request that no longer exists, and notify observer and plugins."""
@@ -458,15 +473,6 @@ class Runner:
             return denial.from_plugin(plugin.name)
         what = str(error) if isinstance(error, InvalidResult) else f"raised {type(error).__name__}: {error}"
         return defect(plugin.name, f"{point} {denial.message if denial is not None else what}")
-
-
-def defect(plugin: str, what: str) -> Status:
-    """Return the Status for a defect of a plugin, or of what its operator has granted it: a wait without a limit.
-
-    It says nothing about the pod or the node, so it uses no attempt, and no other decision helps. Decision 280.
-    """
-    why = f"{what}; the plugin is defective: repair or disable it, then the request continues"
-    return Status.wait(why, retry_after=_DEFECT_POLL, timeout=UNLIMITED).from_plugin(plugin)
 
 
 async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:

@@ -1,0 +1,234 @@
+"""Ends what plugins hold for bound pods: calls ``release`` when a pod has ended or is gone, until it returns OK.
+
+The record is the BindRequest itself: one whose plugins have a ``release`` keeps Bowline's finalizer when it has
+Succeeded, so neither its scheduler nor the garbage collector removes it before the release, whatever is down at that
+time. Of all others nothing is kept, and nothing is watched unless an enabled plugin has a ``release``. The watches
+(of such requests, and of pods that end) run on the leader only and only enqueue; a request is also looked at when a
+term begins, and every RESYNC. Decision 282.
+"""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, owner_pod_uid
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    has_ended,
+    identity_of,
+    is_deleting,
+    key_of,
+    status_of,
+    uid_of,
+)
+from bowline.framework.binding.runner import Runner
+from bowline.framework.plugin_status import Code
+from bowline.kube.client import KubeClient
+from bowline.kube.errors import Conflict, KubeError, NotFound, TooLarge
+from bowline.kube.reflector import EventType, Reflector, rejects_fields
+from bowline.kube.resources import BINDREQUESTS, PODS, Selection
+from bowline.runtime.backoff import Backoff, ItemBackoff
+from bowline.runtime.tasks import cancel_and_wait
+from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, run_worker, wait_failed
+from bowline.runtime.workqueue import WorkQueue
+from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.writer import Writer
+from bowline_reconciler.decide.actions import Event
+from bowline_reconciler.decide.snapshot import Absent
+from bowline_reconciler.informers import transform_pod
+
+log = logging.getLogger(__name__)
+
+# A pod's end is an event; this finds the end of one that nobody reports, as of a request without an owner.
+RESYNC = timedelta(minutes=10)
+# Of a request that is deleting, the end of its pod by force is no event: the garbage collector has nothing to do.
+DELETING_RESYNC = timedelta(minutes=1)
+# A plugin whose backend hangs must not delay the releases of the others.
+WORKERS = 8
+_BACKOFF = (timedelta(seconds=1), timedelta(minutes=1))
+_SUCCEEDED = "status.phase=Succeeded"
+# Also of pods of other schedulers: which pods are meant, the requests say.
+_ENDED = "spec.nodeName!=,status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPod:
+    """The bound pod of a request that plugins hold something for."""
+
+    key: ObjectKey
+    uid: ObjectUID
+
+
+class Releases:
+    """The releases. ``run`` it while leading. ``shard``: label selector of this process's requests."""
+
+    def __init__(self, client: KubeClient, store: RequestStore, writer: Writer, shard: str = "") -> None:
+        self._client = client
+        self._store = store
+        self._writer = writer
+        succeeded = Selection(BINDREQUESTS, "", shard, _SUCCEEDED, is_optional=True)
+        self._requests = Reflector(
+            client, succeeded, transform=transform_held, on_event=self._request_event, fallback=True
+        )
+        ended = Selection(PODS.as_metadata(), field_selector=_ENDED, is_optional=True)
+        self._pods = Reflector(client, ended, transform=self._pod_has_ended)
+        self._keys_by_pod: dict[HeldPod, set[ObjectKey]] = {}
+        self._reported: set[ObjectKey] = set()
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(
+            group=lambda key: key.namespace,
+            workers=WORKERS,
+            backoff=ItemBackoff(*_BACKOFF, random=client.random.random),
+            is_open=False,
+        )
+
+    @property
+    def _runner(self) -> Runner:
+        return self._store.runner
+
+    async def run(self) -> None:
+        """Release until cancelled. Raises the error of a worker that failed."""
+        await self._drop_others()
+        if not self._runner.may_hold:
+            return
+        self._queue.open()
+        for key in list(self._requests.store):
+            self._queue.add(key)
+        async with AsyncExitStack() as ending:
+            ending.callback(self._queue.shut_down)
+            watching = [asyncio.create_task(reflector.run()) for reflector in (self._requests, self._pods)]
+            workers = [
+                asyncio.create_task(run_worker(self._queue, self._reconcile, self._on_error)) for _ in range(WORKERS)
+            ]
+            for task in (*watching, *workers):
+                ending.push_async_callback(cancel_and_wait, task)
+            await wait_failed([*watching, *workers])
+            for task in (*watching, *workers):
+                if task.done() and (failure := failure_of(task)) is not None:
+                    raise failure
+
+    # --- watches ---
+
+    def _request_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        if old is not None:
+            keys = self._keys_by_pod.get(pod_of(old), set())
+            keys.discard(key)
+            if not keys:
+                self._keys_by_pod.pop(pod_of(old), None)
+        if new is not None:
+            self._keys_by_pod.setdefault(pod_of(new), set()).add(key)
+            self._queue.add(key)
+        else:
+            self._reported.discard(key)
+
+    def _pod_has_ended(self, pod: dict[str, Any]) -> Object | None:
+        """Transform: enqueue the requests of an ended pod, and cache none."""
+        for key in self._keys_by_pod.get(HeldPod(key_of(pod), uid_of(pod)), ()):
+            self._queue.add(key)
+        return None
+
+    async def _drop_others(self) -> None:
+        """Drop the finalizer of Succeeded requests that no plugin holds: it is disabled now, or the release ends."""
+        selection = replace(self._requests.selection, resource=BINDREQUESTS.as_metadata())
+        backoff = Backoff(*_BACKOFF, self._client.random.random)
+        while True:
+            try:
+                async for page in self._client.pages(selection):
+                    for raw in page["items"] or ():
+                        await self._drop_other(raw)
+            except KubeError as error:
+                if rejects_fields(error):
+                    selection = replace(selection, field_selector="")
+                    continue
+                log.warning("held requests are not listed", extra={"error": str(error)})
+                await asyncio.sleep(backoff.next_delay().total_seconds())
+            else:
+                return
+
+    async def _drop_other(self, metadata_only: Object) -> None:
+        if names.FINALIZER not in (metadata_only["metadata"].get("finalizers") or ()):
+            return
+        raw = await self._store.informers.get_request(key_of(metadata_only))
+        if isinstance(raw, Absent) or transform_held(raw) is None:
+            return
+        request = decode_bind_request(raw)
+        if self._store.is_held(request):
+            return
+        log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(request.key)})
+        with suppress(Conflict):
+            await self._writer.drop_finalizer(request)
+
+    # --- one request ---
+
+    async def _reconcile(self, key: ObjectKey) -> Result:
+        """Release a request whose pod has ended. Raises ReconcileError to repeat it."""
+        held_request = self._requests.store.get(key)
+        if held_request is None:
+            return DONE
+        try:
+            pod = await self._pod(pod_of(held_request))
+            if pod is Absent.TOO_LARGE or (not isinstance(pod, Absent) and not has_ended(pod)):
+                interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
+                return Result(interval * (1 + self._client.random.random()) / 2)
+            raw = await self._store.informers.get_request(key)
+            if isinstance(raw, Absent) or uid_of(raw) != uid_of(held_request):
+                return DONE
+            await self._release(decode_bind_request(raw), pod)
+        except KubeError as error:
+            log.debug("a release is repeated", extra={"bindRequest": str(key), "error": str(error)})
+            raise ReconcileError(str(error)) from error
+        return DONE
+
+    async def _pod(self, held_pod: HeldPod) -> Object | Absent:
+        try:
+            pod = await self._client.get(PODS, held_pod.key.namespace, held_pod.key.name)
+        except NotFound:
+            return Absent.NOT_FOUND
+        except TooLarge:
+            return Absent.TOO_LARGE
+        return transform_pod(pod) if uid_of(pod) == held_pod.uid else Absent.NOT_FOUND
+
+    async def _release(self, request: BindRequest, pod: Object | Absent) -> None:
+        """Call the plugins, then drop the finalizer."""
+        if request.phase is not Phase.SUCCEEDED or not self._store.is_held(request):
+            return
+        ctx = self._store.context(replace(self._store.from_cache(request.key, request), pod=pod))
+        status = await self._runner.run_release(ctx)
+        if status.code is not Code.OK:
+            if request.key not in self._reported:
+                self._reported.add(request.key)
+                event = Event("Warning", names.EVENT_RELEASE_FAILED, f"not released yet: {status.message}")
+                self._writer.record_event(request, event, on_pod=False)
+                ctx.log.warning("a release is not complete", extra={"why": status.message})
+            raise ReconcileError(status.message, at_least=status.retry_after or timedelta())
+        await self._writer.drop_finalizer(request)
+        self._reported.discard(request.key)
+        ctx.log.info("released what the pod held")
+
+    def _on_error(self, key: ObjectKey) -> None:
+        log.exception("release failed", extra={"bindRequest": str(key)})
+
+
+def transform_held(request: dict[str, Any]) -> Object | None:
+    """Transform: keep which pod a Succeeded request with the finalizer is for."""
+    metadata = request["metadata"]
+    is_held = names.FINALIZER in (metadata.get("finalizers") or ())
+    if not is_held or status_of(request).get("phase") != Phase.SUCCEEDED.value:
+        return None
+    spec = request.get("spec")
+    pod_name, pod_uid = (str(spec.get(field) or "") for field in ("podName", "podUID")) if spec else ("", "")
+    return {
+        "metadata": {**identity_of(request), "deletionTimestamp": metadata.get("deletionTimestamp")},
+        "spec": {"podName": pod_name, "podUID": pod_uid or owner_pod_uid(request)},
+    }
+
+
+def pod_of(held_request: Object) -> HeldPod:
+    """Return the pod of a request as ``transform_held`` keeps it."""
+    spec, namespace = held_request["spec"], key_of(held_request).namespace
+    return HeldPod(ObjectKey(namespace, spec["podName"]), ObjectUID(spec["podUID"]))

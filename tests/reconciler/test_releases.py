@@ -1,0 +1,151 @@
+"""What a plugin holds for a bound pod is returned when the pod has ended or is gone, whatever is down then."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import Object
+from bowline.framework.binding.context import BindContext
+from bowline.framework.binding.plugin import BindingPlugin
+from bowline.framework.config import Settings
+from bowline.framework.plugin import PluginConfig
+from bowline.framework.plugin_status import Status
+from bowline.kube.resources import PODS
+from tests.reconciler.stage import Stage
+from tests.waiting import until, until_awaited
+
+MINE = {"seat": "yes"}
+
+
+class Seats(BindingPlugin):
+    """Holds a seat for each pod with the annotation; ``down``: it cannot be returned."""
+
+    name = "seats"
+
+    def __init__(self, *, down: bool = False) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.down = down
+        self.calls: list[tuple[str, str, bool]] = []
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return "seat" in (pod["metadata"].get("annotations") or {})
+
+    async def release(self, ctx: BindContext) -> Status:
+        self.calls.append(("release", ctx.request.pod_uid, ctx.pod is not None))
+        return Status.transient("the server does not answer") if self.down else Status.ok()
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        self.calls.append(("rollback", ctx.request.pod_uid, ctx.pod is not None))
+        return Status.ok()
+
+
+async def bound(stage: Stage) -> str:
+    """Bind a pod with a seat; returns its UID."""
+    uid = await stage.create_pod(annotations=MINE)
+    await stage.request_bind()
+    await stage.phase("pod", "Succeeded")
+    return uid
+
+
+async def finalizers(stage: Stage) -> Any:
+    return (await stage.request())["metadata"].get("finalizers")
+
+
+async def end_pod(stage: Stage) -> None:
+    await stage.client.patch(PODS, stage.namespace, "pod", {"status": {"phase": "Succeeded"}}, subresource="status")
+
+
+async def remove_pod(stage: Stage) -> None:
+    """Delete the pod, and its request as the garbage collector does."""
+    await stage.delete_pod()
+    await stage.withdraw()
+
+
+async def test_a_bound_pod_keeps_its_seat_and_the_record_of_it(stage: Stage) -> None:
+    seats = Seats()
+    async with stage.working(seats):
+        await bound(stage)
+        assert await finalizers(stage) == [names.FINALIZER]
+        await stage.withdraw()  # by its scheduler, while the pod runs
+        await stage.create_pod("other")
+        await stage.request_bind("other")
+        await stage.phase("other", "Succeeded")
+        assert "finalizers" not in (await stage.request("other"))["metadata"]
+        assert await finalizers(stage) == [names.FINALIZER]
+        assert seats.calls == []
+        await end_pod(stage)
+        await stage.request_deleted()
+    assert [call for call, _, _ in seats.calls] == ["release"]
+
+
+async def test_the_end_of_the_pod_returns_the_seat(stage: Stage) -> None:
+    seats = Seats()
+    async with stage.working(seats):
+        uid = await bound(stage)
+        await end_pod(stage)
+        await until_awaited(partial(finalizers, stage), lambda value: value is None)
+    assert seats.calls == [("release", uid, True)]
+    assert (await stage.status())["phase"] == "Succeeded"
+
+
+async def test_the_deletion_of_the_pod_returns_the_seat(stage: Stage) -> None:
+    seats = Seats()
+    async with stage.working(seats):
+        uid = await bound(stage)
+        await remove_pod(stage)
+        await stage.request_deleted()
+    assert seats.calls == [("release", uid, False)]
+
+
+@pytest.mark.parametrize("end", [end_pod, remove_pod])
+async def test_the_seat_is_returned_if_the_reconciler_was_down_when_the_pod_ended(stage: Stage, end: Any) -> None:
+    async with stage.working(Seats()) as working:
+        uid = await bound(stage)
+        await working.crash()
+    await end(stage)
+    assert await finalizers(stage) == [names.FINALIZER]
+    seats = Seats()
+    async with stage.working(seats):
+        await until(lambda: len(seats.calls) == 1)
+        if end is remove_pod:
+            await stage.request_deleted()
+        else:
+            await until_awaited(partial(finalizers, stage), lambda value: value is None)
+    assert seats.calls == [("release", uid, end is end_pod)]
+
+
+async def test_a_seat_that_cannot_be_returned_is_reported_and_returned_by_the_next_process(stage: Stage) -> None:
+    seats = Seats(down=True)
+    async with stage.working(seats):
+        await bound(stage)
+        await remove_pod(stage)
+        await until_awaited(partial(stage.events, "pod"), lambda reasons: "ReleaseFailed" in reasons)
+        assert await finalizers(stage) == [names.FINALIZER]
+    seats = Seats()
+    async with stage.working(seats):
+        await stage.request_deleted()
+    assert len(seats.calls) == 1
+
+
+async def test_a_plugin_that_is_disabled_keeps_no_request(stage: Stage) -> None:
+    async with stage.working(Seats()):
+        await bound(stage)
+        await stage.withdraw()
+    async with stage.working():
+        await stage.request_deleted()
+
+
+async def test_a_request_without_a_bind_is_rolled_back_and_not_released(stage: Stage) -> None:
+    class Refuses(Seats):
+        async def bind(self, ctx: BindContext) -> Status:
+            return Status.fatal("no")
+
+    seats = Refuses()
+    async with stage.working(seats):
+        await stage.create_pod(annotations=MINE)
+        await stage.request_bind()
+        await stage.phase("pod", "Failed")
+    assert [call for call, _, _ in seats.calls] == ["rollback"]
