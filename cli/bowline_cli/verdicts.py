@@ -144,7 +144,7 @@ def review_manifest(chain: AdmissionChain, manifest: Manifest, schema: ApiSchema
     misplacements = tuple(misplaced(chain, _BARE, raw, templates)) if manifest.key == _POD else ()
     own_errors = list(_api_errors(manifest, templates, schema))
     if chain.settings.gpu_sharing.enabled and info.operation == "CREATE":
-        own_errors += _policy_errors(templates)
+        own_errors += _policy_errors(chain, templates)
     review = _review(chain.for_unknown_scheduler() if info.is_partial else chain, manifest, info)
     amounts = {_amount_of(error) for error in review.errors} if review is not None else set()
     errors = (
@@ -254,12 +254,13 @@ def _api_errors(manifest: Manifest, templates: Sequence[Template], schema: ApiSc
         yield from workload_errors(manifest.kind, raw)
 
 
-def _policy_errors(templates: Sequence[Template]) -> Iterator[FieldError]:
+def _policy_errors(chain: AdmissionChain, templates: Sequence[Template]) -> Iterator[FieldError]:
     """Yield what the chart's policy of devices denies, in pods of every scheduler."""
+    of_plugins = chain.bound_annotations
     for template in templates:
         metadata = template.content.get("metadata") if isinstance(template.content, dict) else None
         if isinstance(metadata, dict):
-            yield from map(template.place, guard_errors(metadata))
+            yield from map(template.place, guard_errors(metadata, of_plugins))
 
 
 def _claimed_volumes(raw: Object) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ And what runs in the cluster has no finding.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.rule import Rule
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import parse_settings
 from bowline.framework.registry import Registry
@@ -22,6 +24,7 @@ from bowline.localcluster.pair import Pair
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import pod
 from bowline_cli.main import main
+from bowline_cli.rules import admission_rules
 from bowline_cli.verdicts import LintResult, LintVerdict, review_manifest
 from tests.examples.manifests import examples
 from tests.foreign_kinds import OWN, api_version, filled, install, remove
@@ -29,6 +32,7 @@ from tests.live import Live
 from tests.manifest_files import read_manifests
 from tests.plugins.claims import require_api
 from tests.plugins.sharing import Shares
+from tests.rule_examples import example_object
 
 KINDS = [ready.kind for ready in (*READY, OWN)]
 SIGNATURE = "bowline lint --explain RULE"
@@ -78,7 +82,12 @@ def assert_agreement(live: Live, path: Path) -> list[LintResult]:
             assert f"{error.path}: " in answer.stderr
             assert f": {error.message} ({error.rule.id})" in answer.stderr
     # The API server warns about other things, too.
-    warnings = [f"{warning} ({warning.rule}; bowline)" for result in results for warning in result.review.warnings]
+    # A quantity, as the API server passes it to the webhook, is a string.
+    warnings = [
+        re.sub(r"\]: (\d+): ", r']: "\1": ', f"{warning} ({warning.rule}; bowline)")
+        for result in results
+        for warning in result.review.warnings
+    ]
     lines = [line.removeprefix("Warning: ") for line in answer.stderr.splitlines() if line.startswith("Warning: ")]
     assert [warning for warning in warnings if warning not in lines] == []
     reported = [line for line in lines if any(key in line for key in (*names.OWNED_ANNOTATIONS, "spec.pod"))]
@@ -92,6 +101,35 @@ def test_an_example_gets_the_same_verdict_both_ways(live: Live, example: Any) ->
         require_api(live.cluster)
     results = assert_agreement(live, example.path)
     assert {error.rule.id for result in results for error in result.review.errors} == set(example.errors)
+
+
+# Without those of a plugin that the release does not have, of policies, and about pods for which the webhook is not
+# called: of a scheduler that it does not serve, without annotations of its own.
+ELSEWHERE = ("kubernetes/", "nv_fractions/", "gpu_sharing/guarded-", "scope/scheduler-")
+RULES = [
+    pytest.param(rule, id=rule.id) for rule in admission_rules() if rule.invalid and not rule.id.startswith(ELSEWHERE)
+]
+
+
+@pytest.fixture
+def plain_runtime(live: Live) -> Iterator[None]:
+    """The API server denies a pod of a runtime class that does not exist."""
+    path, name = "/apis/node.k8s.io/v1/runtimeclasses", "runc"
+    body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+    live.cluster.api.post(path, body)
+    yield
+    live.cluster.api.delete(f"{path}/{name}")
+
+
+@pytest.mark.usefixtures("plain_runtime")
+@pytest.mark.parametrize("rule", RULES)
+def test_the_examples_of_a_rule_get_the_same_findings_both_ways(live: Live, tmp_path: Path, rule: Rule) -> None:
+    for example, is_reported in ((rule.invalid, True), (rule.valid, False)):
+        path = tmp_path / "object.json"
+        path.write_text(json.dumps(example_object(example)))
+        (result,) = assert_agreement(live, path)
+        findings = {error.rule.id for error in (*result.review.errors, *result.review.warnings)}
+        assert (rule.id in findings) is is_reported
 
 
 def template(scheduler: str, fraction: str) -> Any:

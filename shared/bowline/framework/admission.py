@@ -189,6 +189,11 @@ class AdmissionChain:
             self._plugins, self.settings, self._own_namespace, self._on_error, scheduler, self._unread
         )
 
+    @property
+    def bound_annotations(self) -> frozenset[str]:
+        """The annotations that the plugins set on pods by the Binding."""
+        return frozenset(key for plugin in self._plugins for key in plugin.access.binding_annotations)
+
     # --- pods ---
 
     def exclusion(self, spec: Object, namespace: str) -> str:

@@ -238,6 +238,31 @@ def test_what_was_not_reviewed_is_not_called_allowed(lint: Any, text: str, word:
     assert out.splitlines()[0].endswith(f": {word}")
 
 
+CONFIGURED = f"{HEAD}plugins:\n  - name: example_network\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [((), 0), (("--config", "1.yaml"), 1)], ids=["plugin off", "plugin on"]
+)
+def test_an_annotation_that_a_plugin_sets_by_the_binding_is_denied_as_by_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: Any, status: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("0.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "p", "annotations": {"example.com/address": "10.0.0.1"}},
+                "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "main", "image": "x"}]},
+            }
+        )
+    )
+    Path("1.yaml").write_text(CONFIGURED)
+    assert main(["lint", "0.yaml", *options]) == status
+    assert ("gpu_sharing/guarded-fact" in capsys.readouterr().out) is bool(status)
+
+
 PATCH = """
 apiVersion: apps/v1
 kind: Deployment

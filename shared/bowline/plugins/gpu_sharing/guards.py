@@ -4,7 +4,7 @@ The API server itself enforces this, by the chart's policy of devices, for pods 
 webhook is unavailable; the policy's CEL is generated from the values here. `bowline lint` applies them to new pods.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,8 +76,8 @@ GUARDED_ANNOTATION: Final = Rule(
 GUARDED_FACT: Final = Rule(
     "gpu_sharing/guarded-fact",
     f"a user sets an annotation `{names.RESOURCE_MIG_PREFIX}...`, `kai.scheduler/numa-...`, `received-resource-type` "
-    "or `bowline.dev/prepared-for` on a pod of any scheduler: schedulers read them as facts about a pod's devices; "
-    "enforced by the policy `policy.devices`",
+    "or `bowline.dev/prepared-for`, or one that an enabled plugin sets by the Binding, on a pod of any scheduler: "
+    "schedulers read them as facts about a pod's devices; enforced by the policy `policy.devices`",
     cause=DenialCause.FORBIDDEN,
     text="only Bowline may set it: it says which devices the pod has; leave it out of a new pod (also of one made "
     "from another pod)",
@@ -94,8 +94,11 @@ MANY_KEYS: Final = Rule(
 RULES: Final = (GUARDED_LABEL, GUARDED_ANNOTATION, GUARDED_FACT, MANY_KEYS)
 
 
-def guard_errors(metadata: Object) -> Iterator[FieldError]:
-    """Yield what the policy denies to every user in the metadata of a new pod; well-formed or not."""
+def guard_errors(metadata: Object, of_plugins: Collection[str] = ()) -> Iterator[FieldError]:
+    """Yield what the policy denies to every user in the metadata of a new pod; well-formed or not.
+
+    ``of_plugins``: the annotations that enabled plugins set by the Binding, which the policy guards as facts.
+    """
     for field, pattern, rule in (
         ("labels", LABELS, GUARDED_LABEL),
         ("annotations", ANNOTATIONS, GUARDED_ANNOTATION),
@@ -108,6 +111,7 @@ def guard_errors(metadata: Object) -> Iterator[FieldError]:
             if pattern is not FACTS:
                 yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.text)
             continue
-        for key in filter(pattern.covers, entries):
+        keys = [key for key in entries if pattern.covers(key) or (pattern is FACTS and key in of_plugins)]
+        for key in keys:
             path = annotation_path(key) if field == "annotations" else f"metadata.{field}[{key}]"
             yield FieldError(rule, path, entries[key], rule.text)
