@@ -21,8 +21,9 @@ import yaml
 
 from bowline.api.field_error import FieldError
 from bowline.api.rule import Rule
-from bowline.framework.admission import DEFAULT_SCHEDULER, AdmissionChain
+from bowline.framework.admission import AdmissionChain
 from bowline.framework.config import ConfigurationError, load_settings
+from bowline.framework.scope import DEFAULT_SCHEDULER
 from bowline.framework.strict_yaml import YamlBudget
 from bowline.plugins.offline import offline_plugins
 from bowline.plugins.reads import unread_annotations

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bowline.api import names
-from bowline.framework.admission import DEFAULT_SCHEDULER
 from bowline.framework.config import SYSTEM_NAMESPACES
+from bowline.framework.scope import DEFAULT_SCHEDULER
 from bowline.framework.templates import Workload
 from bowline.framework.workload_kinds import BUILT_IN, READY
 from bowline.localcluster.errors import CommandError

@@ -16,7 +16,8 @@ from bowline.api import names
 from bowline.api.field_error import FieldError, join_path
 from bowline.api.meta import Object
 from bowline.api.rule import Rule, Severity
-from bowline.framework.admission import SCHEDULER_PLACE, AdmissionChain
+from bowline.framework.admission import AdmissionChain
+from bowline.framework.scope import SCHEDULER_PLACE
 from bowline.framework.templates import Template, Workload
 from bowline.framework.workload_kinds import BUILT_IN_KEYS
 

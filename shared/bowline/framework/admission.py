@@ -26,10 +26,11 @@ from bowline.api.bindrequest import (
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
 from bowline.api.rule import DenialCause, Rule, Severity
-from bowline.framework import structure
+from bowline.framework import scope, structure
 from bowline.framework.config import SYSTEM_NAMESPACES, Settings
 from bowline.framework.mutable import MutableObject, MutablePod, PatchOperation
 from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, AnnotationReads, Plugin, overriding
+from bowline.framework.scope import DEFAULT_SCHEDULER
 from bowline.framework.templates import Template
 from bowline.framework.workloads import resolve_workloads
 
@@ -40,27 +41,6 @@ FIELD_NAME: Final = Rule(
     severity=Severity.WARNS,
     invalid="{podName: p, selectedNode: n, backofLimit: 3}",
     valid="{podName: p, selectedNode: n, backoffLimit: 3}",
-)
-SCHEDULER: Final = Rule(
-    "scope/scheduler",
-    "a pod of a scheduler that is not in `schedulerNames` requests a share: no component prepares it",
-    severity=Severity.WARNS,
-    invalid='annotations: {gpu-fraction: "0.5"}\nschedulerName: default-scheduler',
-    valid='annotations: {gpu-fraction: "0.5"}',
-)
-SCHEDULER_NAME: Final = Rule(
-    "scope/scheduler-name",
-    "a pod's scheduler is not in `schedulerNames`, and resembles one that is",
-    severity=Severity.WARNS,
-    invalid="schedulerName: kai-schedular",
-    valid="schedulerName: kai-scheduler",
-)
-SCHEDULER_PLACE: Final = Rule(
-    "scope/scheduler-place",
-    "a scheduler of `schedulerNames` is named elsewhere than in the spec of the pod, which another one schedules",
-    severity=Severity.WARNS,
-    invalid="labels: {schedulerName: kai-scheduler}\nschedulerName: default-scheduler",
-    valid="schedulerName: kai-scheduler",
 )
 TEMPLATE_PATH: Final = Rule(
     "workload/template-path",
@@ -78,20 +58,15 @@ MORE_ERRORS: Final = Rule("admission/more", "a denial has reached the number of 
 RULES: Final = (
     POD_UID,
     FIELD_NAME,
-    SCHEDULER,
-    SCHEDULER_NAME,
-    SCHEDULER_PLACE,
+    *scope.RULES,
     TEMPLATE_PATH,
     PLUGIN_OFF,
     MORE_ERRORS,
 )
 
 
-DEFAULT_SCHEDULER = "default-scheduler"
-# How alike a misspelt scheduler name is to the one that is meant: kai-schedular, not another scheduler.
+# How alike a misspelt field is to the one that is meant.
 _LIKENESS = 0.85
-# Keys of labels and annotations that are meant as a pod's scheduler; Kubernetes 1.5 had the second one.
-_SCHEDULER_KEYS = ("schedulerName", "scheduler.alpha.kubernetes.io/name")
 # (plugin, extension point, exception): the caller logs and counts it; the chain itself stays pure.
 OnPluginError = Callable[[str, str, BaseException], None]
 
@@ -276,28 +251,8 @@ class AdmissionChain:
         scheduler = raw["spec"].get("schedulerName") or self._default_scheduler
         if self.settings.schedules(scheduler):
             return None
-        return Verdict(warnings=(*self._scope_warnings(scheduler, raw["metadata"], f"{spec_path}.schedulerName"),))
-
-    def _scope_warnings(self, scheduler: str, metadata: Object, field: str) -> Iterator[FieldError]:
-        """Yield what a pod of a scheduler that the configuration does not list probably means."""
-        ours = self.settings.scheduler_names
-        # One of a name with a suffix is another instance of that scheduler.
-        candidates = [name for name in ours if not scheduler.startswith(name) and not name.startswith(scheduler)]
-        is_default = scheduler == DEFAULT_SCHEDULER  # it exists in every cluster, so it is no misspelt name
-        for name in () if is_default else get_close_matches(scheduler, candidates, 1, _LIKENESS):
-            message = f"a pod of an unknown scheduler stays Pending without a message; did you mean {name}?"
-            yield FieldError(SCHEDULER_NAME, "spec.schedulerName", scheduler, message)
-        for part in ("labels", "annotations"):
-            for key in _SCHEDULER_KEYS:
-                value = (metadata.get(part) or {}).get(key)
-                if isinstance(value, str) and self.settings.schedules(value):
-                    message = f"has no effect here, the pod has scheduler {scheduler}; set {field}"
-                    yield FieldError(SCHEDULER_PLACE, f"metadata.{part}[{key}]", value, message)
-        annotations = metadata.get("annotations") or {}
-        message = f"ignored by {scheduler}; for a GPU share set {field} to {' or '.join(ours)}"
-        for key in names.SHARE_ANNOTATIONS:
-            if key in annotations:
-                yield FieldError(SCHEDULER, annotation_path(key), annotations[key], message)
+        field = f"{spec_path}.schedulerName"
+        return Verdict(warnings=(*scope.warnings(self.settings, scheduler, raw["metadata"], field),))
 
     # --- subresources of a pod ---
 
