@@ -22,7 +22,7 @@ from bowline.testing.builders import bind_request
 from bowline_webhook.bodies import MAX_BODY, MAX_HELD
 from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.chart.monitoring.binaries import find_binary
-from tests.chart.monitoring.plugins.alert_faults import FAULT, RAISE, RAISE_REVIEW, SLOW, SLOW_REVIEW, WAIT
+from tests.chart.monitoring.plugins.alert_faults import FAIL, FAULT, RAISE, RAISE_REVIEW, SLOW, SLOW_REVIEW, WAIT
 from tests.chart.monitoring.prometheus import DELAY_S, SCRAPE_S, Prometheus, shortened, start_prometheus, targets_of
 from tests.chart.rendering import NAMESPACE, Chart
 from tests.chart.test_rights_live import may
@@ -136,10 +136,11 @@ def test_alerts_on_requests(monitored: Monitored, live: Live) -> None:
     bind(live, "old", WAIT)
     for number in range(5):
         bind(live, f"slow-{number}", SLOW)
+    bind(live, "raises", RAISE)  # waits for the plugin's repair (decision 280)
     for number in range(12):
-        bind(live, f"raises-{number}", RAISE, backoffLimit=0)
+        bind(live, f"fails-{number}", FAIL)
     for number in range(12):
-        live.phase(f"raises-{number}", "Failed")
+        live.phase(f"fails-{number}", "Failed")
     for number in range(5):
         live.phase(f"slow-{number}", "Succeeded")
     roles = cluster.api.get(ROLE)["rules"]

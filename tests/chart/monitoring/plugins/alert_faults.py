@@ -11,21 +11,24 @@ from bowline import AdmissionInfo, AdmissionPlugin, BindContext, BindingPlugin, 
 from bowline.api.meta import ObjectKey, ObjectRef
 
 FAULT = "alerts.example/fault"
-RAISE, WAIT, SLOW, RAISE_REVIEW, SLOW_REVIEW = "raise", "wait", "slow", "raise-review", "slow-review"
+RAISE, FAIL, WAIT, SLOW = "raise", "fail", "wait", "slow"
+RAISE_REVIEW, SLOW_REVIEW = "raise-review", "slow-review"
 # Longer than the overdue threshold of post_bind.
 SLOW_S = 3.0
 
 
 class BindingFaults(BindingPlugin):
-    """Raises or waits in pre_bind, or is slow in post_bind."""
+    """Raises, fails or waits in pre_bind, or is slow in post_bind."""
 
     name = "alert_binding"
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        """Raise, or wait for an object that is never created."""
+        """Raise, fail, or wait for an object that is never created."""
         fault = _fault(ctx.pod)
         if fault == RAISE:
             raise RuntimeError("raised on purpose")
+        if fault == FAIL:
+            return Status.fatal("failed on purpose")
         if fault == WAIT:
             return Status.wait("never", ObjectRef("v1", "ConfigMap", ObjectKey(ctx.request.key.namespace, "never")))
         return Status.ok()
