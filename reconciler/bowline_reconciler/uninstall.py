@@ -21,8 +21,9 @@ from bowline.kube.resources import BINDREQUESTS, DEPLOYMENTS, PODS, Selection
 
 log = logging.getLogger(__name__)
 
-# Helm waits for a hook for five minutes by default. A former leader's writes in flight take one of them.
-LIMIT = timedelta(minutes=4)
+# What does not end is reported within two minutes, in which the Job's pod starts as well. A wait for the writes of a
+# leader that has crashed takes one of them. To repeat the uninstall continues it.
+LIMIT = timedelta(seconds=95)
 _POLL_S = 1.0
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 # Objects that a log line names at most.

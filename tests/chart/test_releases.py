@@ -71,6 +71,12 @@ def test_selectors_of_a_release_without_an_override_do_not_change(rendered: Rend
         }
 
 
+def test_a_name_that_is_the_releases_own_changes_no_selector(chart: Chart) -> None:
+    """A release with dots in its name has objects with dashes; to give that name must not prevent an upgrade."""
+    without, given = (chart.render(values, release="my.rel") for values in ({}, {"fullnameOverride": "my-rel"}))
+    assert selectors(given) == selectors(without)
+
+
 # --- allowed connections ---
 
 PEERS = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]

@@ -14,6 +14,7 @@ import yaml
 from bowline.api.meta import Object
 from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import CommandError
 from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.spec import ClusterSpec
@@ -133,6 +134,23 @@ def test_only_helm_at_a_cluster_renders_hooks_by_itself(
     assert hooks('"Auto"', "--dry-run=server") == everything
     assert hooks("true") == everything
     assert hooks("false", "--dry-run=server") == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("monitoring.podMonitor.enabled=true", "monitoring.coreos.com/v1/PodMonitor"),
+        ("monitoring.rules.enabled=true", "monitoring.coreos.com/v1/PrometheusRule"),
+        ("webhook.tls.mode=cert-manager", "cert-manager.io/v1/Certificate"),
+    ],
+)
+def test_a_kind_that_the_cluster_lacks_is_named_with_its_value(
+    cluster: Cluster, helm_command: HelmCli, folder: Path, value: str, kind: str
+) -> None:
+    command = ["template", "bowline", str(CHART), f"--namespace={NAMESPACE}", f"--values={folder / 'values.yaml'}"]
+    command += ["--take-ownership", "--dry-run=server", f"--set={value}"]
+    with pytest.raises(CommandError, match=f"{value.partition('=')[0]}: the cluster does not serve {kind}: install"):
+        helm_command.run(command, cluster.kubeconfig)
 
 
 def test_the_commands_of_the_page_install_check_and_remove(

@@ -13,6 +13,7 @@ from bowline.localcluster.helm import HelmCli
 from bowline.localcluster.jobs import running_jobs
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.spec import ClusterSpec
+from bowline_reconciler.uninstall import LIMIT
 from tests.live import Live
 from tests.pairs import installed_pair, own_namespace
 from tests.plugins.sharing import RESERVATIONS, Shares, group_of
@@ -112,6 +113,9 @@ def test_an_uninstall_whose_job_does_not_run_changes_nothing_and_can_be_repeated
             helm_command.run(
                 ["uninstall", "bowline", "--namespace=bowline-system", "--timeout=3s"], cluster.kubeconfig
             )
+        job = cluster.api.get("/apis/batch/v1/namespaces/bowline-system/jobs/bowline-uninstall")
+        # The process reports what is left before the Job ends, and Helm either within two minutes.
+        assert LIMIT.total_seconds() + 15 < job["spec"]["activeDeadlineSeconds"] < 120
         assert cluster.api.get(DEPLOYMENT)["spec"]["replicas"] == 1
         assert len(finalizers(cluster)) == 3
         # Helm deletes it as well, but meanwhile its pod would be run here.

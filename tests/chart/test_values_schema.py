@@ -36,6 +36,7 @@ REFUSED = [
         id="a user that would end the CEL expression",
     ),
     pytest.param({"webhook": {"replicas": "2"}}, "/webhook/replicas", "string", id="replicas are a number"),
+    pytest.param({"image": {"tag": 20260101}}, "/image/tag", "--set-string", id="a tag of digits is a text"),
     pytest.param({"webhook": {"port": 443}}, "/webhook/port", "minimum", id="a privileged port needs root"),
     pytest.param({"webhook": {"url": "http://host"}}, "/webhook/url", "https", id="the API server only calls https"),
     pytest.param(

@@ -3,7 +3,12 @@ Base of every name. 52 = 63 (a label, a Service) minus "-reconciler", the longes
 and begin with a digit, a Service's may not.
 */}}
 {{- define "bowline.fullname" -}}
-{{- $name := .Values.fullnameOverride | default .Release.Name | replace "." "-" -}}
+{{- include "bowline.nameOf" (.Values.fullnameOverride | default .Release.Name) -}}
+{{- end }}
+
+{{/* A text as the beginning of names. */}}
+{{- define "bowline.nameOf" -}}
+{{- $name := replace "." "-" . -}}
 {{- print (regexMatch "^[0-9]" $name | ternary "bowline-" "") $name | trunc 52 | trimSuffix "-" -}}
 {{- end }}
 
@@ -32,7 +37,7 @@ that name too. Without one they stay as they are, since a Deployment's selector 
 {{- define "bowline.selectorLabels" -}}
 app.kubernetes.io/name: bowline
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
-{{- if and .Values.fullnameOverride (ne .Values.fullnameOverride .Release.Name) }}
+{{- if ne (include "bowline.fullname" .) (include "bowline.nameOf" .Release.Name) }}
 bowline.dev/name: {{ .Values.fullnameOverride | quote }}
 {{- end }}
 {{- end }}
