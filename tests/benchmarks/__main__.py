@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
@@ -29,6 +30,7 @@ from tests.benchmarks.soak import SoakSizes, bench_soak
 from tests.benchmarks.volumes import VolumeSizes, bench_volumes
 from tests.benchmarks.waiting import WaitingSizes, bench_waiting
 from tests.benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, bench_webhooks
+from tests.benchmarks.writers import WriterSizes, bench_writers
 
 MANY = {
     "quick": ManySizes(500, 50, 10.0, (6.0,)),
@@ -40,6 +42,21 @@ MANY = {
 def _soak(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.set_defaults(run=lambda options: bench_soak(SoakSizes(200, 4) if options.size == "quick" else SoakSizes()))
     return parser
+
+
+def _neighbours(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Sequence[argparse.ArgumentParser]:
+    """Add the commands that measure healthy requests beside what others do."""
+    isolation = commands.add_parser("isolation", help="healthy requests beside rejected ones of another namespace")
+    isolation.set_defaults(
+        run=lambda options: bench_isolation(
+            IsolationSizes(10, healthy=10, batches=1) if options.size == "quick" else IsolationSizes()
+        )
+    )
+    writers = commands.add_parser("writers", help="healthy requests beside writers of large pods")
+    writers.set_defaults(
+        run=lambda options: bench_writers(WriterSizes(2, 10, 1) if options.size == "quick" else WriterSizes())
+    )
+    return isolation, writers
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,12 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         run=lambda options: bench_waiting(WaitingSizes(200, 3) if options.size == "quick" else WaitingSizes())
     )
     soak = _soak(commands.add_parser("soak", help="50,000 requests through one process: its memory and CPU time"))
-    isolation = commands.add_parser("isolation", help="healthy requests beside rejected ones of another namespace")
-    isolation.set_defaults(
-        run=lambda options: bench_isolation(
-            IsolationSizes(10, healthy=10, batches=1) if options.size == "quick" else IsolationSizes()
-        )
-    )
+    isolation, writers = _neighbours(commands)
     many = commands.add_parser("many-claims", help="what claims without work cost")
     many.set_defaults(run=lambda options: bench_many_claims(MANY[options.size]))
     many.add_argument("--medium", dest="size", action="store_const", const="medium", help="in five minutes")
@@ -122,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         waiting,
         soak,
         isolation,
+        writers,
         many,
     )
     return parser

@@ -44,10 +44,10 @@ async def bench_isolation(sizes: IsolationSizes) -> Report:
             await warm_up(client, bare)
             with stage.reconciler(SPOKEN) as process:
                 await asyncio.to_thread(process.wait_ready, READY_S)
-                await _batch(client, "warm", sizes.healthy)
-                alone = tuple([await _batch(client, f"alone-{n}", sizes.healthy) for n in range(sizes.batches)])
+                await batch(client, "warm", sizes.healthy)
+                alone = tuple([await batch(client, f"alone-{n}", sizes.healthy) for n in range(sizes.batches)])
                 await _reject(client, process, sizes.rejected)
-                beside = tuple([await _batch(client, f"beside-{n}", sizes.healthy) for n in range(sizes.batches)])
+                beside = tuple([await batch(client, f"beside-{n}", sizes.healthy) for n in range(sizes.batches)])
                 rejections = await _count(process)
                 hanging = await _beside_hanging(client, sizes)
     name = f"{sizes.healthy} healthy requests"
@@ -61,7 +61,7 @@ async def bench_isolation(sizes: IsolationSizes) -> Report:
     return report
 
 
-async def _batch(client: KubeClient, prefix: str, count: int) -> float:
+async def batch(client: KubeClient, prefix: str, count: int) -> float:
     """Return the seconds from the first decision to the last bound pod."""
     uids: dict[int, str] = {}
 
@@ -113,7 +113,7 @@ async def _beside_hanging(client: KubeClient, sizes: IsolationSizes) -> dict[int
         for number in range(1, max(sizes.hanging) + 1):
             await _requests_behind(client, f"bench-hanging-{number}", url, sizes.rejected)
             if number in sizes.hanging:
-                batches = [await _batch(client, f"hang-{number}-{n}", sizes.healthy) for n in range(sizes.batches)]
+                batches = [await batch(client, f"hang-{number}-{n}", sizes.healthy) for n in range(sizes.batches)]
                 durations[number] = tuple(batches)
     finally:
         silent.close()

@@ -52,8 +52,11 @@ def requested(container: str) -> str:
 
 
 def share_requests(condition: str) -> str:
-    """Return CEL that is true if some container of a sharing pod requests a resource ``r`` of that condition."""
-    return f"variables.shareKey != '' && variables.containers.exists(c, ({requested('c')}).exists(r, {condition}))"
+    """Return CEL that is true if some container of a sharing pod requests a resource ``r`` of that condition.
+
+    The resources are read once for all rules: the API server keeps the value of a variable.
+    """
+    return f"variables.shareKey != '' && variables.requested.exists(names, names.exists(r, {condition}))"
 
 
 def variables() -> Mapping[str, str]:
@@ -64,5 +67,6 @@ def variables() -> Mapping[str, str]:
         "annotations": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
         "shareKey": f"{share}''",
         "containers": f"(has({spec}.initContainers) ? {spec}.initContainers : []) + {spec}.containers",
+        "requested": f"variables.containers.map(c, {requested('c')})",
         "target": f"{has(name)} ? variables.containers.filter(c, c.name == {value(name)}) : [{spec}.containers[0]]",
     }
