@@ -85,6 +85,7 @@ class Controller:
         self._availability = availability
         self._jitter = jitter
         metrics = observation.metrics
+        informers.requests.on_list = reconciler.on_list
         # Keys to process when the API server is available again.
         self._keys_on_hold: set[ObjectKey] = set()
         metrics.oldest_request.set_function(lambda: informers.oldest_age() / timedelta(seconds=1))

@@ -184,8 +184,11 @@ class Informers:
         return {BINDREQUESTS: self.requests.store, PODS: self.pods.store, NODES: self.nodes.store}
 
     def in_contact(self) -> timedelta:
-        """Return for how long all have been connected to the API server; zero if one is not."""
-        return min(reflector.in_contact() for reflector in self.reflectors.values())
+        """Return for how long those that decisions read have been connected to the API server; zero if one is not.
+
+        That of bound pods only spares a read: without it, for example without its right, waits expire as well.
+        """
+        return min(reflector.in_contact() for reflector in (self.requests, self.pods, self.nodes))
 
     def adopt(self, keys: Collection[ObjectKey]) -> None:
         """Read these requests, too, although their labels select another shard; replaces those of the last call."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TypeGuard, assert_never
 
 from bowline.api.bindrequest import BindRequest, Phase
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ResourceVersion, is_older
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.kube.errors import InfrastructureError, KubeError
@@ -83,7 +83,7 @@ class Reconciler:
             "reportTurns": self.requeue.report_turns,
             "deferredCompletions": self.requeue.deferred_count,
             "podConditions": len(self.writer.conditions),
-            "transientFailures": sum(state.failures.streak is not None for state in states.values()),
+            "transientFailures": sum(state.failures.streak is not None for _, state in states.items()),
             "stale": len(self.store.stale_keys),
             "failing": len(self.observation.failing_keys),
             "waiting": len(self.observation.waiting),
@@ -107,7 +107,7 @@ class Reconciler:
 
     def reset_failures(self) -> None:
         """The API server is available again after an outage: reset the transient failures."""
-        for state in self.store.states.values():
+        for _, state in self.store.states.items():
             state.failures.reset()
 
     # --- watch events ---
@@ -140,6 +140,15 @@ class Reconciler:
             self.store.states.drop(key)
         return not state.is_finished
 
+    def on_list(self, version: ResourceVersion) -> None:
+        """Drop the finished requests that the watch has skipped: no event of them follows a list of that version."""
+        for key, state in list(self.store.states.items()):
+            final_version = state.overlay.final_version
+            if final_version is None or is_older(version, final_version):
+                continue
+            if self.store.informers.request(key) is None:
+                self.store.states.drop(key)
+
     # --- leadership ---
 
     def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
@@ -149,7 +158,7 @@ class Reconciler:
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
-        for state in self.store.states.values():
+        for _, state in self.store.states.items():
             if state.attempt.running is not None:
                 state.attempt.running.withdraw()
 
@@ -238,7 +247,7 @@ class Reconciler:
         pending = await self.completer.release_request(request.key, state, roll_back=True)
         if pending is not None:
             return pending
-        state.finish()
+        state.finish(request.resource_version)
         self.store.states.release_pod(request.key, state)
         if self.store.informers.request(request.key) is None:
             self.store.states.drop(request.key)  # no watch will report its deletion

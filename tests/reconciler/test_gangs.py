@@ -91,7 +91,7 @@ async def all_wait(stage: Stage, working: Working, count: int) -> None:
     states = working.parts.reconciler.store.states
 
     def waiting() -> bool:
-        return len(index) == count and all(state.attempt.running is None for state in states.values())
+        return len(index) == count and all(state.attempt.running is None for _, state in states.items())
 
     await until(waiting)
 

@@ -249,6 +249,19 @@ async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -
     assert "failedAttempts" not in status or status["failedAttempts"] == 0
 
 
+async def test_a_wait_expires_without_contact_of_the_watch_of_bound_pods(stage: Stage) -> None:
+    """No decision reads that watch: without it the pod is read after its bind."""
+    async with stage.working(needs("data")) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["waitIndex"] == 1)
+        await working.hang("boundpods")
+        working.parts.informers.bound_pods.reflector.connected_since = None
+        stage.clock.passed += timedelta(seconds=700)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        assert (await stage.phase("pod", "Failed"))["reason"].startswith("WaitTimeout")
+
+
 async def test_a_wait_of_an_old_request_is_not_expired_when_it_begins(stage: Stage) -> None:
     """Like the second request for a pod, whose first one has waited for ten minutes."""
     plugin = needs("data")

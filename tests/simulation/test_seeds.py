@@ -14,6 +14,7 @@ FOUND = (
     ("late", 1, "a bound pod is labelled for another request, because its watch still shows it as unbound"),
     ("late", 16, "a device that a rival's request only lists is kept, and nothing checks it when that request ends"),
     ("releases", 49, "the end of a device's last user is checked while a claim keeps the device, and not again"),
+    ("lag", 5104, "what is remembered of requests that no watch has shown is never dropped"),
     ("releases", 5207, "a reservation pod without users stays until the resync"),
 )
 

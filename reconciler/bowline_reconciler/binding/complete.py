@@ -263,7 +263,7 @@ class Completer:
         log.warning("request has failed", extra={"reason": fail.name, "why": fail.message})
 
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
-        state.finish()
+        state.finish(request.resource_version)
         await self.runner.drop_request(request.key, request.uid)
         self.store.states.release_pod(request.key, state)
         return DONE

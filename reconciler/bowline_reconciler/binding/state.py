@@ -309,7 +309,8 @@ class CacheOverlay:
     """What this process has written or read live, until the watch delivers it."""
 
     def __init__(self) -> None:
-        self.is_final = False  # completed or failed by this process; whatever the cache still shows is stale
+        # Once completed or failed by this process: its last version; whatever the cache still shows is stale.
+        self.final_version: ResourceVersion | None = None
         self.needs_live_read = False  # the cached request is known to be stale
         self._latest: BindRequest | None = None
         self._older: set[ResourceVersion] = set()  # versions known to precede the latest
@@ -350,9 +351,9 @@ class CacheOverlay:
         """Record that the request is as current as its decision requires."""
         self.needs_live_read = False
 
-    def finish(self) -> None:
+    def finish(self, version: ResourceVersion) -> None:
         """Record that the request is finished, whatever the watch still delivers."""
-        self.is_final = True
+        self.final_version = version
         self._clear()
 
     def _is_behind(self, cached_request: BindRequest) -> bool:
@@ -384,14 +385,14 @@ class RequestState:
     @property
     def is_finished(self) -> bool:
         """Whether this process has completed or failed the request."""
-        return self.overlay.is_final
+        return self.overlay.final_version is not None
 
-    def finish(self) -> None:
+    def finish(self, version: ResourceVersion) -> None:
         """Mark the request as finished; keep only what identifies stale events of the watch."""
         self.attempt, self.rollback, self.wait = AttemptState(), RollbackState(), WaitState()
         self.failures.reset()
         self.gang.leave()
-        self.overlay.finish()
+        self.overlay.finish(version)
 
     def view(self) -> dict[str, Any]:
         """Return the state for the debug pages."""
@@ -435,9 +436,9 @@ class RequestStates:
         state = self._by_key.get(key)
         return state if state is not None and uid in (None, state.uid) else None
 
-    def values(self) -> Collection[RequestState]:
-        """Return all states."""
-        return self._by_key.values()
+    def items(self) -> Collection[tuple[ObjectKey, RequestState]]:
+        """Return all states, with their keys."""
+        return self._by_key.items()
 
     def ensure(self, request: BindRequest) -> RequestState:
         """Return the request's state; creates it if there is none for this UID."""

@@ -145,6 +145,7 @@ class Reflector:
         self._contact_from: float | None = None
         self._client = client
         self.on_event = on_event
+        self.on_list: Callable[[ResourceVersion], None] | None = None  # called after each list, with its version
         self._transform = transform
         self._configured_selection = selection
         self._fallback = fallback
@@ -193,6 +194,8 @@ class Reflector:
         self.last_error = None
         self.synced.set()
         self.first_list_ended.set()
+        if self.on_list is not None:
+            self.on_list(version)
         if self._client.metrics is not None:
             self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import ResourceVersion
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason
@@ -13,7 +14,7 @@ from bowline.runtime.workers import DONE, ReconcileError
 from bowline_reconciler.binding.complete import ROLLBACK_PAUSE
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.transient import REPORT_AFTER_S
-from tests.unit.reconciler.cycle import Cycle, RecordingWriter
+from tests.unit.reconciler.cycle import Caches, Cycle, RecordingWriter
 
 REJECTED = Fail(Reason.REJECTED, "no")
 
@@ -31,6 +32,19 @@ async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
         "event Bound",
     ]
     assert cycle.state.is_finished
+
+
+@pytest.mark.parametrize("listed", [0, 10])
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_a_finished_request_is_forgotten_by_a_list_that_no_event_of_it_follows(
+    monkeypatch: pytest.MonkeyPatch, listed: int, is_cached: bool
+) -> None:
+    cycle = Cycle()
+    await cycle.attempt()
+    if not is_cached:
+        monkeypatch.setattr(Caches, "request", lambda *_: None)
+    cycle.reconciler.on_list(ResourceVersion(str(listed)))
+    assert len(cycle.store.states) == (0 if listed and not is_cached else 1)
 
 
 async def test_the_points_of_an_attempt_share_one_context() -> None:

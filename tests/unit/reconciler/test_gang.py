@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID
+from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
@@ -141,7 +141,7 @@ def test_a_pod_that_is_not_prepared_any_more_leaves_its_gang() -> None:
     states = RequestStates()
     joined(states, "failed", "finished", "dropped", "stays")
     states.ensure(request_of("failed")).gang.leave()
-    states.ensure(request_of("finished")).finish()
+    states.ensure(request_of("finished")).finish(ResourceVersion("7"))
     states.drop(request_of("dropped").key)
     assert names_of(states, KAI) == ["stays"]
     states.clear()

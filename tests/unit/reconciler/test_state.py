@@ -4,7 +4,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.binding.state import CacheOverlay, RequestStates, WaitState
 from bowline_reconciler.decide.snapshot import GATES
@@ -74,7 +74,7 @@ def test_a_version_that_no_watch_delivers_is_read_live() -> None:
 def test_a_namesake_starts_with_an_empty_state() -> None:
     states = RequestStates()
     first = states.ensure(version(1, "first"))
-    first.finish()
+    first.finish(ResourceVersion("7"))
     assert states.ensure(version(2, "first")) is first
     second = states.ensure(version(3, "second"))
     assert not second.is_finished
@@ -90,8 +90,8 @@ def test_clearing_the_state_returns_what_it_was_about() -> None:
 
 def test_a_finished_overlay_keeps_no_copy_of_the_request() -> None:
     overlay = overlay_of_writes(1, 2)
-    overlay.finish()
-    assert overlay.is_final
+    overlay.finish(ResourceVersion("7"))
+    assert overlay.final_version == "7"
     # The event of the previous version is not answered with the copy of the write's reply.
     assert shown(overlay, 1) == ("1", False)
 
