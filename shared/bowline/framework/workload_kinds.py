@@ -47,6 +47,10 @@ _ARGO_CONTAINERS: Final = {
 }
 
 
+# Of a step or a task: a template within it, and one of another object.
+_ELSEWHERE: Final = ("inline", "templateRef")
+
+
 def _component(name: str) -> TemplatePath:
     return TemplatePath.of_spec(f"spec.{name}", f"spec.{name}", _KSERVE)
 
@@ -57,7 +61,11 @@ def _argo(below: str) -> TemplatePath:
 
 def _argo_fields(below: str) -> dict[str, Any]:
     """Return what Argo adds to the pods of a workflow, and what of it is not read."""
-    unread = ("templateDefaults", "podSpecPatch", "templates[*].podSpecPatch", "templates[*].resource.manifest")
+    unread = (
+        *("templateDefaults", "podSpecPatch", "templates[*].podSpecPatch", "templates[*].resource.manifest"),
+        *("workflowTemplateRef", "podResources", "templates[*].podResources", "executorPlugins"),
+        *(f"templates[*].{part}.{field}" for part in ("steps[*][*]", "dag.tasks[*]") for field in _ELSEWHERE),
+    )
     return {
         "scheduler_field": f"{below}.schedulerName",
         "pod_metadata": f"{below}.podMetadata",
@@ -70,7 +78,7 @@ def _spark(below: str) -> tuple[TemplatePath, ...]:
     parts = [f"{below}.{part}" for part in ("driver", "executor")]
     return (
         *(TemplatePath.of(f"{part}.template") for part in parts),
-        *(TemplatePath.of_spec(part, part) for part in parts),
+        *(TemplatePath.of_spec(part, part, {"sidecars[*]": ""}) for part in parts),
     )
 
 
@@ -85,6 +93,8 @@ _LLM: Final = (
     TemplatePath.of_spec("spec.worker", "spec"),
     TemplatePath.of_spec("spec.prefill.template", "spec.prefill"),
     TemplatePath.of_spec("spec.prefill.worker", "spec.prefill"),
+    TemplatePath.of_spec("spec.router.scheduler.template"),
+    TemplatePath.of_spec("spec.router.scheduler.tokenizer.template"),
 )
 
 # Reviewed if the configuration names them.
@@ -149,6 +159,10 @@ READY: Final = (
         "InferenceService",
         "inferenceservices",
         *map(_component, ("predictor", "transformer", "explainer")),
+        # The further pods of a predictor on several nodes, and the predictors beside it.
+        TemplatePath.of_spec("spec.predictor.workerSpec", "spec.predictor"),
+        _component("canary[*].predictor"),
+        TemplatePath.of_spec("spec.canary[*].predictor.workerSpec", "spec.canary[*].predictor"),
         inherits=True,
         is_partial=True,
         unread=tuple((f"spec.predictor.{server}", "the containers of its runtime") for server in _MODEL_SERVERS),

@@ -442,6 +442,20 @@ SERVICE = {
 }
 
 
+def workflow(step: dict[str, Any]) -> dict[str, Any]:
+    spec = {"templates": [{"name": "main", "steps": [[{"name": "a", **step}]]}]}
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "w"}, "spec": spec}
+
+
+def test_the_workers_of_a_predictor_on_several_nodes_are_reviewed(lint: Any) -> None:
+    predictor = {"annotations": {"gpu-fraction": "2"}, "schedulerName": "volcano"}
+    worker = {"schedulerName": "bowline", "containers": [{"name": "worker-container", "image": "x"}]}
+    manifest = {**SERVICE, "spec": {"predictor": {**predictor, "workerSpec": worker}}}
+    status, out, _ = lint(json.dumps(manifest))
+    assert status == 1
+    assert 'spec.predictor.annotations[gpu-fraction]: "2": must be ' in out
+
+
 @pytest.mark.parametrize(
     ("manifest", "verdict"),
     [
@@ -452,6 +466,16 @@ SERVICE = {
             id="TrainJob with an override",
         ),
         pytest.param(SERVICE, "allowed (not checked: the containers of its runtime)", id="InferenceService"),
+        pytest.param(
+            workflow({"templateRef": {"name": "other", "template": "t"}}),
+            "out of scope (no pod template, not checked: spec.templates[*].steps[*][*].templateRef)",
+            id="a step of another Workflow",
+        ),
+        pytest.param(
+            workflow({"inline": {"container": {"image": "x"}}}),
+            "out of scope (no pod template, not checked: spec.templates[*].steps[*][*].inline)",
+            id="a template within a step",
+        ),
     ],
 )
 def test_what_comes_from_elsewhere_is_named_as_not_checked(lint: Any, manifest: Any, verdict: str) -> None:

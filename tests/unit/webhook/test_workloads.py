@@ -82,7 +82,7 @@ PATHS = {
     "ClusterTrainingRuntime": ["spec.template.spec.replicatedJobs[0].template.spec.template"],
     "Job.batch.volcano.sh": ["spec.tasks[0].template"],
     "PodCliqueSet": ["spec.template.cliques[0]"],
-    "InferenceService": ["spec.predictor", "spec.transformer", "spec.explainer"],
+    "InferenceService": ["spec.predictor", "spec.transformer", "spec.explainer", "spec.canary[0].predictor"],
     "ServingRuntime": ["spec", "spec.workerSpec"],
     "ClusterServingRuntime": ["spec", "spec.workerSpec"],
     "LLMInferenceService": ["spec", "spec.prefill"],
