@@ -16,6 +16,7 @@ from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.claims import ClaimSizes, bench_claims
 from tests.benchmarks.costs import QUICK as QUICK_COSTS
 from tests.benchmarks.costs import CostSizes, bench_costs
+from tests.benchmarks.hand_over import HandOverSizes, bench_hand_over
 from tests.benchmarks.idle_plugins import IdleSizes, bench_idle_plugins
 from tests.benchmarks.isolation import IsolationSizes, bench_isolation
 from tests.benchmarks.lint import QUICK as QUICK_LINT
@@ -56,7 +57,11 @@ def _neighbours(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     writers.set_defaults(
         run=lambda options: bench_writers(WriterSizes(2, 10, 1) if options.size == "quick" else WriterSizes())
     )
-    return isolation, writers
+    hand_over = commands.add_parser("hand-over", help="how long nothing is bound when the leader goes")
+    hand_over.set_defaults(
+        run=lambda options: bench_hand_over(HandOverSizes(1) if options.size == "quick" else HandOverSizes())
+    )
+    return isolation, writers, hand_over
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         run=lambda options: bench_waiting(WaitingSizes(200, 3) if options.size == "quick" else WaitingSizes())
     )
     soak = _soak(commands.add_parser("soak", help="50,000 requests through one process: its memory and CPU time"))
-    isolation, writers = _neighbours(commands)
+    neighbours = _neighbours(commands)
     many = commands.add_parser("many-claims", help="what claims without work cost")
     many.set_defaults(run=lambda options: bench_many_claims(MANY[options.size]))
     many.add_argument("--medium", dest="size", action="store_const", const="medium", help="in five minutes")
@@ -133,8 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         pending,
         waiting,
         soak,
-        isolation,
-        writers,
+        *neighbours,
         many,
     )
     return parser
