@@ -1,11 +1,12 @@
 """A leader whose workers fail stops leading, instead of continuing with fewer workers."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.kube.availability import Availability
 from bowline.runtime.workers import Result
 from bowline.runtime.workqueue import WorkQueue
@@ -19,6 +20,9 @@ KEY = ObjectKey("default", "train")
 
 class OneUnfinished:
     """Stores with one request to reconcile."""
+
+    def __init__(self) -> None:
+        self.requests = SimpleNamespace(on_list=None)
 
     def pending_keys(self) -> set[ObjectKey]:
         return {KEY}
@@ -43,6 +47,9 @@ class SoonAgain:
     async def reconcile(self, _: ObjectKey) -> Result:
         self.reconciles += 1
         return Result(timedelta(seconds=1))
+
+    def on_list(self, _: ResourceVersion) -> None:
+        """Do nothing."""
 
     def withdraw(self) -> None:
         """Do nothing."""

@@ -1,0 +1,62 @@
+"""A leader that was stopped (SIGSTOP) for longer than its Lease, and continues after another one has led and bound.
+
+The reply to one of its writes arrives while it is stopped, so that the next write of the attempt is due as soon as it
+continues, before any timer. Decision 215.
+"""
+
+import pytest
+
+from bowline.testing.fault_proxy.faults import FaultGate, Hold
+from bowline.testing.fault_proxy.record import Exchange
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from tests.faults.endstate import state_of
+from tests.faults.lab import Lab
+from tests.faults.matrix import is_leading
+from tests.faults.plugin_scenarios import FRACTION
+from tests.faults.truth import TruthObserver
+from tests.waiting import LIMIT_S
+
+# The last write before another one of the same attempt: another write of the pod, of a plugin, and the Binding.
+LAST_WRITES = (
+    CallMatch(("patch",), "bindrequests", ""),
+    CallMatch(("patch",), "pods", ""),
+    CallMatch(("create",), "configmaps"),
+    CallMatch(("create",), "pods", "binding"),
+)
+# What it sends for itself: a renewal, which is refused, and the question who it is.
+_OWN = ("leases", "selfsubjectreviews")
+
+
+@pytest.mark.parametrize("last", LAST_WRITES, ids=["finalizer", "label", "ConfigMap", "Binding"])
+def test_a_leader_that_continues_after_another_one_has_led_writes_nothing(
+    lab: Lab, truth: TruthObserver, last: CallMatch
+) -> None:
+    live = lab.namespace("stopped")
+    with lab.reconciler("one") as one, lab.reconciler("other") as other:
+        live.until("one leads", lambda: is_leading(one) or is_leading(other))
+        stopped, successor = (one, other) if is_leading(one) else (other, one)
+        gate = FaultGate()
+        match = CallMatch(last.verbs, last.resource, last.subresource, live.namespace)
+        stopped.proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
+        FRACTION.play(live)
+        assert gate.wait_reached(LIMIT_S)
+        assert stopped.process is not None
+        stopped.process.process.pause()
+        gate.open()
+        live.until("the other one leads", lambda: is_leading(successor))
+        live.until("it has bound the pod", lambda: FRACTION.ended(live))
+        before, state = stopped.proxy.latest(), state_of(live)
+
+        def exchanges() -> list[Exchange]:
+            return [e for e in stopped.proxy.exchanges(before) if e.number > before]
+
+        stopped.process.process.resume()
+        live.until("the stopped one follows the Lease again", lambda: any(map(_reads_lease, exchanges())))
+        assert [str(e.call) for e in exchanges() if e.call.writes and e.call.resource not in _OWN] == []
+        assert [str(e.call) for e in exchanges() if e.call.resource == "leases" and e.applied and e.call.writes] == []
+        assert state_of(live) == state
+        stopped.check()
+
+
+def _reads_lease(exchange: Exchange) -> bool:
+    return exchange.call.resource == "leases" and not exchange.call.writes
