@@ -21,6 +21,7 @@ from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import CHART
 from bowline.localcluster.spec import ClusterSpec
 from tests.benchmarks.report import Figure, Report
+from tools.generate.policy import MAX_CONTAINERS, MAX_RESOURCES
 
 ORDINARY, EXEMPT = "ordinary", "exempt"
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -96,6 +97,12 @@ def _large_pods(entries: int) -> dict[str, dict[str, Any]]:
     fields: dict[str, dict[str, Any]] = {
         "limits": {"containers": [_container("main", resources={"limits": resources})]},
         "containers": {"containers": [_container(name) for name in names_of_containers]},
+        f"resources in {MAX_CONTAINERS} containers": {
+            "containers": [
+                _container(name, resources={"limits": dict(list(resources.items())[:MAX_RESOURCES])})
+                for name in names_of_containers[:MAX_CONTAINERS]
+            ]
+        },
         "variables": {"containers": [_container("main", env=[{"name": "A"}] * entries)]},
         "tolerations": {"containers": [_container("main")], "tolerations": [{"operator": "Exists"}] * entries},
     }

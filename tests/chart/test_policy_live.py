@@ -186,3 +186,14 @@ def test_a_pod_with_more_than_the_rules_read_is_denied(armed: Armed, containers:
         for number, resources in enumerate(containers)
     ]
     assert "at most 512 containers with 16 resources each" in (armed.refusal(body) or "")
+
+
+def test_a_pod_with_as_much_as_the_rules_read_is_within_the_api_servers_budget(armed: Armed) -> None:
+    body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
+    amounts = {f"example.com/a-resource-with-a-long-name-{number:02}": "1" for number in range(16)}
+    containers = [{"name": f"c{number}", "image": "registry.example/app:1"} for number in range(512)]
+    body["spec"]["containers"] = [each | {"resources": {"limits": amounts}} for each in containers]
+    refusal = armed.refusal(body) or ""
+    assert refusal == "" if armed.settings.sharing else "GPU sharing is switched off" in refusal
+    body["spec"]["containers"][511]["resources"] = {"limits": {names.RESOURCE_GPU: "1"}}
+    assert "a share cannot be combined with whole GPUs" in (armed.refusal(body) or "")

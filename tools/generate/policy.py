@@ -9,6 +9,7 @@ server several times what storing them does. So a pod with more than a share can
 evaluated. Decision 232.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -77,7 +78,20 @@ def policy_parts() -> dict[str, Any]:
         ),
         "reason": "Invalid",
     }
-    return {"variables": _variables(), "validations": [bound, validation]}
+    variables = _variables()
+    return {"violates": _violation(variables), "variables": variables, "validations": [bound, validation]}
+
+
+def _violation(variables: Sequence[Mapping[str, str]]) -> str:
+    """Return CEL that is true if the pod breaks a rule or is too large; without variables, for a match condition.
+
+    The policy ends there for every other pod. Each further step of a policy copies the object again.
+    """
+    expressions = {variable["name"]: variable["expression"] for variable in variables if variable["name"] != "errors"}
+    text = " || ".join(["!variables.isBounded", *(f"({rule.cel.when})" for rule in RULES if rule.cel is not None)])
+    for name in reversed(expressions):
+        text = text.replace(f"variables.{name}", f"({expressions[name]})")
+    return text
 
 
 class _Dumper(yaml.SafeDumper):

@@ -84,6 +84,19 @@ maps have no change, and others have the one change '*'.
     + variables.{{ .field }}Before.filter(k, !(k in variables.{{ .field }}))
 {{- end }}
 
+{{/*
+Whether a write changes an entry of a map of the metadata that is guarded, or one of more entries than are compared. Takes
+dict "field", "limit" and "guarded": CEL about a key k.
+*/}}
+{{- define "bowline.policy.touches" -}}
+{{- $now := printf "(object != null && has(object.metadata.%s) ? object.metadata.%s : {})" .field .field -}}
+{{- $before := replace "object" "oldObject" $now -}}
+{{- $guarded := .guarded | replace "\n" " " -}}
+({{ $now }} != {{ $before }} && (size({{ $now }}) > {{ .limit }} || size({{ $before }}) > {{ .limit }}
+{{- printf " || %s.exists(k, (%s) && !(k in %s && %s[k] == %s[k]))" $now $guarded $before $before $now }}
+{{- printf " || %s.exists(k, (%s) && !(k in %s))))" $before $guarded $now }}
+{{- end }}
+
 {{/* Labels and annotations of what Bowline's own accounts write; the limit is above the one for users' pods. */}}
 {{- define "bowline.policy.ownChanges" -}}
 {{ include "bowline.policy.changes" (dict "field" "labels" "limit" 512) }}

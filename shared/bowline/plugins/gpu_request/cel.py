@@ -38,25 +38,33 @@ def is_not_whole(key: str, most: int) -> str:
     return f"!({shorter} || ({as_long} && {tail} <= {text(largest)}))"
 
 
-def requested(container: str) -> str:
-    """Return CEL for the names of the resources that a container requests: by limit or, without one, by request.
+def requests_resource(container: str, condition: str) -> str:
+    """Return CEL that is true if a container requests a resource ``r`` of that condition.
 
-    Policies see quantities as stored: zero is "0".
+    A request counts where there is no limit. Policies see quantities as stored: zero is "0". The condition precedes
+    the reads of quantities, which cost more.
     """
     limits, requests = f"{container}.resources.limits", f"{container}.resources.requests"
     return (
-        f"(has({container}.resources) && has({limits}) ? {limits}.filter(r, {limits}[r] != '0') : []) + "
-        f"(has({container}.resources) && has({requests}) ? {requests}.filter(r, {requests}[r] != '0' "
-        f"&& !(has({limits}) && r in {limits})) : [])"
+        f"has({container}.resources) && ((has({limits}) && {limits}.exists(r, {condition} && {limits}[r] != '0')) || "
+        f"(has({requests}) && {requests}.exists(r, {condition} && {requests}[r] != '0' "
+        f"&& !(has({limits}) && r in {limits}))))"
     )
 
 
-def share_requests(condition: str) -> str:
-    """Return CEL that is true if some container of a sharing pod requests a resource ``r`` of that condition.
+def requests_named(container: str, name: str) -> str:
+    """Return the same for one resource, which is looked up."""
+    limits, requests = f"{container}.resources.limits", f"{container}.resources.requests"
+    key = text(name)
+    return (
+        f"has({container}.resources) && (has({limits}) && {key} in {limits} ? {limits}[{key}] != '0' : "
+        f"has({requests}) && {key} in {requests} && {requests}[{key}] != '0')"
+    )
 
-    The resources are read once for all rules: the API server keeps the value of a variable.
-    """
-    return f"variables.shareKey != '' && variables.requested.exists(names, names.exists(r, {condition}))"
+
+def some_container(condition: str) -> str:
+    """Return CEL that is true if a container ``c`` of a sharing pod meets the condition."""
+    return f"variables.shareKey != '' && variables.containers.exists(c, {condition})"
 
 
 def variables() -> Mapping[str, str]:
@@ -67,6 +75,5 @@ def variables() -> Mapping[str, str]:
         "annotations": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
         "shareKey": f"{share}''",
         "containers": f"(has({spec}.initContainers) ? {spec}.initContainers : []) + {spec}.containers",
-        "requested": f"variables.containers.map(c, {requested('c')})",
         "target": f"{has(name)} ? variables.containers.filter(c, c.name == {value(name)}) : [{spec}.containers[0]]",
     }

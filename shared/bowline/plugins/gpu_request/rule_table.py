@@ -36,6 +36,7 @@ _IS_SHARE: Final = "variables.shareKey != ''"
 _IS_NO_SHARE: Final = "variables.shareKey == ''"
 _SHARE_KEY: Final = "variables.shareKey"
 _CLASS_PREFIX: Final = names.RESOURCE_DEVICE_CLASS_PREFIX
+_IS_MIG: Final = f"r.startsWith({cel.text(names.RESOURCE_MIG_PREFIX)})"
 _IS_GPU_CLASS: Final = (
     f"r.startsWith({cel.text(_CLASS_PREFIX)}) && r.substring({len(_CLASS_PREFIX)}) in variables.gpuDeviceClasses"
 )
@@ -180,7 +181,7 @@ SHARE_AND_WHOLE: Final = Rule(
     invalid='annotations: {gpu-fraction: "0.5"}\nlimits: {nvidia.com/gpu: 1}',
     valid='annotations: {gpu-fraction: "0.5"}',
     text="a share cannot be combined with whole GPUs; remove the annotation or those resources",
-    cel=CelForm(cel.share_requests(f"r == {cel.text(names.RESOURCE_GPU)}"), _SHARE_KEY),
+    cel=CelForm(cel.some_container(cel.requests_named("c", names.RESOURCE_GPU)), _SHARE_KEY),
 )
 SHARE_AND_MIG: Final = Rule(
     "gpu_request/share-and-mig",
@@ -189,7 +190,7 @@ SHARE_AND_MIG: Final = Rule(
     invalid='annotations: {gpu-fraction: "0.5"}\nlimits: {nvidia.com/mig-1g.10gb: 1}',
     valid='annotations: {gpu-fraction: "0.5"}',
     text="a share cannot be combined with MIG devices; remove the annotation or those resources",
-    cel=CelForm(cel.share_requests(f"r.startsWith({cel.text(names.RESOURCE_MIG_PREFIX)})"), _SHARE_KEY),
+    cel=CelForm(cel.some_container(cel.requests_resource("c", _IS_MIG)), _SHARE_KEY),
 )
 SHARE_AND_NODE_NAME: Final = Rule(
     "gpu_request/share-and-node-name",
@@ -214,7 +215,7 @@ SHARE_AND_DRA: Final = Rule(
     cause=DenialCause.FORBIDDEN,
     text="a share cannot be combined with DRA devices of its container; remove one of the two",
     cel=CelForm(
-        f"{_IS_SHARE} && variables.target.exists(c, ({cel.requested('c')}).exists(r, {_IS_GPU_CLASS}))", _SHARE_KEY
+        f"{_IS_SHARE} && variables.target.exists(c, {cel.requests_resource('c', _IS_GPU_CLASS)})", _SHARE_KEY
     ),
 )
 SHARE_AND_CLAIM: Final = Rule(
