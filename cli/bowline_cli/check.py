@@ -5,8 +5,10 @@ not checked.
 """
 
 import argparse
+import json
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -23,6 +25,8 @@ from bowline_cli.release import CRD, InstalledRelease, ReleaseFinding, Reply, fi
 from bowline_cli.terminal import printable
 
 EXIT_WELL, EXIT_MISSING = 0, 1
+# Of the JSON output; a change of its keys increases it.
+FORMAT_VERSION = 1
 POLL_S = 2.0
 # The BindRequests in which another writer is looked for.
 SAMPLE = 500
@@ -47,15 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "repeat until all is well, at most this long, such as 2m"
     duration = argument_type(parse_duration)
     parser.add_argument("--wait", type=duration, default=timedelta(), metavar="DURATION", help=what)
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="(%(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    return run_connected(options, lambda api: check(api, options.namespace, options.wait))
+    is_json = options.output == "json"
+    return run_connected(options, lambda api: check(api, options.namespace, options.wait, is_json=is_json))
 
 
-def check(api: Api, namespace: str, limit: timedelta) -> int:
+def check(api: Api, namespace: str, limit: timedelta, *, is_json: bool = False) -> int:
     """Print the findings as soon as nothing is missing, or after ``limit``; returns the exit status.
 
     Raises ClusterError if the API server does not answer at the end.
@@ -79,14 +85,34 @@ def check(api: Api, namespace: str, limit: timedelta) -> int:
             print(f"waiting: {printable(missing)}", file=sys.stderr)
         last = missing
         time.sleep(POLL_S)
+    is_well = not missing and release is not None
+    images = release.images if is_well and release is not None else ()
+    if is_json:
+        print(as_json(namespace, report, images, is_well=is_well))
+        return EXIT_WELL if is_well else EXIT_MISSING
     for finding in report:
         print(printable(str(finding)))
-    if missing or release is None:
+    if not is_well:
         return EXIT_MISSING
-    for component, image in release.images:
+    for component, image in images:
         print(printable(f"{component}: {image}"))
     print(f"Bowline in namespace {namespace}: all is well{', as far as it was checked' if report else ''}")
     return EXIT_WELL
+
+
+def as_json(
+    namespace: str, report: Sequence[ReleaseFinding], images: Iterable[tuple[str, str]], *, is_well: bool
+) -> str:
+    """Return the findings as JSON; its keys are a stable interface, see FORMAT_VERSION."""
+    document = {
+        "version": FORMAT_VERSION,
+        "namespace": namespace,
+        "well": is_well,
+        "missing": [{"text": f.text, "next": f.remedy} for f in report if f.remedy],
+        "notChecked": [f.text for f in report if not f.remedy],
+        "images": dict(images),
+    }
+    return json.dumps(document, indent=2)
 
 
 def read_release(api: Api, namespace: str) -> InstalledRelease:

@@ -62,9 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assume-scheduler", metavar="NAME", help="review pods without a schedulerName as if they had this one"
     )
-    parser.add_argument(
-        "--explain", metavar="RULE", nargs="?", const="", help="explain a rule instead; without RULE list all rules"
-    )
+    parser.add_argument("--explain", metavar="RULE", nargs="?", const="", help="as bowline rule RULE")
     parser.add_argument(
         "--fail-on",
         choices=("error", "warning", "unchecked"),
@@ -107,7 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     if options.explain is not None:
-        return _explain(options.explain)
+        status: int = import_module("bowline_cli.rule").explain(options.explain)
+        return status
     try:
         settings = with_ready_kinds(load_settings(options.config))
         plugins = offline_plugins(settings)
@@ -182,20 +181,6 @@ class _Reading:
     unrendered: list[tuple[str, str]] = field(default_factory=list)
     charts: list[str] = field(default_factory=list)
     others: int = 0
-
-
-def _explain(name: str) -> int:
-    module = import_module("bowline_cli.rules")
-    rules = module.all_rules()
-    if not name:
-        print("\n".join(rules))
-    elif name in rules:
-        print(module.explain_rule(rules[name]))
-    else:
-        similar = ", ".join(module.similar_rules(name, list(rules)))
-        print(f"there is no rule {name}{f'; did you mean {similar}?' if similar else ''}", file=sys.stderr)
-        return EXIT_USAGE
-    return EXIT_ALLOWED
 
 
 def as_json(results: Iterable[LintResult], reading: _Reading) -> str:

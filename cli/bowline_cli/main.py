@@ -12,6 +12,7 @@ from bowline.api.names import DOCS_URL
 # Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
 COMMANDS = {
     "lint": "review manifests as the cluster's webhook would",
+    "rule": "explain a rule that a denial or a warning names",
     "explain": "explain why a pod is not bound",
     "check": "check whether an installed release works",
     "bind": "create the BindRequest of a pending pod, as a scheduler would",

@@ -18,6 +18,14 @@ EMERGENCY = (
 )
 CASES = [
     pytest.param(
+        {},
+        NAMESPACE,
+        {"bowline check -n bowline-system", "helm test bowline -n bowline-system", "bowline explain -A"},
+        set(),
+        id="what to do next",
+    ),
+    pytest.param({"hooks": {"test": False}}, NAMESPACE, {"bowline check"}, {"helm test"}, id="without helm test"),
+    pytest.param(
         {}, NAMESPACE, {"reviews nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="the default values"
     ),
     pytest.param(

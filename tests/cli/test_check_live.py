@@ -73,6 +73,9 @@ def report(cluster: Cluster) -> str:
 def assert_well(cluster: Cluster) -> None:
     done = check(cluster, f"--wait={LIMIT_S}s")
     assert (done.returncode, done.stdout, done.stderr) == (0, WELL, "")
+    document = json.loads(check(cluster, "-o", "json").stdout)
+    assert (document["well"], document["missing"], document["notChecked"]) == (True, [], [])
+    assert [f"{name}: {image}" for name, image in document["images"].items()] == WELL.splitlines()[:-1]
 
 
 @contextmanager
@@ -93,6 +96,11 @@ def test_a_namespace_without_a_release_is_named(release: Release) -> None:
     done = check(release[0], "--namespace=default")
     assert done.returncode == 1
     assert "missing: Deployments of Bowline in namespace default; next: helm list --all-namespaces" in done.stdout
+    programs = check(release[0], "--namespace=default", "--output=json")
+    document = json.loads(programs.stdout)
+    assert (programs.returncode, document["version"], document["well"]) == (1, 1, False)
+    assert [f"missing: {f['text']}; next: {f['next']}" for f in document["missing"]] == done.stdout.splitlines()
+    assert (document["notChecked"], document["images"]) == ([], {})
 
 
 def test_a_deployment_whose_pods_are_not_ready(release: Release) -> None:

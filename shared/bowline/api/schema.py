@@ -1,11 +1,14 @@
 """Conversion of pydantic's validation errors into FieldErrors, with the user's paths and terms."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from bowline.api.field_error import FieldError, join_path
 from bowline.api.rule import Rule
 
+# With which pydantic's sentences begin: the path states what it is.
+_SUBJECT: Final = re.compile(r"^(?:Input|String|List|Dictionary|Tuple|Value) should ")
 # Replaces messages that mention Python types.
 _WORDS: Final[Mapping[str, str]] = {
     "missing": "is required",
@@ -16,6 +19,17 @@ _WORDS: Final[Mapping[str, str]] = {
     "model_type": "must be a mapping",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "must be a smaller whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be a string",
+    "list_type": "must be a list",
+    "model_attributes_type": "must be a mapping",
 }
 
 
@@ -37,5 +51,5 @@ def _message(error: Any) -> str:
         return "must be a string; put it in quotes"
     if error["type"] == "greater_than" and error["ctx"]["gt"] == "datetime.timedelta(0)":
         return "must be greater than 0s"
-    message: str = error["msg"].removeprefix("Value error, ")
+    message: str = _SUBJECT.sub("must ", error["msg"].removeprefix("Value error, "))
     return _WORDS.get(error["type"]) or message[:1].lower() + message[1:]

@@ -25,6 +25,12 @@ WORDS = [
         'binding.inFlightTimeout: "0s": must be greater than 0s',
         id="zero time",
     ),
+    pytest.param("binding: {workers: many}", 'binding.workers: "many": must be a whole number', id="a word for one"),
+    pytest.param("binding: {workers: 1.5}", "binding.workers: 1.5: must be a whole number", id="a part of one"),
+    pytest.param("binding: {workers: 0}", "binding.workers: 0: must be greater than or equal to 1", id="too few"),
+    pytest.param(
+        "gpuSharing: {enabled: 3}", "gpuSharing.enabled: 3: must be true or false", id="a number for a switch"
+    ),
     pytest.param(
         "gpuSharing: {agentImage: ''}", 'gpuSharing.agentImage: "": must not be empty', id="an empty name of an image"
     ),

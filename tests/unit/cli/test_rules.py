@@ -66,8 +66,12 @@ def test_the_valid_example_is_allowed_without_a_warning(rule: Rule) -> None:
     assert reported(rule, rule.valid) == (set(), set())
 
 
-def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--explain", "gpu_request/fraction-range"]) == 0
+BOTH = pytest.mark.parametrize("command", [("rule",), ("lint", "--explain")], ids=" ".join)
+
+
+@BOTH
+def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    assert main([*command, "gpu_request/fraction-range"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "gpu_request/fraction-range denies: gpu-fraction is not above 0 and below 1",
         "  invalid:",
@@ -77,11 +81,13 @@ def test_a_rule_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--explain"]) == 0
+@BOTH
+def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    assert main([*command]) == 0
     assert capsys.readouterr().out.split() == list(all_rules())
 
 
+@BOTH
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -90,8 +96,10 @@ def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ("zzz", ""),
     ],
 )
-def test_an_unknown_rule_has_the_nearest_name(capsys: pytest.CaptureFixture[str], name: str, hint: str) -> None:
-    assert main(["lint", "--explain", name]) == 2
+def test_an_unknown_rule_has_the_nearest_name(
+    capsys: pytest.CaptureFixture[str], name: str, hint: str, command: tuple[str, ...]
+) -> None:
+    assert main([*command, name]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"there is no rule {name}")
     assert (f"did you mean {hint}" in error) if hint else ("did you mean" not in error)
