@@ -49,9 +49,9 @@ def completed_at(request: Object) -> datetime | None:
 
     Another project's CRD does not store completionTime; the time of the object's newest write is used instead.
     """
-    completed = parse_time(status_of(request).get("completionTime"))
-    if completed is not None:
-        return completed
+    completion = parse_time(status_of(request).get("completionTime"))
+    if completion is not None:
+        return completion
     writes = (parse_time(entry.get("time")) for entry in request["metadata"].get("managedFields") or ())
     return max((write for write in writes if write is not None), default=None)
 
@@ -66,8 +66,8 @@ def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
         return False
     if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
         return False
-    completed = completed_at(request)
-    return completed is not None and completed <= now - ttl
+    completion = completed_at(request)
+    return completion is not None and completion <= now - ttl
 
 
 def is_without_owner(request: Object, now: datetime) -> bool:
@@ -78,16 +78,16 @@ def is_without_owner(request: Object, now: datetime) -> bool:
     metadata, spec = request["metadata"], request.get("spec") or {}
     if any(metadata.get(field) for field in ("ownerReferences", "finalizers", "deletionTimestamp")):
         return False
-    phase, completed = status_of(request).get("phase"), completed_at(request)
+    phase, completion = status_of(request).get("phase"), completed_at(request)
     is_of_pod = phase == Phase.SUCCEEDED.value or (phase == Phase.FAILED.value and spec.get("podUID"))
-    return bool(is_of_pod and spec.get("podName") and completed is not None and completed <= now - UNREAD)
+    return bool(is_of_pod and spec.get("podName") and completion is not None and completion <= now - UNREAD)
 
 
 def is_another(pod: Object, request: Object) -> bool:
     """Return whether the pod is not the one that the finished request was for."""
-    uid, completed = request["spec"].get("podUID"), completed_at(request)
-    created = parse_time(pod["metadata"].get("creationTimestamp"))
-    return uid_of(pod) != uid if uid else created is not None and completed is not None and created > completed
+    uid, completion = request["spec"].get("podUID"), completed_at(request)
+    creation = parse_time(pod["metadata"].get("creationTimestamp"))
+    return uid_of(pod) != uid if uid else creation is not None and completion is not None and creation > completion
 
 
 def _has_several_groups(request: Object) -> bool:
@@ -103,19 +103,19 @@ class Superseded:
     def add(self, request: Object, now: datetime) -> Object | None:
         """Add a request; returns one that newer ones have superseded, or None."""
         metadata, pod = request["metadata"], owner_pod_uid(request)
-        completed = completed_at(request)
-        if not pod or completed is None or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+        completion = completed_at(request)
+        if not pod or completion is None or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
             return None
         if status_of(request).get("phase") != Phase.FAILED.value:
             return None
-        kept = {name: metadata.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+        identity = {name: metadata.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
         newest = self._newest.setdefault(pod, [])
-        newest.append((completed, {"metadata": kept}))
+        newest.append((completion, {"metadata": identity}))
         if len(newest) <= KEPT_FAILED:
             return None
         newest.sort(key=lambda entry: entry[0])
-        ended, oldest = newest.pop(0)
-        return oldest if ended <= now - UNREAD else None
+        completion, oldest = newest.pop(0)
+        return oldest if completion <= now - UNREAD else None
 
 
 class TTLController:
@@ -129,9 +129,9 @@ class TTLController:
         self._page_size = page
         self._selectors: Sequence[str] = _FINISHED
         # Position of an interrupted round: the selector, and the continue token.
-        self._selected = 0
+        self._selector_index = 0
         self._continue = ""
-        self._superseded = Superseded()
+        self._failed_requests = Superseded()
 
     async def run(self) -> None:
         """Run rounds until cancelled."""
@@ -141,38 +141,38 @@ class TTLController:
         while True:
             began = self._clock.monotonic()
             try:
-                removed = await self.round()
+                removals = await self.round()
             except (ApiError, InfrastructureError) as error:
-                asked = error.retry_after if isinstance(error, InfrastructureError) else None
+                retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
                 log.warning("finished requests are not removed", extra={"error": str(error)})
-                await asyncio.sleep(backoff.next_delay(asked or ERROR_BASE).total_seconds())
+                await asyncio.sleep(backoff.next_delay(retry_after or ERROR_BASE).total_seconds())
                 continue
             backoff.reset()
-            if removed:
-                log.info("finished requests removed", extra={"count": removed})
+            if removals:
+                log.info("finished requests removed", extra={"count": removals})
             took = timedelta(seconds=self._clock.monotonic() - began)
             pause = min(max(self._ttl / 10, ROUND_MIN), max(ROUND_SOON, took * _SHARE_OF_TIME), ROUND_MAX)
             await asyncio.sleep(pause.total_seconds())
 
     async def round(self) -> int:
         """Process all finished requests once, from an interruption on; return how many were deleted."""
-        removed = 0
+        removals = 0
         while True:
             page = await self._page()
             for request in page["items"] or ():
                 now = self._clock.now()
-                gone = request if is_due(request, self._ttl, now) else self._superseded.add(request, now)
-                if gone is None and is_without_owner(request, now) and await self._has_lost_pod(request):
-                    gone = request
-                if gone is not None:
-                    removed += await self.remove(gone)
+                candidate = request if is_due(request, self._ttl, now) else self._failed_requests.add(request, now)
+                if candidate is None and is_without_owner(request, now) and await self._has_lost_pod(request):
+                    candidate = request
+                if candidate is not None:
+                    removals += await self.remove(candidate)
                     await asyncio.sleep(1 / DELETES_PER_S)
             self._continue = page["metadata"].get("continue") or ""
             if not self._continue:
                 self._restart_list()
-                self._selected = (self._selected + 1) % len(self._selectors)
-                if not self._selected:
-                    return removed
+                self._selector_index = (self._selector_index + 1) % len(self._selectors)
+                if not self._selector_index:
+                    return removals
 
     async def remove(self, request: Object) -> bool:
         """Delete the request if it is unchanged; return whether it was deleted."""
@@ -196,7 +196,7 @@ class TTLController:
             return await self._client.list(
                 BINDREQUESTS,
                 label_selector=self._shard,
-                field_selector=self._selectors[self._selected],
+                field_selector=self._selectors[self._selector_index],
                 limit=self._page_size,
                 continue_=self._continue,
             )
@@ -208,10 +208,10 @@ class TTLController:
                 # Possibly another API server's token.
                 self._restart_list()
                 raise
-            self._selectors, self._selected = _ALL, 0
+            self._selectors, self._selector_index = _ALL, 0
             self._restart_list()
         return await self._page()
 
     def _restart_list(self) -> None:
         """Start the present list with its first page: what was counted of it is counted again."""
-        self._continue, self._superseded = "", Superseded()
+        self._continue, self._failed_requests = "", Superseded()

@@ -35,12 +35,12 @@ _COMPUTE_DIGITS = Decimal("0.000001")
 class Fractions:
     """The annotations of a pod. ``by_suffix``: of each of the author's suffixes the keys by container.
 
-    ``owned``: the binder's keys. ``unknown``: keys of the prefix with another suffix. ``portion_limits``:
+    ``binder_keys``: the binder's keys. ``unknown``: keys of the prefix with another suffix. ``portion_limits``:
     KAI-Scheduler's keys of a limit as a part of the device, by container.
     """
 
     by_suffix: Mapping[str, Mapping[str, str]]
-    owned: tuple[str, ...] = ()
+    binder_keys: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     portion_limits: Mapping[str, str] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ class Fractions:
         return tuple(dict.fromkeys(container for keys in keys_by_container for container in keys))
 
     @property
-    def sized(self) -> frozenset[str]:
+    def requesters(self) -> frozenset[str]:
         """The containers with a request or limit of memory."""
         return frozenset((*self.by_suffix[names.NV_MEMORY_REQUEST], *self.by_suffix[names.NV_MEMORY_LIMIT]))
 
@@ -79,19 +79,19 @@ def _names_container(annotation: str) -> bool:
 def fractions_of(annotations: Mapping[str, str]) -> Fractions:
     """Return the annotations of GPU fractioning among all of a pod."""
     by_suffix: dict[str, dict[str, str]] = {suffix: {} for suffix in USER_SUFFIXES}
-    owned, unknown, portion_limits = [], [], {}
+    binder_keys, unknown, portion_limits = [], [], {}
     for annotation in sorted(filter(_names_container, annotations)):
         if annotation.startswith(names.KAI_CONTAINER):
             portion_limits[_between(annotation, names.KAI_CONTAINER, names.KAI_MEMORY_PORTION_LIMIT)] = annotation
         elif annotation.endswith(names.NV_OWNED):
-            owned.append(annotation)
+            binder_keys.append(annotation)
         else:
             suffix = next((suffix for suffix in USER_SUFFIXES if annotation.endswith(suffix)), None)
             if suffix is None:
                 unknown.append(annotation)
             else:
                 by_suffix[suffix][_between(annotation, names.NV_CONTAINER, suffix)] = annotation
-    return Fractions(by_suffix, tuple(owned), tuple(unknown), portion_limits)
+    return Fractions(by_suffix, tuple(binder_keys), tuple(unknown), portion_limits)
 
 
 def _between(text: str, prefix: str, suffix: str) -> str:
@@ -113,23 +113,29 @@ def added_annotations(pod: Object, *, translates_all: bool = True) -> dict[str, 
     if not set(fractions.containers) <= set(containers):
         return {}
     container = _share_container(pod, fractions)
-    added = limits_of(annotations, container) if translates_all else {}
+    additions = limits_of(annotations, container) if translates_all else {}
     if names.GPU_FRACTION in annotations:
         is_named = (
-            len(fractions.containers) == 1 and not fractions.sized and names.GPU_FRACTION_CONTAINER not in annotations
+            len(fractions.containers) == 1
+            and not fractions.requesters
+            and names.GPU_FRACTION_CONTAINER not in annotations
         )
-        return _absent({**added, **({names.GPU_FRACTION_CONTAINER: container} if is_named else {})}, annotations)
-    sized = fractions.sized or ({container} if translates_all and names.GPU_MEMORY in annotations else set())
-    requests = {name: _request_of({**annotations, **added}, name, is_only=len(sized) == 1) for name in sized}
+        return _absent({**additions, **({names.GPU_FRACTION_CONTAINER: container} if is_named else {})}, annotations)
+    requesters = fractions.requesters or (
+        {container} if translates_all and names.GPU_MEMORY in annotations else set()
+    )
+    requests = {
+        name: _request_of({**annotations, **additions}, name, is_only=len(requesters) == 1) for name in requesters
+    }
     if not container or not requests or not all(map(mebibytes_of, requests.values())):
-        return _absent(added, annotations)
-    added |= {key(name, names.NV_MEMORY_REQUEST): requests[name] for name in containers if name in requests}
-    added |= {names.GPU_MEMORY: str(_peak(pod, requests)), names.GPU_FRACTION_CONTAINER: container}
-    return _absent(added, annotations)
+        return _absent(additions, annotations)
+    additions |= {key(name, names.NV_MEMORY_REQUEST): requests[name] for name in containers if name in requests}
+    additions |= {names.GPU_MEMORY: str(_peak(pod, requests)), names.GPU_FRACTION_CONTAINER: container}
+    return _absent(additions, annotations)
 
 
-def _absent(added: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in added.items() if name not in annotations}
+def _absent(additions: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in additions.items() if name not in annotations}
 
 
 def _request_of(annotations: Mapping[str, str], container: str, *, is_only: bool) -> str:
@@ -162,9 +168,9 @@ def _share_container(pod: Object, fractions: Fractions) -> str:
     The named one, else the first that annotations of GPU fractioning name, else that of every share.
     """
     annotations, target = pod["metadata"].get("annotations") or {}, share_target(pod)
-    named = fractions.sized or set(fractions.containers)
-    pinned = annotations.get(names.GPU_FRACTION_CONTAINER, "")
-    if named and pinned not in named:
+    named = fractions.requesters or set(fractions.containers)
+    first_container = annotations.get(names.GPU_FRACTION_CONTAINER, "")
+    if named and first_container not in named:
         return next((name for name in _container_names(pod) if name in named), "")
     return str(target.container.get("name") or "") if target is not None else ""
 
@@ -222,13 +228,13 @@ def pod_errors(pod: Object) -> Iterator[FieldError]:
             path = annotation_path(annotation)
             yield FieldError(rule_table.COMPUTE_REQUEST, path, annotations[annotation], message)
     yield from _combination_errors(pod, annotations, fractions)
-    yield from shorthand_errors(annotations, _share_container(pod, fractions), is_only=len(fractions.sized) < 2)
+    yield from shorthand_errors(annotations, _share_container(pod, fractions), is_only=len(fractions.requesters) < 2)
     yield from _portion_limit_errors(annotations, fractions)
     yield from _unused_warnings(pod, annotations, fractions)
 
 
 def _container_errors(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
-    existing, pinned = _container_names(pod), annotations.get(names.GPU_FRACTION_CONTAINER)
+    existing, first_container = _container_names(pod), annotations.get(names.GPU_FRACTION_CONTAINER)
     keys_by_container = [*fractions.by_suffix.values(), fractions.portion_limits]
     first = next(iter(fractions.containers), "")
     for container in fractions.containers:
@@ -237,23 +243,23 @@ def _container_errors(pod: Object, annotations: Mapping[str, str], fractions: Fr
         if container not in existing:
             message = "must name a container or init container of the pod between prefix and suffix; correct the name"
             yield FieldError(rule_table.CONTAINER, path, value, message)
-        elif fractions.sized and container not in fractions.sized:
+        elif fractions.requesters and container not in fractions.requesters:
             message = f"names a container without a share; add {key(container, names.NV_MEMORY_REQUEST)}"
             yield FieldError(rule_table.CONTAINERS, path, value, message)
-        elif not fractions.sized and container != first:
+        elif not fractions.requesters and container != first:
             message = (
                 f"names a second container beside {first}, and only one can have the share of "
                 f"{names.GPU_FRACTION} or {names.GPU_MEMORY}; give each an amount, {names.NV_MEMORY_REQUEST}"
             )
             yield FieldError(rule_table.CONTAINERS, path, value, message)
-        elif pinned is not None and pinned not in fractions.containers:
+        elif first_container is not None and first_container not in fractions.containers:
             message = (
-                f"must be the container of {names.GPU_FRACTION_CONTAINER}, {pinned}, or name it as well; "
+                f"must be the container of {names.GPU_FRACTION_CONTAINER}, {first_container}, or name it as well; "
                 "name one container"
             )
             yield FieldError(rule_table.CONTAINER_NAME, path, value, message)
-    if len(fractions.sized) > 1 and (pod.get("spec") or {}).get("schedulerName") == names.KAI_SCHEDULER:
-        listing = ", ".join(sorted(fractions.sized))
+    if len(fractions.requesters) > 1 and (pod.get("spec") or {}).get("schedulerName") == names.KAI_SCHEDULER:
+        listing = ", ".join(sorted(fractions.requesters))
         message = (
             f"KAI-Scheduler gives one container of a pod a share, not several ({listing}); the pod stays Pending"
         )
@@ -275,8 +281,8 @@ def _combination_errors(pod: Object, annotations: Mapping[str, str], fractions: 
         if limit and request > limit:
             message = f"must not exceed the limit, {annotations[limits[container]]}; lower the request"
             yield FieldError(rule_table.MEMORY_RANGE, annotation_path(annotation), annotations[annotation], message)
-    is_only = len(fractions.sized) == 1
-    amounts = {name: _request_of(annotations, name, is_only=is_only) for name in fractions.sized}
+    is_only = len(fractions.requesters) == 1
+    amounts = {name: _request_of(annotations, name, is_only=is_only) for name in fractions.requesters}
     total, amount = _peak(pod, amounts), annotations.get(names.GPU_MEMORY, "")
     if all(map(mebibytes_of, amounts.values())) and amounts and amount.isdigit() and amount != str(total):
         annotation = next(iter((*requests.values(), *limits.values())))
@@ -287,7 +293,7 @@ def _combination_errors(pod: Object, annotations: Mapping[str, str], fractions: 
 
 def _unused_warnings(pod: Object, annotations: Mapping[str, str], fractions: Fractions) -> Iterator[FieldError]:
     """Yield a warning for each mode or request of compute in a pod without a share."""
-    if fractions.sized or wants_share(pod):
+    if fractions.requesters or wants_share(pod):
         return
     for suffix in (names.NV_COMPUTE_MODE, names.NV_COMPUTE_REQUEST):
         for container, annotation in fractions.by_suffix[suffix].items():
@@ -314,25 +320,25 @@ def _portion_limit_errors(annotations: Mapping[str, str], fractions: Fractions) 
 
 
 def binding_annotations(
-    pod: Object, node: Object, received: ReceivedGPU, devices: str, reserved: int
+    pod: Object, node: Object, received_gpu: ReceivedGPU, devices: str, reserved_mib: int
 ) -> tuple[dict[str, str], str]:
     """Return the annotations of a bound share, or the reason why they are unknown.
 
-    ``devices``: the value of NVIDIA_VISIBLE_DEVICES. ``reserved``: MiB of each device that are not shared. A memory
-    request or limit of the pod is kept, a compute portion is not: it is a limit, which only the binder sets.
+    ``devices``: the value of NVIDIA_VISIBLE_DEVICES. ``reserved_mib``: MiB of each device that are not shared. A
+    memory request or limit of the pod is kept, a compute portion is not: it is a limit, which only the binder sets.
     """
-    own = pod["metadata"].get("annotations") or {}
-    fractions = fractions_of(own)
+    pod_annotations = pod["metadata"].get("annotations") or {}
+    fractions = fractions_of(pod_annotations)
     container = _share_container(pod, fractions)
     if not container:
         return {}, f"metadata.annotations[{names.GPU_FRACTION_CONTAINER}] must name a container of the pod"
     # Of a pod that was admitted before the plugin was enabled, short forms are not translated yet.
-    result = _absent(limits_of(own, container), own)
-    annotations = {**own, **result}
-    sized = fractions.sized or {container}
-    requests = {name: _request_of(own, name, is_only=len(sized) == 1) for name in sized}
+    result = _absent(limits_of(pod_annotations, container), pod_annotations)
+    annotations = {**pod_annotations, **result}
+    requesters = fractions.requesters or {container}
+    requests = {name: _request_of(pod_annotations, name, is_only=len(requesters) == 1) for name in requesters}
     if not requests[container]:
-        request, error = share_memory(pod, node, received.share, reserved)
+        request, error = share_memory(pod, node, received_gpu.share, reserved_mib)
         if error:
             return {}, error
         requests[container] = quantity_text(request)
@@ -341,33 +347,33 @@ def binding_annotations(
         result[key(name, names.NV_MEMORY_REQUEST)] = amount
         result[key(name, names.NV_DEVICES)] = devices
         part = Decimal(mebibytes_of(amount)) / total if total else Decimal(1)
-        usable = usable_memory(node, reserved)[0]
-        result[key(name, names.NV_COMPUTE_PORTION)] = compute_portion(received, total, usable, part)
+        usable = usable_memory(node, reserved_mib)[0]
+        result[key(name, names.NV_COMPUTE_PORTION)] = compute_portion(received_gpu, total, usable, part)
     limit_key = key(container, names.NV_MEMORY_LIMIT)
     portion_key = fractions_of(annotations).portion_limits.get(container)
     if portion_key is not None and limit_key not in annotations:
-        limit, error = _portion_limit(annotations[portion_key], node, reserved)
+        limit, error = _portion_limit(annotations[portion_key], node, reserved_mib)
         if error:
             return {}, f"metadata.annotations[{portion_key}]: {error}"
         result[limit_key] = quantity_text(limit)
-    return {name: value for name, value in result.items() if is_owned(name) or name not in own}, ""
+    return {name: value for name, value in result.items() if is_owned(name) or name not in pod_annotations}, ""
 
 
-def compute_portion(received: ReceivedGPU, memory: int = 0, usable: int = 0, part: Decimal = Decimal(1)) -> str:
+def compute_portion(received_gpu: ReceivedGPU, memory: int = 0, usable: int = 0, part: Decimal = Decimal(1)) -> str:
     """Return the share of a device's compute: the request's own, else that of its memory.
 
     ``memory`` and ``usable``: the share's MiB and those of a device, for a portion that is written as 0.00. ``part``:
     of several containers, the part of one.
     """
     by_memory = Decimal(memory) / usable if usable else Decimal(0)
-    portion = portion_of(received.compute_portion) or portion_of(received.portion) or by_memory
-    rounded = (min(portion, Decimal(1)) * part).quantize(_COMPUTE_DIGITS, ROUND_DOWN)
-    return format(max(rounded, SMALLEST_COMPUTE).normalize(), "f")
+    portion = portion_of(received_gpu.compute_portion) or portion_of(received_gpu.portion) or by_memory
+    compute = (min(portion, Decimal(1)) * part).quantize(_COMPUTE_DIGITS, ROUND_DOWN)
+    return format(max(compute, SMALLEST_COMPUTE).normalize(), "f")
 
 
-def _portion_limit(text: str, node: Object, reserved: int) -> tuple[int, str]:
+def _portion_limit(text: str, node: Object, reserved_mib: int) -> tuple[int, str]:
     """Return the part of a device's memory in MiB, rounded down; 0 and the reason if it is unknown."""
-    usable, error = usable_memory(node, reserved)
+    usable, error = usable_memory(node, reserved_mib)
     portion = portion_of(text)
     if error or portion is None:
         return 0, error or f'"{text}" must be a number above 0'
@@ -401,9 +407,9 @@ def unserved_reason(pod: Object, node: str, runtime_class: str) -> str:
     """
     condition = f"node {node} does not report the condition {names.NODE_FRACTIONING_READY}"
     annotations = pod["metadata"].get("annotations") or {}
-    enforced = sorted(key for key in annotations if is_read(key) and not is_owned(key))
-    if enforced:
-        return f"{condition}, and only the agents of GPU fractioning read metadata.annotations[{enforced[0]}]"
+    agent_keys = sorted(key for key in annotations if is_read(key) and not is_owned(key))
+    if agent_keys:
+        return f"{condition}, and only the agents of GPU fractioning read metadata.annotations[{agent_keys[0]}]"
     if runtime_class and not (pod.get("spec") or {}).get("runtimeClassName"):
         return f"{condition}, and without a runtimeClassName, such as {runtime_class}, a share sees no GPU there"
     return ""
