@@ -50,5 +50,6 @@ def chosen_program(environ: Mapping[str, str]) -> Program:
 
 
 def wrong_program(name: str) -> Program:
-    """Return one of the schedulers with a mistake."""
-    return Program((sys.executable, str(WRONG / f"{name}.py")))
+    """Return one of the schedulers with a mistake: a file of its own, or a mistake of ``mistakes.py``."""
+    path = WRONG / f"{name}.py"
+    return Program((sys.executable, str(path) if path.exists() else str(WRONG / "mistakes.py"), name))

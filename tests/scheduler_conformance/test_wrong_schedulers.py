@@ -22,6 +22,16 @@ SOON_S = 30.0
         pytest.param("renames_requests", "first-decision", "named-after-the-pod", id="a new name for each request"),
         pytest.param("ignores_failures", "repeated-failure", "replaces-failed-requests", id="failures are ignored"),
         pytest.param("ignores_nodes", "stale-node", "leaves-unsuitable-nodes", id="the first node, whatever happens"),
+        pytest.param(
+            "ignores_unfinished_requests", "unfinished-requests", "counts-unfinished-requests", id="bound pods only"
+        ),
+        pytest.param("counts_ended_pods", "ended-pods", "frees-what-has-ended", id="ended pods for ever"),
+        pytest.param("forgets_terminating_pods", "terminating-pods", "counts-what-is-used", id="terminating pods"),
+        pytest.param("ignores_init_containers", "other-needs", "counts-init-containers", id="no init containers"),
+        pytest.param("counts_gpus_only", "other-needs", "counts-every-resource", id="GPUs only"),
+        pytest.param("ignores_taints", "tainted-node", "leaves-unsuitable-nodes", id="taints"),
+        pytest.param("ignores_gates", "gates", "waits-for-gates", id="gates"),
+        pytest.param("exits_at_a_denial", "denied-request", "survives-a-denial", id="a denial is fatal"),
     ],
 )
 def test_a_wrong_scheduler_fails_by_name(binder: SchedulerCluster, program: str, name: str, rule: str) -> None:

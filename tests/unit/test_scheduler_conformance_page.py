@@ -24,6 +24,12 @@ def rules_of(function: str) -> set[str]:
         for call in calls
         if isinstance(call.func, ast.Attribute) and call.func.attr in WAITS and isinstance(call.args[0], ast.Constant)
     }
+    rules |= {
+        keyword.value.value
+        for call in calls
+        for keyword in call.keywords
+        if keyword.arg == "rule" and isinstance(keyword.value, ast.Constant)
+    }
     called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
     helpers = [name for name in called if name.startswith("_")]
     return {str(rule) for rule in rules}.union(*map(rules_of, helpers))

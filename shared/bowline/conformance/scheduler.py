@@ -24,7 +24,7 @@ from bowline.localcluster.helm import find_helm
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
-from bowline.testing.builders import pod
+from bowline.testing.builders import bind_request, pod
 
 T = TypeVar("T")
 
@@ -132,13 +132,14 @@ class SchedulerStage:
 
     # --- actions of users and administrators ---
 
-    def submit(self, name: str, gpus: int, node: str = "", scheduler: str = "") -> str:
-        """Create a pod for the program under test, or for another one; return its UID."""
+    def submit(self, name: str, gpus: int, node: str = "", scheduler: str = "", **spec: Any) -> str:
+        """Create a pod for the program under test, or for another one; return its UID. ``spec``: further fields."""
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         scheduler_name = scheduler or self.scheduler.name
         body = pod(name, self.namespace, schedulerName=scheduler_name, tolerations=[], **selector)
         body["metadata"]["labels"] = dict(self.scheduler.pod_labels)
         body["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
+        body["spec"] |= spec
         return str(self.cluster.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
 
     @contextmanager
@@ -170,9 +171,34 @@ class SchedulerStage:
         self.pair.launch_reconciler().wait_ready()
 
     @contextmanager
+    def denied_requests(self, name: str) -> Iterator[None]:
+        """Deny each request for the pod until the block ends, as a quota or a policy of the cluster does."""
+        resource = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION], "resources": [names.PLURAL]}
+        policy, binding = _policy(self.namespace, resource, f"object.spec.podName != '{name}'")
+        self.cluster.api.post(_POLICIES, policy)
+        try:
+            self.cluster.api.post(_POLICY_BINDINGS, binding)
+            self.wait(f"a request for {name} is denied", lambda: self._is_request_denied(name))
+            yield
+        finally:
+            self.cluster.api.delete(f"{_POLICY_BINDINGS}/{self.namespace}")
+            self.cluster.api.delete(f"{_POLICIES}/{self.namespace}")
+
+    @contextmanager
+    def stopped_reconciler(self) -> Iterator[None]:
+        """Let requests stay Pending until the block ends."""
+        if not self.pair.reconcilers[0].stop():
+            raise TimeoutError("the reconciler did not stop")
+        try:
+            yield
+        finally:
+            self.restart_reconciler()
+
+    @contextmanager
     def failing_binds(self, name: str) -> Iterator[None]:
         """Let each attempt for the pod fail until the block ends, as an exceeded quota does: it is retried."""
-        policy, binding = _failing_policy(self.namespace, name)
+        resource = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/binding"]}
+        policy, binding = _policy(self.namespace, resource, f"object.metadata.name != '{name}'")
         self.cluster.api.post(_POLICIES, policy)
         try:
             self.cluster.api.post(_POLICY_BINDINGS, binding)
@@ -248,6 +274,15 @@ class SchedulerStage:
             if is_creation and reference.get("namespace") == self.namespace:
                 yield reference.get("name", ""), entry["responseStatus"]["code"]
 
+    def _is_request_denied(self, name: str) -> bool:
+        """Whether the policy is in force."""
+        request = bind_request("dry-run", OTHER_NODE, self.namespace, "uid", podName=name)
+        try:
+            self.cluster.api.post(f"{BINDREQUESTS.path(self.namespace)}?dryRun=All", request)
+        except LocalApiError as error:
+            return "exceeded quota: conformance" in str(error)
+        return False
+
     def _is_bind_denied(self, name: str) -> bool:
         """Whether the policy is in force. The pod need not exist: admission precedes the search for it."""
         target = {"apiVersion": "v1", "kind": "Node", "name": OTHER_NODE}
@@ -259,12 +294,12 @@ class SchedulerStage:
         return False
 
 
-def _failing_policy(namespace: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a policy that denies the Binding of one pod, and its binding to the namespace."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+def _policy(namespace: str, resource: Mapping[str, Any], expression: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a policy that denies creations for one pod, and its binding to the namespace."""
+    rule = {**resource, "operations": ["CREATE"]}
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     # The message of a quota: the attempt is retried, and a request that has none left ends Failed.
-    validation = {"expression": f"object.metadata.name != '{name}'", "message": "exceeded quota: conformance"}
+    validation = {"expression": expression, "message": "exceeded quota: conformance"}
     policy = {
         "apiVersion": _POLICY_GROUP,
         "kind": "ValidatingAdmissionPolicy",

@@ -4,7 +4,7 @@ A case raises BrokenRuleError with the name of the rule that the program has bro
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from bowline.api import names
 from bowline.conformance.case import NODE, OTHER_NODE, Case
@@ -22,6 +22,9 @@ HOSTILE: Final = (
     {"scheduler.example.com/avoid": "[" * 100_000},
     {"scheduler.example.com/avoid": "null"},
 )
+
+
+_KEPT: Final = '{"metadata":{"finalizers":["example.com/kept"]}}'
 
 
 def _first_decision(stage: SchedulerStage) -> None:
@@ -54,17 +57,12 @@ def _repeated_failure(stage: SchedulerStage) -> None:
 
 
 def _stale_node(stage: SchedulerStage) -> None:
-    if not stage.pair.reconcilers[0].stop():
-        raise TimeoutError("the reconciler did not stop")
     cordoned = ""
     try:
-        try:
+        with stage.stopped_reconciler():
             stage.submit("moved", 1)
             cordoned = stage.decided("decides", "moved")["spec"]["selectedNode"]
             stage.kubectl("cordon", cordoned)
-        finally:
-            # The next case needs it as well.
-            stage.restart_reconciler()
         node = stage.runs("leaves-unsuitable-nodes", "moved")
         is_left = node != cordoned
         stage.require("leaves-unsuitable-nodes", is_left, f"the pod is bound to {cordoned}, which is cordoned")
@@ -82,7 +80,7 @@ def _restart(stage: SchedulerStage) -> None:
     stage.scheduler.start()
     for name in pods:
         stage.runs("continues-after-a-restart", name)
-    _does_not_fit(stage, "fifth", 1)
+    _does_not_fit(stage, "fifth", 1, rule="counts-what-is-used")
     _each_created_once(stage, pods)
 
 
@@ -94,7 +92,7 @@ def _two_schedulers(stage: SchedulerStage) -> None:
     stage.submit("waiting", 1, NODE, scheduler=OTHER)
     stage.submit("fits", 2, OTHER_NODE)
     stage.runs("decides", "fits")
-    _does_not_fit(stage, "too-large", 1)
+    _does_not_fit(stage, "too-large", 1, rule="counts-what-is-used")
     stage.require("own-pods-only", not stage.requests("waiting"), f"a pod of {OTHER} got a request")
     is_kept = len(stage.requests("theirs")) == 1
     stage.require("own-pods-only", is_kept, f"the request of a pod of {OTHER} was deleted")
@@ -107,14 +105,80 @@ def _hostile_pod(stage: SchedulerStage) -> None:
             stage.runs("survives", name)
 
 
-def _does_not_fit(stage: SchedulerStage, name: str, gpus: int) -> None:
+def _unfinished_requests(stage: SchedulerStage) -> None:
+    with stage.stopped_reconciler():
+        stage.submit("first", 5, OTHER_NODE)
+        stage.decided("decides", "first")
+        stage.submit("second", 5, OTHER_NODE)
+        stage.submit("barrier", 1, NODE)
+        stage.decided("decides", "barrier")
+        why = f"5 of the 8 GPUs of {OTHER_NODE} are decided, and a pod with 5 got a request for it"
+        stage.require("counts-unfinished-requests", not stage.requests("second"), why)
+
+
+def _ended_pods(stage: SchedulerStage) -> None:
+    stage.submit("ended", 8, OTHER_NODE)
+    stage.runs("decides", "ended")
+    end = '--patch={"status":{"phase":"Succeeded"}}'
+    stage.kubectl("patch", "pod", "ended", "--subresource=status", "--type=merge", end)
+    stage.submit("next", 8, OTHER_NODE)
+    stage.runs("frees-what-has-ended", "next")
+
+
+def _terminating_pods(stage: SchedulerStage) -> None:
+    stage.submit("terminating", 8, OTHER_NODE)
+    stage.runs("decides", "terminating")
+    stage.kubectl("patch", "pod", "terminating", "--type=merge", f"--patch={_KEPT}")
+    try:
+        stage.kubectl("delete", "pod", "terminating", "--wait=false")
+        _does_not_fit(stage, "next", 1, rule="counts-what-is-used")
+    finally:
+        stage.kubectl("patch", "pod", "terminating", "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+
+
+def _other_needs(stage: SchedulerStage) -> None:
+    init = {"name": "init", "image": "registry.example/app:1"}
+    init_gpus = {**init, "resources": {"limits": {names.RESOURCE_GPU: "8"}}}
+    stage.submit("small", 1, OTHER_NODE)
+    stage.runs("decides", "small")
+    _does_not_fit(stage, "init", 0, rule="counts-init-containers", initContainers=[init_gpus])
+    cpu = {**init, "name": "main", "resources": {"requests": {"cpu": "100k"}}}
+    _does_not_fit(stage, "cpu", 0, rule="counts-every-resource", containers=[cpu])
+
+
+def _tainted_node(stage: SchedulerStage) -> None:
+    stage.cluster.kubectl("taint", "node", OTHER_NODE, "example.com/maintenance=:NoSchedule")
+    try:
+        _does_not_fit(stage, "kept-away", 1, rule="leaves-unsuitable-nodes")
+    finally:
+        stage.cluster.kubectl("taint", "node", OTHER_NODE, "example.com/maintenance-")
+    stage.runs("decides", "kept-away")
+
+
+def _gates(stage: SchedulerStage) -> None:
+    gates = [{"name": "example.com/quota"}]
+    _does_not_fit(stage, "gated", 1, rule="waits-for-gates", schedulingGates=gates)
+    stage.kubectl("patch", "pod", "gated", "--type=merge", '--patch={"spec":{"schedulingGates":null}}')
+    stage.runs("decides", "gated")
+
+
+def _denied_request(stage: SchedulerStage) -> None:
+    with stage.denied_requests("denied"):
+        for name in ("denied", "first"):
+            stage.submit(name, 1)
+        stage.runs("survives-a-denial", "first")
+        stage.submit("second", 1)
+        stage.runs("survives-a-denial", "second")
+    stage.runs("repeats-a-denied-request", "denied")
+
+
+def _does_not_fit(stage: SchedulerStage, name: str, gpus: int, *, rule: str, **spec: Any) -> None:
     """The pod gets no request: a later pod on the other node is decided first."""
-    stage.submit(name, gpus, OTHER_NODE)
+    stage.submit(name, gpus, OTHER_NODE, **spec)
     stage.submit(f"{name}-barrier", 1, NODE)
     stage.runs("decides", f"{name}-barrier")
-    stage.require(
-        "counts-what-is-used", not stage.requests(name), f"{OTHER_NODE} is full, and {name} got a request for it"
-    )
+    why = f"{name} cannot be bound to {OTHER_NODE} now, and got a request for it"
+    stage.require(rule, not stage.requests(name), why)
 
 
 def _each_created_once(stage: SchedulerStage, pods: Sequence[str]) -> None:
@@ -140,4 +204,11 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
         "pods with annotations that no admission has reviewed keep no other pod from a node",
         _hostile_pod,
     ),
+    Case("unfinished-requests", "what is decided and not bound yet is used", _unfinished_requests),
+    Case("ended-pods", "a pod that has ended uses nothing", _ended_pods),
+    Case("terminating-pods", "a pod that is being deleted uses its devices until it is gone", _terminating_pods),
+    Case("other-needs", "init containers and resources other than GPUs are counted", _other_needs),
+    Case("tainted-node", "a node with a taint that a pod does not tolerate is left", _tainted_node),
+    Case("gates", "a pod with a scheduling gate gets no request before the gate is removed", _gates),
+    Case("denied-request", "a denied request keeps no other pod from a node, and is repeated", _denied_request),
 )

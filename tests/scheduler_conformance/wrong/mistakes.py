@@ -1,0 +1,100 @@
+"""Schedulers with one mistake each, the one that the argument names, in a part of the example scheduler."""
+
+import json
+import runpy
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "scheduler" / "scheduler.py"
+scheduler = runpy.run_path(str(EXAMPLE))
+config, client, run = scheduler["config"], scheduler["client"], scheduler["run"]
+parts = run.__globals__
+needs, allows, take = parts["needs"], parts["allows"], parts["take"]
+
+
+class Core:
+    """The API of pods; ``seen`` changes what a list of pods returns."""
+
+    def __init__(self, seen: Any) -> None:
+        self._api, self._seen = client.CoreV1Api(), seen
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._api, method)
+
+    def list_pod_for_all_namespaces(self, **options: Any) -> Any:
+        listing = json.loads(self._api.list_pod_for_all_namespaces(**options).data)
+        pods = [pod for pod in listing["items"] if self._seen(pod)]
+        return SimpleNamespace(data=json.dumps({**listing, "items": pods}))
+
+
+class ExitingAtADenial:
+    """The API of custom objects, for a scheduler that takes a denial as the end."""
+
+    def __init__(self) -> None:
+        self._api = client.CustomObjectsApi()
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._api, method)
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        try:
+            return self._api.create_namespaced_custom_object(**request)
+        except client.ApiException as error:
+            sys.exit(error.body)
+
+
+def without_taints(pod: Any, node: Any) -> Any:
+    return allows(pod, {**node, "spec": {**node["spec"], "taints": []}})
+
+
+def of_main_containers(pod: Any) -> Any:
+    return needs({**pod, "spec": {**pod["spec"], "initContainers": []}})
+
+
+def of_gpus(pod: Any) -> Any:
+    return Counter({parts["GPU"]: needs(pod)[parts["GPU"]]})
+
+
+def of_bound_pods(pod: Any, *arguments: Any) -> Any:
+    return take(pod, *arguments) if pod["spec"].get("nodeName") else None
+
+
+def as_running(pod: Any) -> bool:
+    pod["status"]["phase"] = "Running"
+    return True
+
+
+def without_gates(pod: Any) -> bool:
+    pod["spec"].pop("schedulingGates", None)
+    return True
+
+
+# The part that is replaced, by what.
+PARTS: dict[str, tuple[str, Any]] = {
+    "ignores_unfinished_requests": ("take", of_bound_pods),
+    "ignores_init_containers": ("needs", of_main_containers),
+    "counts_gpus_only": ("needs", of_gpus),
+    "ignores_taints": ("allows", without_taints),
+}
+# What is done to each pod that is listed; False leaves it out.
+PODS: dict[str, Any] = {
+    "counts_ended_pods": as_running,
+    "forgets_terminating_pods": lambda pod: "deletionTimestamp" not in pod["metadata"],
+    "ignores_gates": without_gates,
+}
+
+if __name__ == "__main__":
+    mistake = sys.argv[1]
+    if mistake in PARTS:
+        name, replacement = PARTS[mistake]
+        parts[name] = replacement
+    config.load_config()
+    core = Core(PODS.get(mistake, lambda _: True))
+    custom = ExitingAtADenial() if mistake == "exits_at_a_denial" else client.CustomObjectsApi()
+    while True:
+        run(core, custom)
+        time.sleep(0.2)
