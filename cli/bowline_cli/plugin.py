@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 from bowline.runtime.version import DISTRIBUTION
 from bowline_cli import plugin_access, plugin_new, plugin_target
@@ -29,6 +30,8 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         "Exit status: 0 no findings, 1 findings, 2 the plugin or the API server cannot be started."
     )
     plugin_target.add_arguments(parser)
+    what = "a file with pods that concern the plugin, instead of those of its distribution; may be repeated"
+    parser.add_argument("--pod", type=Path, action="append", dest="pods", default=[], metavar="FILE", help=what)
     parser.add_argument("--no-cluster", action="store_true", help="only what needs no API server")
     parser.add_argument("--limit", type=float, default=10.0, metavar="SECONDS", help="of an attempt (default: 10)")
     parser.set_defaults(run=_lazily("plugin_check"))

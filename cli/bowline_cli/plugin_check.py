@@ -18,8 +18,14 @@ def run(options: argparse.Namespace) -> int:
     try:
         with ExitStack() as stack:
             target = plugin_target.target(options.plugin)
+            subject = dict(plugin_target.samples(options.plugin))
+            if options.pods:
+                subject["pods"] = plugin_target.pods(options.pods)
+            if options.args or "args" not in subject:
+                subject["args"] = options.args
+            subject.setdefault("limit_s", options.limit)
             cluster = None if options.no_cluster else stack.enter_context(bare_api_server())
-            findings = list(conformance.run(target, cluster, args=options.args, limit_s=options.limit))
+            findings = list(conformance.run(target, cluster, **subject))
     except (plugin_target.TargetError, LocalClusterError) as error:
         sys.stderr.write(f"bowline plugin check: {printable(str(error))}\n")
         return EXIT_USAGE

@@ -29,6 +29,9 @@ dev = ["{bowline}[testing]", "mypy"]
 [project.entry-points."bowline.plugins"]
 {name} = "{module}:{class_name}"
 
+[project.entry-points."bowline.conformance"]
+{name} = "{module}.samples:SAMPLES"
+
 [tool.hatch.build.targets.wheel]
 packages = ["{module}"]
 
@@ -78,21 +81,33 @@ class {class_name}(AdmissionPlugin, BindingPlugin):
         ctx.log.info("prepared")
         return Status.ok()
 '''
+SAMPLES = '''\
+"""What the plugin is checked with, here and by `bowline plugin check {name}`: pods that concern it."""
+
+from typing import Any
+
+from {module} import TEAM
+
+POD: dict[str, Any] = {{
+    "metadata": {{"name": "pod", "annotations": {{TEAM: "blue"}}}},
+    "spec": {{"schedulerName": "bowline", "containers": [{{"name": "main", "image": "registry.example/app:1"}}]}},
+}}
+SAMPLES: dict[str, Any] = {{"pods": [POD]}}
+'''
 TESTS = '''\
 """The plugin conforms: one test for each check of bowline.testing.conformance. Then tests of what it does."""
 
 from bowline import Code
-from bowline.testing import builders, conformance
+from bowline.testing import conformance
 from bowline.testing.attempts import Attempts
-from {module} import TEAM, {class_name}
+from {module} import {class_name}
+from {module}.samples import SAMPLES
 
-Test{class_name} = conformance.suite({class_name})
+Test{class_name} = conformance.suite({class_name}, **SAMPLES)
 
 
 async def test_a_pod_of_a_team_is_bound(run_attempt: Attempts) -> None:
-    pod = builders.pod()
-    pod["metadata"]["annotations"] = {{TEAM: "blue"}}
-    async with run_attempt({class_name}, pods=[pod]) as attempt:
+    async with run_attempt({class_name}, **SAMPLES) as attempt:
         assert (attempt.status.code, attempt.errors) == (Code.OK, ())
         assert attempt.pod["spec"]["nodeName"] == attempt.request["spec"]["selectedNode"]
 '''
@@ -146,6 +161,7 @@ def files(name: str) -> dict[str, str]:
     texts = {
         "pyproject.toml": PYPROJECT,
         f"{words['module']}/__init__.py": MODULE,
+        f"{words['module']}/samples.py": SAMPLES,
         "tests/test_conformance.py": TESTS,
         "README.md": README,
     }

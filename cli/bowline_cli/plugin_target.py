@@ -3,12 +3,18 @@
 import argparse
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from bowline.framework.plugin import Plugin
 from bowline.framework.registry import installed_plugins
 from bowline.plugins.catalog import BUILTINS
+
+SAMPLES_GROUP = "bowline.conformance"
 
 
 class TargetError(Exception):
@@ -35,6 +41,36 @@ def target(text: str) -> str:
             return f"{builtin.plugin.__module__}:{builtin.plugin.__qualname__}"
     names = ", ".join(sorted({point.name for point in installed_plugins()})) or "none"
     raise TargetError(f"no installed plugin is named {text!r} (installed: {names}); install it, or name module:Class")
+
+
+def samples(text: str) -> Mapping[str, Any]:
+    """Return what the plugin's distribution states for its conformance: keywords of ``conformance.suite``.
+
+    Empty if it has no entry point of that name in the group ``bowline.conformance``. Raises TargetError.
+    """
+    for point in entry_points(group=SAMPLES_GROUP, name=text):
+        try:
+            keywords = point.load()
+        except Exception as error:
+            raise TargetError(f"{point.value} cannot be loaded: {type(error).__name__}: {error}") from error
+        if not isinstance(keywords, Mapping):
+            raise TargetError(f"{point.value} is no mapping of keywords of bowline.testing.conformance.suite")
+        return keywords
+    return {}
+
+
+def pods(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return the pods of the files. Raises TargetError."""
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        try:
+            documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
+        except (OSError, yaml.YAMLError) as error:
+            raise TargetError(f"{path} cannot be read: {error}") from error
+        if any(not isinstance(document, dict) or document.get("kind") != "Pod" for document in documents):
+            raise TargetError(f"{path} has something else than pods")
+        found += documents
+    return found
 
 
 def loaded(text: str) -> type[Plugin]:

@@ -1,5 +1,7 @@
 """Conformance: a correct plugin and the built-in ones pass, and each wrong one is named by its check."""
 
+from functools import partial
+
 import pytest
 
 from bowline.api import names
@@ -19,6 +21,7 @@ from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
 from tests.testing.licence import Conditional, Licence
 from tests.testing.node_agent import reported_devices
+from tests.testing.right_plugins import SERVER, Annotating, Asking, Returning, ShortNames, Taking, answer
 from tests.waiting import LIMIT_S
 
 TestLicence = conformance.suite(Licence, limit_s=LIMIT_S)
@@ -60,6 +63,23 @@ WRONG = [
     pytest.param(
         "wrong_plugins:Unconditional", "overtaking_leader", "has another content in configmaps", id="no precondition"
     ),
+    # With a pod that concerns them, these passed.
+    pytest.param("wrong_plugins:Remembering", "forgets", "self._bound keeps a request", id="never forgets"),
+    pytest.param("wrong_plugins:Connecting", "binds", "blocking socket.connect", id="synchronous HTTP"),
+    pytest.param("wrong_plugins:Unlabelled", "declared_writes", "its rule's label", id="no declared label"),
+    pytest.param("wrong_plugins:Elsewhere", "declared_writes", "create configmaps", id="another namespace"),
+    pytest.param("wrong_plugins:ReadingUndeclared", "declared_writes", "get configmaps", id="an undeclared GET"),
+    pytest.param("wrong_plugins:WatchingUndeclared", "declared_writes", "watch configmaps", id="an undeclared watch"),
+    pytest.param("wrong_plugins:LabellingUndeclared", "declared_writes", "sets label", id="an undeclared label"),
+    pytest.param("wrong_plugins:Dying", "binds", "dying/sweep raises", id="a task dies"),
+    pytest.param("wrong_plugins:ChangingRaw", "recorded_changes", "changes `raw` itself", id="changes raw"),
+    pytest.param("wrong_plugins:IgnoringOld", "unchanged_objects", "changes nothing", id="ignores old"),
+    pytest.param("wrong_plugins:ChangingThePod", "declared_writes", "changes ctx.pod", id="changes the pod"),
+    pytest.param("wrong_plugins:Lying", "binds", "the pod is on no node", id="a bind that lies"),
+    # Nothing of these was checked, and it said: no findings.
+    pytest.param("wrong_plugins:Unconcerned", "concerned", "not checked: applies is False", id="no pod concerns it"),
+    pytest.param("wrong_plugins:Skipping", "concerned", "not checked: every method returns SKIP", id="skips"),
+    pytest.param("wrong_plugins:Waiting", "binds", "still waits after 1.5 s: no seat is free", id="waits for nobody"),
 ]
 
 
@@ -70,6 +90,25 @@ def test_a_wrong_plugin_is_named(bowline_cluster: Cluster, target: str, check: s
     run = conformance.run(f"tests.testing.{target}", bowline_cluster, checks=[check], limit_s=limit_s)
     findings = list(run)
     assert [finding for finding in findings if finding.check == check and words in finding.message], findings
+
+
+def test_what_is_left_outside_of_the_api_server_is_named(bowline_cluster: Cluster) -> None:
+    """A licence server's seats, as the suite's ``effects`` reports them."""
+    run = partial(conformance.run, cluster=bowline_cluster, effects=lambda: sorted(SERVER), limit_s=LIMIT_S)
+    findings = [str(finding) for finding in run(Taking, checks=["rollback", "release"])]
+    text = "leaves outside: seat of POD-UID"
+    assert {finding.partition(":")[0] for finding in findings if text in finding} == {"rollback", "release"}, findings
+    SERVER.clear()
+    assert list(run(Returning, checks=["rollback", "release"])) == []
+
+
+@pytest.mark.parametrize("plugin", [ShortNames, Annotating])
+def test_right_plugins_have_no_finding(bowline_cluster: Cluster, plugin: type[Plugin]) -> None:
+    assert list(conformance.run(plugin, bowline_cluster, limit_s=LIMIT_S)) == []
+
+
+def test_a_plugin_that_waits_for_another_party_passes_with_its_world(bowline_cluster: Cluster) -> None:
+    assert list(conformance.run(Asking, bowline_cluster, world=answer, limit_s=LIMIT_S)) == []
 
 
 def test_a_precondition_is_enough_for_an_overtaking_leader(bowline_cluster: Cluster) -> None:

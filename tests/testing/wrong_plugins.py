@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,12 +16,18 @@ from bowline import (
     BindContext,
     BindingPlugin,
     BindRequest,
+    EventSource,
     FieldError,
+    Handle,
     MutablePod,
     Object,
+    ObjectKey,
+    PluginConfig,
+    Rule,
+    Settings,
     Status,
 )
-from bowline.errors import ApiError, KubeError
+from bowline.errors import ApiError, KubeError, NotFound
 from bowline.resources import CONFIGMAPS
 from tests.testing.licence import SEATS, Licence
 
@@ -228,6 +236,130 @@ class Unconditional(Licence):
             body = {"data": {"progress": progress}}
             await ctx.client.patch(CONFIGMAPS, key.namespace, f"licence-{key.name}", body)
         return status
+
+
+class Remembering(Licence):
+    name = "remembering"
+
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._bound: dict[ObjectKey, str] = {}
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        self._bound[ctx.request.key] = ctx.spec.selected_node
+
+
+class Connecting(BindingPlugin):
+    name = "connecting"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", 9), timeout=1):
+            pass
+        return Status.ok()
+
+
+class Unlabelled(Licence):
+    name = "unlabelled"
+    access = replace(
+        Licence.access, rules=(AccessRule("configmaps", ("create", "delete"), label="example.com/seat"),)
+    )
+
+
+class Elsewhere(Licence):
+    name = "elsewhere"
+    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "delete"), namespace="licences"),))
+
+
+class ReadingUndeclared(Licence):
+    name = "reading_undeclared"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        with suppress(NotFound):
+            await ctx.client.get(CONFIGMAPS, ctx.request.key.namespace, "settings")
+        return await super().pre_bind(ctx)
+
+
+class WatchingUndeclared(BindingPlugin):
+    name = "watching_undeclared"
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return (EventSource(CONFIGMAPS),)
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
+
+class LabellingUndeclared(BindingPlugin):
+    name = "labelling_undeclared"
+
+    def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
+        return {"example.com/seat": "1"}
+
+
+class Dying(BindingPlugin):
+    name = "dying"
+
+    async def setup(self, handle: Handle) -> None:
+        handle.background("sweep", self._sweep)
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
+    async def _sweep(self) -> None:
+        raise KeyError("seats")
+
+
+class ChangingRaw(AdmissionPlugin):
+    name = "changing_raw"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.raw["metadata"]["labels"] = {"example.com/seat": "1"}
+
+
+class IgnoringOld(AdmissionPlugin):
+    name = "ignoring_old"
+    rules = (Rule("ignoring_old/seat", "a pod has no seat"),)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        yield FieldError(self.rules[0], "metadata.labels", None, "must have a seat")
+
+
+class ChangingThePod(BindingPlugin):
+    name = "changing_the_pod"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        ctx.pod["metadata"]["annotations"] = {SEATS: "1"}  # type: ignore[index]
+        return Status.ok()
+
+
+class Lying(BindingPlugin):
+    name = "lying"
+
+    async def bind(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
+
+class Unconcerned(Raising, RaisingInBind):
+    """Whatever it does wrong, the sample pod does not show it."""
+
+    name = "unconcerned"
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return False
+
+
+class Skipping(BindingPlugin):
+    name = "skipping"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.skip()
+
+
+class Waiting(BindingPlugin):
+    name = "waiting"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.wait("no seat is free")
 
 
 class Clashing(AdmissionPlugin):

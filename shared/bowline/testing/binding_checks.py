@@ -1,21 +1,28 @@
 """Checks of a plugin's binding methods on a real API server. Each yields what is wrong, one sentence each."""
 
 import asyncio
+import copy
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from bowline.api import names
+from bowline.framework.access import AccessRule
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
+from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Code, Status
+from bowline.plugins.catalog import BUILTINS
+from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing.class_checks import changes_of_class_state, class_state
 from bowline.testing.expected import Expected, is_binding
 from bowline.testing.fault_proxy.calls import WRITE_VERBS, ProxiedCall
 from bowline.testing.fault_proxy.faults import Delay, DropBefore, FaultAnswer, FaultGate, Hold, LoseReply
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from bowline.testing.lab import Lab, Trial, trial
-from bowline.testing.purity import blocked_places, recorded
+from bowline.testing.lab import Lab, LabProcess, Trial, trial
+from bowline.testing.plugin_process import background_errors
+from bowline.testing.purity import BLOCKING, blocked_places, recorded
 from bowline.testing.subject import Subject
 
 # How long a cancelled call may take to end.
@@ -23,10 +30,30 @@ CANCEL_LIMIT_S = 2.0
 # How long a call may keep the event loop from a turn.
 BLOCK_LIMIT_S = 1.0
 _SLOW_S = 0.3
+_BLOCKING = ("time.sleep", "subprocess", BLOCKING, "socket.getaddrinfo")
+# What every plugin may read.
+_READABLE = frozenset({(names.GROUP, names.PLURAL), ("", "pods"), ("", "nodes")})
+_BUILTIN = frozenset(builtin.plugin.name for builtin in BUILTINS)
 # For a late write to be executed once it may; only one that is never sent takes so long.
 _LATE_LIMIT_S = 30.0
 _REJECTIONS = (403, 409, 422, 500)
 _WRITE = CallMatch(verbs=WRITE_VERBS)
+
+
+async def is_concerned(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """The pod that is bound concerns the plugin: else nothing of its binding was checked."""
+    if subject.is_builtin:
+        return
+    async with trial(lab, subject) as made, made.process() as process:
+        ctx = await made.context(process)
+        await _within(subject, process.attempt())
+        own = [code for plugin, _, code in process.calls.results if plugin == process.plugin.name]
+        is_skipped = bool(own) and all(code is Code.SKIP for code in own)
+        remedy = "give one that concerns it: `pods` of the suite, or the distribution's bowline.conformance"
+        if ctx.pod is not None and process.plugin.applies(ctx.pod, ctx.request) is False:
+            yield f"not checked: applies is False for the sample pod, so nothing else is called; {remedy}"
+        elif is_skipped:
+            yield f"not checked: every method returns SKIP for the sample pod; {remedy}"
 
 
 async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -37,16 +64,24 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             tasks = asyncio.all_tasks()
             status = await _within(subject, process.attempt())
             left = asyncio.all_tasks() - tasks
+            pod, _ = await made.stored()
         for place in places:
             yield f"blocks the event loop for more than {BLOCK_LIMIT_S:g} s: {place}; await, or use asyncio.to_thread"
-        for event in dict.fromkeys(event for event in events if event.startswith(("time.sleep", "subprocess"))):
+        for event in dict.fromkeys(event for event in events if event.startswith(_BLOCKING)):
             yield f"blocks the event loop: {event}"
-        if status is None:
+        if status is None and process.waits_for:
+            why = f"an attempt still waits after {subject.limit_s:g} s: {process.waits_for}"
+            yield f"{why}; `world` of the suite plays the other party"
+        elif status is None:
             yield f"an attempt has not ended after {subject.limit_s:g} s; a call that needs longer returns WAIT"
         elif status.code is not Code.OK:
             yield f"an undisturbed attempt ends {status.code}: {status.message or process.calls.errors}"
+        elif pod["spec"].get("nodeName") != made.node:
+            yield f"bind returns OK, and the pod is on {pod['spec'].get('nodeName') or 'no node'}, not on {made.node}"
         for error in process.calls.errors:
             yield f"raises in {error}"
+        for name in background_errors(process.metrics):
+            yield f"the background task or queue {name} raises"
         for task in left:
             yield f"leaves the task {_name_of(task)} behind; await it, or cancel it in stop"
             task.cancel()
@@ -73,8 +108,10 @@ async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """Every write of pre_bind has a rule in the plugin's access, and has_side_effects covers it."""
+    started = lab.proxy.latest()
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
+        before = copy.deepcopy((ctx.pod, ctx.request.raw))
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
         await _within(subject, Runner(others, process.calls).run_pre_bind(ctx))
         since = lab.proxy.latest()
@@ -84,13 +121,36 @@ async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             is_without = type(process.plugin).rollback is BindingPlugin.rollback
             why = "it has no rollback" if is_without else "has_side_effects is False"
             yield f"pre_bind writes ({writes[0].kind}), and {why}: nothing undoes it"
-        if not subject.is_builtin:
-            for kind in dict.fromkeys(call.kind for call in writes if not _is_declared(subject, call)):
-                yield f"writes without a rule in `access`: {kind}; the chart grants and permits what is declared"
-        declared = set(subject.plugin.access.binding_annotations)
-        for key in process.plugin.binding_annotations(ctx):
-            if key not in declared and not subject.is_builtin:
-                yield f"sets the annotation {key} without declaring it in access.binding_annotations"
+        if (ctx.pod, ctx.request.raw) != before:
+            yield "changes ctx.pod or ctx.request, which are copies: nothing is stored; use binding_annotations"
+        if subject.is_builtin:
+            return
+        access = process.plugin.access
+        for kind in dict.fromkeys(call.kind for call in writes if not _is_declared(process, call)):
+            yield f"writes without a rule in `access`: {kind}; the chart grants and permits what is declared"
+        for text in dict.fromkeys(_without_label(made, process, writes)):
+            yield text
+        reads = [e.call for e in lab.proxy.exchanges(started) if not e.call.writes and e.call.resource]
+        for kind in dict.fromkeys(call.kind for call in reads if not _is_readable(process, call)):
+            yield f"reads without a rule in `access`: {kind}; in a cluster the plugin has no right to"
+        for field in ("annotations", "labels"):
+            for key in getattr(process.plugin, f"binding_{field}")(ctx):
+                if key not in getattr(access, f"binding_{field}"):
+                    yield f"sets {field[:-1]} {key} without declaring it in access.binding_{field}"
+
+
+async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """Of a request that no longer exists nothing stays in the plugin's memory."""
+    if subject.is_builtin:
+        return
+    async with trial(lab, subject) as made, made.process() as process:
+        await _within(subject, process.succeed())
+        request = (await made.context(process)).request
+        await process.runner.drop_request(request.key, request.uid)
+        marks = (request.uid, request.pod_uid, repr(request.key), str(request.key))
+        for name, value in vars(process.plugin).items():
+            if any(mark in repr(value) for mark in marks):
+                yield f"self.{name} keeps a request that no longer exists; drop it in forget"
 
 
 async def survives_kill(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -168,7 +228,7 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 
 
 def _is_owned(text: str) -> bool:
-    owners = json.loads(text)["metadata"].get("ownerReferences") or ()
+    owners = json.loads(text).get("metadata", {}).get("ownerReferences") or ()
     return any(owner.get("kind") == "Pod" for owner in owners)
 
 
@@ -247,15 +307,52 @@ def _are_written(lab: Lab, since: int, number: int) -> bool:
     return len(lab.writes(since)) >= number
 
 
-def _is_declared(subject: Subject, call: ProxiedCall) -> bool:
+def _is_declared(process: LabProcess, call: ProxiedCall) -> bool:
+    access = process.plugin.access
+    if call.kind == "patch pods" and (access.pod_annotations or access.pod_labels):
+        return True
+    if call.kind in ("patch pods/status", "update pods/status") and access.pod_conditions:
+        return True
+    return bool(_rules_for(process.plugin, call))
+
+
+def _rules_for(plugin: Plugin, call: ProxiedCall) -> list[AccessRule]:
+    """Return the rules of a plugin's access that grant the call."""
     resource = "/".join(filter(None, (call.resource, call.subresource)))
-    return any(
-        (rule.group, rule.resource) == (call.group, resource)
+    arguments = plugin.args.model_dump()
+    return [
+        rule
+        for rule in plugin.access.rules
+        if (rule.group, rule.resource) == (call.group, resource)
         and call.verb in rule.verbs
+        and rule.namespace.format_map(arguments) in ("", call.namespace)
         and (not rule.names or call.verb == "create" or call.name in rule.names)
-        and call.name.startswith(rule.name_prefix if call.name else "")
-        for rule in subject.plugin.access.rules
-    )
+        and (not call.writes or call.name.startswith(rule.name_prefix if call.name else ""))
+    ]
+
+
+def _is_readable(process: LabProcess, call: ProxiedCall) -> bool:
+    """Return whether every plugin may read it, or a plugin of the attempt declares it, or ships with Bowline."""
+    if (call.group, call.resource) in _READABLE:
+        return True
+    others = [plugin for plugin in process.chain if plugin is not process.plugin]
+    is_mixed = any(type(plugin) is not DefaultBinder and plugin.name in _BUILTIN for plugin in others)
+    return is_mixed or any(_rules_for(plugin, call) for plugin in process.chain)
+
+
+def _without_label(made: Trial, process: LabProcess, writes: Sequence[ProxiedCall]) -> Iterator[str]:
+    """Yield the created objects that lack the label with which their rule permits the write."""
+    api = made.lab.cluster.api
+    for call in writes:
+        rules = _rules_for(process.plugin, call)
+        if call.verb != "create" or not rules or not all(rule.label for rule in rules):
+            continue
+        collection = f"/namespaces/{call.namespace}/{call.resource}" if call.namespace else f"/{call.resource}"
+        for item in api.get(f"{made.prefix(call.group)}{collection}").get("items") or []:
+            labels = item["metadata"].get("labels") or {}
+            if item["metadata"]["name"].startswith(call.name) and not any(rule.label in labels for rule in rules):
+                label = rules[0].label
+                yield f"creates {call.resource} without its rule's label {label}; a policy of the chart denies it"
 
 
 def _difference(when: str, status: Status | None, actual: dict[str, str], expected: dict[str, str]) -> str:

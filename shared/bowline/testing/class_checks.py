@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -99,6 +100,31 @@ def is_pure(subject: Subject) -> Iterator[str]:
         yield from (f"{point} does I/O or waits: {event}" for event in dict.fromkeys(events))
         if changed:
             yield f"{point} modifies the object that it validates"
+
+
+def records_its_changes(subject: Subject) -> Iterator[str]:
+    """A mutation changes the object through its methods: what it changes otherwise is not sent to the API server."""
+    plugin = subject.new()
+    for point in _points(subject, "mutate_"):
+        for sample in _samples(subject, point):
+            body = copy.deepcopy(sample)
+            mutable = MutablePod(body) if point.endswith("_pod") else MutableObject(body)
+            with suppress(Exception):  # that is another check's finding
+                getattr(plugin, point)(mutable, _info(point))
+                mutable.revert((0, 0))
+                if mutable.raw != sample:
+                    yield f"{point} changes `raw` itself, which is lost; use set, set_annotation, append or remove"
+
+
+def accepts_what_is_unchanged(subject: Subject) -> Iterator[str]:
+    """An update that changes nothing is not denied: a stored object that violates a later rule stays updatable."""
+    plugin = subject.new()
+    for point in _points(subject, "validate_"):
+        for sample in _samples(subject, point):
+            errors, _ = _validated(point, sample, copy.deepcopy(sample), plugin)
+            denials = [error for error in errors if isinstance(error, FieldError) and not error.is_warning]
+            if denials:
+                yield f"{point} denies an update that changes nothing: {denials[0].message}; compare with `old`"
 
 
 def returns_errors(subject: Subject) -> Iterator[str]:

@@ -10,13 +10,14 @@ The class has one test for each check, for pytest. Checks of binding need a real
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import Plugin
+from bowline.kube.client import KubeClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.testing import binding_checks, class_checks
@@ -36,9 +37,12 @@ CLASS_CHECKS: Mapping[str, ClassCheck] = {
     "admission_is_pure": class_checks.is_pure,
     "admission_is_deterministic": class_checks.is_deterministic,
     "double_mutation": class_checks.is_idempotent,
+    "recorded_changes": class_checks.records_its_changes,
+    "unchanged_objects": class_checks.accepts_what_is_unchanged,
     "class_state": class_checks.keeps_no_class_state,
 }
 BINDING_CHECKS: Mapping[str, BindingCheck] = {
+    "concerned": binding_checks.is_concerned,
     "binds": binding_checks.binds,
     "cancellation": binding_checks.ends_when_cancelled,
     "declared_writes": binding_checks.declares_its_writes,
@@ -46,6 +50,7 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "lost_replies": binding_checks.survives_lost_replies,
     "rollback": binding_checks.rolls_back,
     "release": binding_checks.releases,
+    "forgets": binding_checks.forgets,
     "rejected_writes": binding_checks.reports_rejections,
     "overtaking_leader": binding_checks.survives_an_overtaking_leader,
     "slow_server": binding_checks.survives_a_slow_server,
@@ -53,7 +58,7 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
 # Of the checks that need no others to be passed first: a class that fails these cannot be called.
 _FIRST = ("class", "constructor")
 # Need no attempt that succeeds.
-_WITHOUT_BIND = ("cancellation", "declared_writes")
+_WITHOUT_BIND = ("concerned", "cancellation", "declared_writes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class Mistake:
         return f"{self.check}: {self.message}"
 
 
-def suite(
+def suite(  # noqa: PLR0913 - the keywords of Subject
     plugin: type[Plugin],
     *,
     args: Mapping[str, Any] | None = None,
@@ -76,9 +81,11 @@ def suite(
     request: Mapping[str, Any] | None = None,
     limit_s: float = 10.0,
     others: Sequence[type[Plugin]] = (),
+    world: Callable[[KubeClient, str], Awaitable[None]] | None = None,
+    effects: Callable[[], Iterable[str]] = tuple,
 ) -> type:
     """Return a test class with one test for each check; see ``Subject`` for the arguments."""
-    subject = Subject(plugin, args or {}, pods, objects, request or {}, limit_s, others)
+    subject = Subject(plugin, args or {}, pods, objects, request or {}, limit_s, others, world, effects)
     tests: dict[str, Any] = {"__doc__": f"Conformance of {plugin.__name__}."}
     for name, check in CLASS_CHECKS.items():
         tests[f"test_{name}"] = _class_test(check, subject)

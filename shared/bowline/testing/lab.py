@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request, effects_record
 from bowline.api.meta import ObjectKey
@@ -55,21 +57,25 @@ _NEUTRAL = (
     (re.compile(r"(?<![0-9a-z])[0-9a-f]{16,}(?![0-9a-z])"), "DIGEST"),  # of a name or UID
     (re.compile(r'"resourceVersion": "\d+"'), '"resourceVersion": "VERSION"'),  # in a reference
 )
+# Of a UID in a name: fewer characters occur by chance.
+_SHORTEST_PART = 6
 # Called often, and never the plugin's: events of a recorder.
 _IGNORED = ("events",)
 
 
 class Calls:
-    """What the Runner reports: the errors of the plugin's calls."""
+    """What the Runner reports: the errors and the results of the plugins' calls."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
+        self.results: list[tuple[str, str, Code]] = []  # plugin, point, code of each call that belongs to an attempt
 
     def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
         """Nothing is recorded at the start of a call."""
 
     def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
-        """The result reaches the caller."""
+        """Keep the result's code."""
+        self.results.append((plugin, point, status.code))
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Keep the error."""
@@ -130,7 +136,9 @@ class LabProcess:
     client: KubeClient
     calls: Calls
     runner: Runner
+    metrics: CollectorRegistry
     attempts: int = 0
+    waits_for: str = ""  # of the last attempt that waits
 
     async def attempt(self) -> Status:
         """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
@@ -140,6 +148,7 @@ class LabProcess:
         """
         status = await self._once()
         while status.code is Code.WAIT and not self.calls.errors:
+            self.waits_for = status.message
             await asyncio.sleep(_WAKE_S)
             status = await self._once()
         return status
@@ -233,9 +242,24 @@ class Trial:
         calls = Calls()
         async with (
             KubeClient(self.lab.proxied, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
-            running_plugins(chain, client),
+            running_plugins(chain, client) as metrics,
+            self._played_world(),
         ):
-            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, calls))
+            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, calls), metrics)
+
+    @asynccontextmanager
+    async def _played_world(self) -> AsyncIterator[None]:
+        if self.subject.world is None:
+            yield
+            return
+        playing = asyncio.ensure_future(self.subject.world(self.admin, self.namespace))
+        try:
+            yield
+        finally:
+            playing.cancel()
+            await asyncio.wait([playing])
+            if not playing.cancelled():
+                playing.result()
 
     async def stored(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the pod and the request, as stored."""
@@ -279,12 +303,15 @@ class Trial:
         raw = await self.admin.patch(BINDREQUESTS, key.namespace, key.name, {"metadata": metadata})
         return replace(ctx, request=decode_bind_request(raw))
 
+    def prefix(self, group: str) -> str:
+        """Return the path of an API group, in the version that the API server prefers."""
+        return f"/apis/{group}/{_version(self.lab.cluster, group)}" if group else "/api/v1"
+
     def footprint(self, collections: frozenset[tuple[str, str]]) -> dict[str, str]:
         """Return the objects of the written collections, without what differs between trials."""
         objects: dict[str, str] = {}
         for group, plural in sorted(collections):
-            prefix = f"/apis/{group}/{_version(self.lab.cluster, group)}" if group else "/api/v1"
-            for item in self.lab.cluster.api.get(f"{prefix}/{plural}").get("items") or []:
+            for item in self.lab.cluster.api.get(f"{self.prefix(group)}/{plural}").get("items") or []:
                 if item["metadata"].get("namespace", self.namespace) != self.namespace and not _mentions(item, self):
                     continue
                 key = name = self._neutral(f"{plural} {_name(item)}")
@@ -292,15 +319,17 @@ class Trial:
                 while key in objects:
                     key, number = f"{name} ({number + 1})", number + 1
                 objects[key] = self._neutral(_text(item))
+        objects |= {f"outside: {self._neutral(effect)}": "{}" for effect in self.subject.effects()}
         return {key: text for key, text in objects.items() if self.before.get(key) != text}
 
     def _neutral(self, text: str) -> str:
         for value, word in (
             (self.request_uid, "REQUEST-UID"),
             (self.pod_uid, "POD-UID"),
-            (self.namespace, "NAMESPACE"),
         ):
-            text = text.replace(value, word)
+            for part in _parts(value):
+                text = text.replace(part, word)
+        text = text.replace(self.namespace, "NAMESPACE")
         for pattern, word in _NEUTRAL:
             text = pattern.sub(word, text)
         return text
@@ -321,6 +350,12 @@ async def trial(lab: Lab, subject: Subject) -> AsyncIterator[Trial]:
                         await admin.delete(
                             PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0
                         )
+
+
+def _parts(uid: str) -> list[str]:
+    """Return what names are made of a UID: all of it, its first or its last characters; the longest first."""
+    lengths = range(len(uid), _SHORTEST_PART - 1, -1)
+    return [part for length in lengths for part in (uid[:length], uid[-length:])] if uid else []
 
 
 def _version(cluster: Cluster, group: str) -> str:

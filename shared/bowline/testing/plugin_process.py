@@ -21,9 +21,10 @@ _SYNC_LIMIT_S = 30.0
 
 
 @asynccontextmanager
-async def running_plugins(plugins: Sequence[Plugin], client: KubeClient) -> AsyncIterator[None]:
-    """Run the plugins until the block ends. Raises PluginError if one cannot be set up or started."""
-    lifecycle = PluginLifecycle(plugins, client, Settings(), SystemClock(), CollectorRegistry())
+async def running_plugins(plugins: Sequence[Plugin], client: KubeClient) -> AsyncIterator[CollectorRegistry]:
+    """Run the plugins until the block ends; yields their metrics. Raises PluginError if one cannot be started."""
+    registry = CollectorRegistry()
+    lifecycle = PluginLifecycle(plugins, client, Settings(), SystemClock(), registry)
     async with AsyncExitStack() as ending:
         ending.push_async_callback(lifecycle.teardown)
         await lifecycle.setup()
@@ -37,4 +38,14 @@ async def running_plugins(plugins: Sequence[Plugin], client: KubeClient) -> Asyn
                 await watch.reflector.first_list_ended.wait()
         ending.push_async_callback(lifecycle.stop)
         await lifecycle.start()
-        yield
+        yield registry
+
+
+def background_errors(registry: CollectorRegistry) -> list[str]:
+    """Return the plugins' background tasks and queues that have raised."""
+    samples = (sample for metric in registry.collect() for sample in metric.samples)
+    return [
+        f"{sample.labels['plugin']}/{sample.labels['task']}"
+        for sample in samples
+        if sample.name == "bowline_plugin_background_errors_total" and sample.value
+    ]

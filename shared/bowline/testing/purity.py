@@ -4,6 +4,7 @@ An audit hook cannot be removed: one is installed at the first use and records o
 """
 
 import asyncio
+import socket
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 
 _EVENTS = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "open")
+BLOCKING = "blocking "
 _WRITES = ("w", "a", "x", "+")
 # How often a blocked event loop is looked at.
 _POLL_S = 0.05
@@ -31,7 +33,13 @@ class _Recorder:
             return
         if event == "open" and not (isinstance(arguments[1], str) and any(mode in arguments[1] for mode in _WRITES)):
             return
-        self.events.append(f"{event}({', '.join(map(repr, arguments[:2]))})")
+        # An event loop's sockets do not block.
+        connecting = arguments[0] if event == "socket.connect" else None
+        if isinstance(connecting, socket.socket):
+            word = "" if connecting.gettimeout() == 0 else BLOCKING
+            self.events.append(f"{word}{event}({arguments[1]!r})")
+        else:
+            self.events.append(f"{event}({', '.join(map(repr, arguments[:2]))})")
 
 
 _RECORDERS: list[_Recorder] = []

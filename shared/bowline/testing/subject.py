@@ -3,13 +3,14 @@
 import importlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_order import sorted_stably
+from bowline.kube.client import KubeClient
 from bowline.kube.resources import Resource
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing import builders
@@ -25,6 +26,11 @@ class Subject:
     - ``request``: fields of the BindRequest's spec.
     - ``others``: the other plugins of the same attempts, with their default arguments, such as the one whose results
       the plugin uses. What they do is part of what is compared.
+    - ``world``: plays the other party while the plugin's process runs, such as the controller that makes an object
+      ready that the plugin waits for. It is called with a client with every right and the attempt's namespace, and
+      cancelled when the process ends.
+    - ``effects``: returns what the plugin has outside of the API server, one text each, such as the seats of a
+      licence server; compared as the objects are.
     - ``limit_s``: how long an attempt may take; raise it for a plugin that waits on purpose.
 
     ``{namespace}`` in the strings of ``objects`` and ``request`` is the attempt's namespace: what is outside of it
@@ -38,6 +44,8 @@ class Subject:
     request: Mapping[str, Any] = field(default_factory=dict)
     limit_s: float = 10.0
     others: Sequence[type[Plugin]] = ()
+    world: Callable[[KubeClient, str], Awaitable[None]] | None = None
+    effects: Callable[[], Iterable[str]] = tuple
 
     def new(self) -> Plugin:
         """Return a new instance, as a process creates it."""
