@@ -19,6 +19,7 @@ from bowline.api.selectors import MAX_REQUIREMENTS, Node
 from bowline.api.taints import MAX_TOLERATIONS, untolerated
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.oversized import MAX_VALUES
+from bowline.plugins.dynamic_resources.taints import reduce_slice, untolerated_taints
 from bowline.plugins.gpu_sharing.idle_groups import transform_user
 from bowline.plugins.gpu_sharing.rules import label_changes, label_removals, share_of
 from bowline.plugins.volume_binding.rules import MAX_CLAIMS, MAX_PAIRS, Unbound, check_count, choose
@@ -154,6 +155,27 @@ def test_the_taints_of_a_node() -> None:
     taints = [{"key": f"t{n}", "effect": "NoSchedule"} for n in range(8)]
     lines, taint = lines_of(lambda: untolerated(taints, tolerations))
     assert taint is not None
+    assert lines <= MAX_LINES
+
+
+def test_a_claim_of_devices_at_the_api_servers_limits() -> None:
+    """32 devices of one request with 16 tolerations, on a slice of 128 devices with 16 taints each."""
+    tolerations = [{"key": f"k{n}", "operator": "Exists"} for n in range(16)]
+    taints = [{"key": f"t{n}", "effect": "NoSchedule"} for n in range(16)]
+    results = [
+        {"driver": "d", "pool": "p", "device": f"gpu-{n}", "request": "r", "tolerations": tolerations}
+        for n in range(32)
+    ]
+    devices = [{"name": f"gpu-{n}", "taints": taints} for n in range(128)]
+    resource_slice = {
+        "metadata": {"name": "s", "uid": "u", "resourceVersion": "1"},
+        "spec": {"driver": "d", "pool": {"name": "p"}, "devices": devices},
+    }
+    reduced = reduce_slice(resource_slice)
+    assert reduced is not None
+    requests = [{"name": "r", "exactly": {"tolerations": tolerations}}]
+    lines, tainted = lines_of(lambda: untolerated_taints({"devices": {"results": results}}, requests, [reduced], ()))
+    assert len(tainted) == 32 * 16
     assert lines <= MAX_LINES
 
 
