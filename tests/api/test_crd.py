@@ -80,14 +80,15 @@ def test_selectable_fields_exist_in_the_schema() -> None:
 
 
 def test_columns() -> None:
-    assert [column["name"] for column in version()["additionalPrinterColumns"]] == [
-        "Pod",
-        "Node",
-        "Phase",
-        "Attempts",
-        "Age",
-        "Deleting",
-        "Reason",
+    columns = version()["additionalPrinterColumns"]
+    assert [(column["name"], column.get("priority", 0)) for column in columns] == [
+        ("Pod", 0),
+        ("Node", 0),
+        ("Phase", 0),
+        ("Failures", 0),
+        ("Age", 0),
+        ("Deleting", 1),
+        ("Reason", 0),
     ]
 
 

@@ -88,13 +88,20 @@ def _columns() -> list[Schema]:
         {"name": "Pod", "type": "string", "jsonPath": ".spec.podName"},
         {"name": "Node", "type": "string", "jsonPath": ".spec.selectedNode"},
         {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-        {"name": "Attempts", "type": "integer", "jsonPath": ".status.failedAttempts", "description": "that failed"},
+        {
+            "name": "Failures",
+            "type": "integer",
+            "jsonPath": ".status.failedAttempts",
+            "description": "attempts that failed",
+        },
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        # With -o wide: for nearly all requests it is empty.
         {
             "name": "Deleting",
             "type": "date",
             "jsonPath": ".metadata.deletionTimestamp",
             "description": "for how long",
+            "priority": 1,
         },
         # Last, because it is a sentence and would push the other columns off the screen.
         {"name": "Reason", "type": "string", "jsonPath": ".status.reason"},
