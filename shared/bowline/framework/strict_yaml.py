@@ -32,9 +32,11 @@ class YamlBudget:
     left: int = 4 * 2**20
 
     def spend(self, size: int) -> bool:
-        """Take that many bytes; returns whether there were as many."""
+        """Take that many bytes; returns whether there were as many. If not, none is taken: nothing is expanded."""
+        if size > self.left:
+            return False
         self.left -= size
-        return self.left >= 0
+        return True
 
 
 class StrictLoader(Composer, _Parser):  # type: ignore[misc]

@@ -682,6 +682,17 @@ def test_a_hostile_file_ends_with_an_error_within_bounds_of_cpu_and_memory(tmp_p
     assert "Traceback" not in result.stderr
 
 
+def test_a_hostile_file_spends_nothing_of_the_bound_of_other_files(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"a: &a '{'x' * 200_000}'\nb: [{'*a,' * 20_000}]")
+    good = "apiVersion: v1\nkind: Pod\nmetadata: {name: &name good}\nspec: {containers: [{name: *name, image: x}]}\n"
+    (tmp_path / "b.yaml").write_text(good)
+    result = run_module("lint", "--all", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    assert result.returncode == 2
+    assert b"a.yaml: line 1, column 1: aliases and merges add too much" in result.stderr
+    assert b"b.yaml" not in result.stderr
+    assert b"Pod good" in result.stdout
+
+
 def test_names_cannot_control_the_terminal_or_forge_a_line(lint: Any) -> None:
     name = "x: allowed\nforged.yaml: Pod y\x1b]0;title\x07\u202e"
     text = json.dumps({"apiVersion": "v1", "kind": "Pod\x1b[2J", "metadata": {"name": name, "namespace": "a\nb"}})
