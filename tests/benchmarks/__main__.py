@@ -16,6 +16,7 @@ from tests.benchmarks.binders import BinderSizes, bench_binders
 from tests.benchmarks.claims import ClaimSizes, bench_claims
 from tests.benchmarks.costs import QUICK as QUICK_COSTS
 from tests.benchmarks.costs import CostSizes, bench_costs
+from tests.benchmarks.crowds import CrowdSizes, bench_crowds
 from tests.benchmarks.hand_over import HandOverSizes, bench_hand_over
 from tests.benchmarks.idle_plugins import IdleSizes, bench_idle_plugins
 from tests.benchmarks.isolation import IsolationSizes, bench_isolation
@@ -61,7 +62,11 @@ def _neighbours(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     hand_over.set_defaults(
         run=lambda options: bench_hand_over(HandOverSizes(1) if options.size == "quick" else HandOverSizes())
     )
-    return isolation, writers, hand_over
+    crowds = commands.add_parser("crowds", help="healthy requests beside thousands that wait for the same")
+    crowds.set_defaults(
+        run=lambda options: bench_crowds(CrowdSizes(50, 10, 10, 1) if options.size == "quick" else CrowdSizes())
+    )
+    return isolation, writers, hand_over, crowds
 
 
 def _parser() -> argparse.ArgumentParser:
