@@ -1,4 +1,4 @@
-"""Binders as black boxes: Bowline's reconciler passes every case, three wrong ones fail by the name of a case."""
+"""Binders as black boxes: Bowline's reconciler passes every case, wrong ones fail by the name of a case."""
 
 import shlex
 import subprocess
@@ -63,13 +63,22 @@ WRONG = [
     pytest.param("early", "bound-elsewhere", "which is on node gpu-node-1", id="reports for another node"),
     pytest.param("leaky", "withdrawn", "reservation pods, ConfigMaps and labels are removed", id="releases nothing"),
     pytest.param("forgetful", "killed", "not within 30 s", id="forgets what it did not see"),
+    pytest.param("ignores_the_limit", "backoff-limit", "request limited is Failed", id="ignores the limit"),
+    pytest.param("fails_at_once", "backoff-limit", "attempts left has ended", id="fails at once"),
+    pytest.param("revives_failed", "final-phases", "Failed of request failed has become", id="revives Failed"),
+    pytest.param("reopens_succeeded", "final-phases", "Succeeded of request bound has become", id="reopens it"),
+    pytest.param("newest_first", "two-requests", "the newer request was carried out", id="newest first"),
+    pytest.param("exits_at_mig_instances", "mig-instance", "has ended with status 1", id="exits at a MIG instance"),
+    pytest.param("ignores_claims", "claims", "its claim is not allocated", id="ignores claims"),
 ]
 
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(("program", "failing", "why"), WRONG)
 def test_a_wrong_binder_fails_by_name(cluster: BinderCluster, program: str, failing: str, why: str) -> None:
-    binder = Binder(cluster, (sys.executable, str(BINDERS / f"{program}.py")))
+    path = BINDERS / f"{program}.py"
+    command = [str(path)] if path.exists() else [str(BINDERS / "mistakes.py"), program]
+    binder = Binder(cluster, (sys.executable, *command))
     result = run_case(case(failing), cluster, binder, WRONG_LIMIT_S)
     assert why in result.why
     assert result.line.startswith(f"FAIL {failing} ")

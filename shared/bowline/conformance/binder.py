@@ -8,20 +8,20 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bowline.api import names
-from bowline.conformance.case import NODE
+from bowline.conformance.case import BINDING, NODE, POLICIES, POLICY_BINDINGS, denial
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.pair import CHART
 from bowline.localcluster.process import Launch, Process
 from bowline.localcluster.spec import ClusterSpec
-from bowline.testing.builders import bind_request, pod
+from bowline.testing.builders import bind_request, device_class, pod, resource_slice
 
 T = TypeVar("T")
 _POLL_S = 0.05
@@ -105,15 +105,41 @@ class Situation:
             _prepare(body)
         return str(self.api.post(PODS.path(self.namespace), body)["metadata"]["uid"])
 
-    def request(self, name: str, node: str = NODE, uid: str = "", **spec: Any) -> None:
-        """Create the BindRequest of a pod, as a scheduler does: named after it and owned by it."""
+    def request(self, name: str, node: str = NODE, uid: str = "", named: str = "", **spec: Any) -> None:
+        """Create the BindRequest of a pod, as a scheduler does: named after it, or ``named``, and owned by it."""
         owner = uid or str(self.pod(name)["metadata"]["uid"])
-        self.api.post(BINDREQUESTS.path(self.namespace), bind_request(name, node, self.namespace, owner, **spec))
+        body = bind_request(name, node, self.namespace, owner, **spec)
+        body["metadata"]["name"] = named or name
+        self.api.post(BINDREQUESTS.path(self.namespace), body)
 
     def request_share(self, name: str, group: str, **spec: Any) -> None:
         """The same for half of the device of a group."""
         gpu = {"count": 1, "portion": "0.50"}
         self.request(name, receivedResourceType="Fraction", receivedGPU=gpu, selectedGPUGroups=[group], **spec)
+
+    @contextmanager
+    def denied_binds(self, *pods: str) -> Iterator[None]:
+        """Let each Binding of the pods fail until the block ends, as an exceeded quota does."""
+        policy, binding = denial(self.namespace, BINDING, f"!(object.metadata.name in {list(pods)})")
+        self.api.post(POLICIES, policy)
+        self.api.post(POLICY_BINDINGS, binding)
+        try:
+            self.until("the Binding is denied", lambda: self._is_bind_denied(pods[0]))
+            yield
+        finally:
+            self.api.delete(f"{POLICY_BINDINGS}/{self.namespace}")
+            self.api.delete(f"{POLICIES}/{self.namespace}")
+
+    def publish_devices(self) -> None:
+        """Publish a device class and the devices of the node, unless they exist."""
+        for plural, body in (("deviceclasses", device_class()), ("resourceslices", resource_slice(NODE))):
+            with suppress(LocalApiError):  # another case has
+                self.api.post(f"/apis/resource.k8s.io/v1/{plural}", body)
+
+    def touch(self, path: str) -> None:
+        """Change an object without a meaning."""
+        labels = {"metadata": {"labels": {"example.com/touched": uuid.uuid4().hex}}}
+        self.api.request("PATCH", path, labels, "application/merge-patch+json")
 
     def bind(self, name: str, node: str) -> None:
         """Bind the pod, as another program does."""
@@ -185,6 +211,15 @@ class Situation:
         """Raise CaseFailure unless the condition holds."""
         if not condition:
             raise CaseFailure(why)
+
+    def _is_bind_denied(self, name: str) -> bool:
+        target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+        try:
+            path = PODS.path(self.namespace, name, "binding")
+            self.api.post(f"{path}?dryRun=All", {"metadata": {"name": name}, "target": target})
+        except LocalApiError as error:
+            return error.status not in (404, 409)
+        return False
 
     def _get(self, path: str) -> dict[str, Any] | None:
         try:

@@ -1,13 +1,19 @@
 """What the cases of binders and of schedulers have in common. Values only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 S = TypeVar("S")
 
 # The two nodes of a conformance run's cluster.
 NODE, OTHER_NODE = "gpu-node-0", "gpu-node-1"
+
+_POLICY_GROUP: Final = "admissionregistration.k8s.io/v1"
+POLICIES: Final = f"/apis/{_POLICY_GROUP}/validatingadmissionpolicies"
+POLICY_BINDINGS: Final = f"/apis/{_POLICY_GROUP}/validatingadmissionpolicybindings"
+# The resource of a Binding, for ``denial``.
+BINDING: Final = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/binding"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +23,28 @@ class Case(Generic[S]):
     name: str
     promise: str
     run: Callable[[S], None]
+
+
+def denial(namespace: str, resource: Mapping[str, Any], expression: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a policy that denies creations for one pod, and its binding to the namespace."""
+    rule = {**resource, "operations": ["CREATE"]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    # The message of a quota: the attempt is retried, and a request that has none left ends Failed.
+    validation = {"expression": expression, "message": "exceeded quota: conformance"}
+    policy = {
+        "apiVersion": _POLICY_GROUP,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": namespace},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]},
+    }
+    binding = {
+        "apiVersion": _POLICY_GROUP,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": namespace},
+        "spec": {
+            "policyName": namespace,
+            "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": selector},
+        },
+    }
+    return policy, binding

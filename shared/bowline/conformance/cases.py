@@ -9,10 +9,14 @@ import time
 from bowline.api import names
 from bowline.conformance.binder import SILENT, Situation
 from bowline.conformance.case import NODE, OTHER_NODE, Case
+from bowline.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS
+from bowline.testing.builders import resource_claim
 
 # How long a program is observed that must not do something.
 OBSERVED_S = 5.0
 _PODS, _KILLS = 30, 3
+# A creationTimestamp has full seconds.
+_OLDER_S = 1.5
 
 
 def _binds(case: Situation) -> None:
@@ -107,6 +111,75 @@ def _killed_share(case: Situation) -> None:
     _await_nothing(case)
 
 
+def _backoff_limit(case: Situation) -> None:
+    _await_running(case)
+    for name in ("limited", "patient"):
+        case.create_pod(name)
+    with case.denied_binds("limited", "patient"):
+        case.request("patient", backoffLimit=1000)
+        case.request("limited", backoffLimit=1)
+        case.await_phase("limited", "Failed", "deleted")
+        deadline = time.monotonic() + OBSERVED_S
+        case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+        case.require(case.phase("patient") in ("", "Pending"), "a request with attempts left has ended")
+    case.await_phase("patient", "Succeeded")
+
+
+def _final_phases(case: Situation) -> None:
+    case.create_pod("failed")
+    case.request("failed", "absent-node", backoffLimit=0)
+    case.await_phase("failed", "Failed", "deleted")
+    case.create_pod("bound")
+    case.request("bound")
+    case.await_phase("bound", "Succeeded")
+    for name in ("failed", "bound"):
+        case.touch(PODS.path(case.namespace, name))
+        if case.phase(name) != "deleted":
+            case.touch(BINDREQUESTS.path(case.namespace, name))
+    deadline = time.monotonic() + OBSERVED_S
+    case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+    case.require(case.phase("failed") in ("Failed", "deleted"), f"Failed has become {case.phase('failed')}")
+    case.require(case.phase("bound") in ("Succeeded", "deleted"), f"Succeeded has become {case.phase('bound')}")
+
+
+def _two_requests(case: Situation) -> None:
+    _await_running(case)
+    uid = case.create_pod("pod")
+    case.binder.kill()
+    # The names are in the other order.
+    case.request("pod", NODE, uid, named="z-older")
+    time.sleep(_OLDER_S)
+    case.request("pod", OTHER_NODE, uid, named="a-newer")
+    case.binder.start()
+    node = case.until("the pod is bound", lambda: case.node_of("pod") or None)
+    case.require(node == NODE, f"the pod is on {node}: the newer request was carried out before the older one")
+
+
+def _mig_instance(case: Situation) -> None:
+    for name in ("mig", "pod"):
+        case.create_pod(name)
+    case.request("mig", receivedResourceType="MigInstance")
+    case.request("pod")
+    case.await_phase("pod", "Succeeded")
+    deadline = time.monotonic() + OBSERVED_S
+    case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+
+
+def _claims(case: Situation) -> None:
+    case.publish_devices()
+    case.api.post(RESOURCECLAIMS.path(case.namespace), resource_claim("dev", case.namespace))
+    case.create_pod("pod", resourceClaims=[{"name": "dev", "resourceClaimName": "dev"}])
+    result = {"request": "dev", "driver": "dra.example.com", "pool": NODE, "device": "d0"}
+    allocation = {"devices": {"results": [result]}}
+    case.request("pod", resourceClaimAllocations=[{"name": "dev", "allocation": allocation}])
+    case.until("the request ends", lambda: case.phase("pod") in ("Succeeded", "Failed", "deleted"))
+    if case.node_of("pod"):
+        status = case.api.get(RESOURCECLAIMS.path(case.namespace, "dev")).get("status") or {}
+        is_reserved = any(entry["name"] == "pod" for entry in status.get("reservedFor") or ())
+        why = "the pod is bound, and its claim is not allocated as the request says, and reserved for it"
+        case.require(bool(status.get("allocation")) and is_reserved, why)
+
+
 def _begin_share(case: Situation) -> None:
     """Bring a share so far that its device is being reserved, which never ends."""
     case.create_pod("share", share=True, tolerations=SILENT)
@@ -149,5 +222,10 @@ CASES: tuple[Case[Situation], ...] = (
     Case("share", "shares of a group get the device that is reserved for it, and release it", _share),
     Case("withdrawn", "a request that is deleted during the bind leaves nothing behind", _withdrawn),
     Case("killed", "kill -9 at any time loses no request", _killed),
+    Case("backoff-limit", "a failed attempt is repeated, and not more often than backoffLimit", _backoff_limit),
+    Case("final-phases", "Succeeded and Failed are final", _final_phases),
+    Case("two-requests", "of two requests for one pod the older one is carried out", _two_requests),
+    Case("mig-instance", "a request of a kind that is not served keeps no other one from its end", _mig_instance),
+    Case("claims", "a pod is not bound without the claims that its request allocates", _claims),
     Case("killed-share", "what a killed program has reserved is released after its restart", _killed_share),
 )

@@ -1,4 +1,4 @@
-"""What the program reports of a bind, compared with the pod at the moment of the report.
+"""What the program reports of a bind, compared with the pod at the moment of the report; and that it stays.
 
 Reports are the phase Succeeded, the pod condition PodBound=True and the event Bound. A thread follows each watch and
 reads the pod live for each new report: a report that becomes true later is false now. Pods that no longer exist are
@@ -30,6 +30,7 @@ class ClaimObserver:
         self._stop = threading.Event()
         custom = client.CustomObjectsApi(self._api)
         self._seen: set[tuple[str, str]] = set()
+        self._final_phases: dict[str, str] = {}
         self._threads = [
             threading.Thread(target=self._follow, args=(lister, arguments, judge), daemon=True)
             for lister, arguments, judge in (
@@ -96,10 +97,16 @@ class ClaimObserver:
         return self._judge("event Bound", event["metadata"]["uid"], regarding.get("name", ""), "")
 
     def _judge_request(self, request: dict[str, Any]) -> str:
-        if (request.get("status") or {}).get("phase") != "Succeeded":
+        phase, uid = (request.get("status") or {}).get("phase") or "Pending", request["metadata"]["uid"]
+        final = self._final_phases.get(uid)
+        if final is not None and phase != final:
+            return f"phase {final} of request {request['metadata']['name']} has become {phase}; it is final"
+        if phase in ("Succeeded", "Failed"):
+            self._final_phases[uid] = phase
+        if phase != "Succeeded":
             return ""
         spec = request["spec"]
-        return self._judge("phase Succeeded", request["metadata"]["uid"], spec["podName"], spec["selectedNode"])
+        return self._judge("phase Succeeded", uid, spec["podName"], spec["selectedNode"])
 
     def _judge(self, what: str, uid: str, pod_name: str, node: str) -> str:
         """Return why the report is false; empty if it is true, was judged before, or its pod no longer exists."""

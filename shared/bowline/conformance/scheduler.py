@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bowline.api import names
-from bowline.conformance.case import OTHER_NODE
+from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, denial
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
@@ -34,9 +34,6 @@ OTHER: Final = "another-scheduler"
 _UNREVIEWED: Final = "kube-system"
 _POLL_S = 0.05
 _LOG_LINES = 15
-_POLICY_GROUP = "admissionregistration.k8s.io/v1"
-_POLICIES = f"/apis/{_POLICY_GROUP}/validatingadmissionpolicies"
-_POLICY_BINDINGS = f"/apis/{_POLICY_GROUP}/validatingadmissionpolicybindings"
 # A decision that fails is retried once, soon.
 _BINDING = {"backoffLimit": 1, "backoff": {"base": "50ms"}, "inFlightTimeout": "2s"}
 # A leader that gets no CPU keeps its Lease: a new term would repeat attempts.
@@ -174,15 +171,15 @@ class SchedulerStage:
     def denied_requests(self, name: str) -> Iterator[None]:
         """Deny each request for the pod until the block ends, as a quota or a policy of the cluster does."""
         resource = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION], "resources": [names.PLURAL]}
-        policy, binding = _policy(self.namespace, resource, f"object.spec.podName != '{name}'")
-        self.cluster.api.post(_POLICIES, policy)
+        policy, binding = denial(self.namespace, resource, f"object.spec.podName != '{name}'")
+        self.cluster.api.post(POLICIES, policy)
         try:
-            self.cluster.api.post(_POLICY_BINDINGS, binding)
+            self.cluster.api.post(POLICY_BINDINGS, binding)
             self.wait(f"a request for {name} is denied", lambda: self._is_request_denied(name))
             yield
         finally:
-            self.cluster.api.delete(f"{_POLICY_BINDINGS}/{self.namespace}")
-            self.cluster.api.delete(f"{_POLICIES}/{self.namespace}")
+            self.cluster.api.delete(f"{POLICY_BINDINGS}/{self.namespace}")
+            self.cluster.api.delete(f"{POLICIES}/{self.namespace}")
 
     @contextmanager
     def stopped_reconciler(self) -> Iterator[None]:
@@ -197,16 +194,15 @@ class SchedulerStage:
     @contextmanager
     def failing_binds(self, name: str) -> Iterator[None]:
         """Let each attempt for the pod fail until the block ends, as an exceeded quota does: it is retried."""
-        resource = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/binding"]}
-        policy, binding = _policy(self.namespace, resource, f"object.metadata.name != '{name}'")
-        self.cluster.api.post(_POLICIES, policy)
+        policy, binding = denial(self.namespace, BINDING, f"object.metadata.name != '{name}'")
+        self.cluster.api.post(POLICIES, policy)
         try:
-            self.cluster.api.post(_POLICY_BINDINGS, binding)
+            self.cluster.api.post(POLICY_BINDINGS, binding)
             self.wait(f"the Binding of {name} is denied", lambda: self._is_bind_denied(name))
             yield
         finally:
-            self.cluster.api.delete(f"{_POLICY_BINDINGS}/{self.namespace}")
-            self.cluster.api.delete(f"{_POLICIES}/{self.namespace}")
+            self.cluster.api.delete(f"{POLICY_BINDINGS}/{self.namespace}")
+            self.cluster.api.delete(f"{POLICIES}/{self.namespace}")
         self.wait(f"the Binding of {name} is not denied", lambda: not self._is_bind_denied(name))
 
     def clean_up(self) -> None:
@@ -292,28 +288,3 @@ class SchedulerStage:
         except LocalApiError as error:
             return error.status not in (404, 409)
         return False
-
-
-def _policy(namespace: str, resource: Mapping[str, Any], expression: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a policy that denies creations for one pod, and its binding to the namespace."""
-    rule = {**resource, "operations": ["CREATE"]}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    # The message of a quota: the attempt is retried, and a request that has none left ends Failed.
-    validation = {"expression": expression, "message": "exceeded quota: conformance"}
-    policy = {
-        "apiVersion": _POLICY_GROUP,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": namespace},
-        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]},
-    }
-    binding = {
-        "apiVersion": _POLICY_GROUP,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": namespace},
-        "spec": {
-            "policyName": namespace,
-            "validationActions": ["Deny"],
-            "matchResources": {"namespaceSelector": selector},
-        },
-    }
-    return policy, binding

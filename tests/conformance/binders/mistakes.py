@@ -1,0 +1,73 @@
+"""Binders with one mistake each, the one that the argument names; else right for pods without a share."""
+
+import sys
+import time
+from typing import Any
+
+from kubernetes import client, config
+
+MISTAKE = sys.argv[1]
+GROUP, VERSION, PLURAL = "scheduling.run.ai", "v1alpha2", "bindrequests"
+config.load_config()  # type: ignore[no-untyped-call]
+core = client.CoreV1Api()
+custom: Any = client.CustomObjectsApi()
+failures: dict[str, int] = {}
+
+
+def report(request: Any, phase: str | None) -> None:
+    metadata = request["metadata"]
+    where = (GROUP, VERSION, metadata["namespace"], PLURAL, metadata["name"])
+    custom.patch_namespaced_custom_object_status(*where, {"status": {"phase": phase}})
+
+
+def is_final(request: Any) -> bool:
+    phase = request.get("status", {}).get("phase")
+    if phase == "Failed" and MISTAKE == "revives_failed" and "labels" in request["metadata"]:
+        report(request, None)
+        return False
+    if phase == "Succeeded" and MISTAKE == "reopens_succeeded" and "labels" in request["metadata"]:
+        report(request, "Pending")
+        return True
+    return phase in ("Failed", "Succeeded")
+
+
+def bind(request: Any) -> bool:
+    """Bind the pod; return whether it is bound."""
+    spec, namespace = request["spec"], request["metadata"]["namespace"]
+    target = client.V1ObjectReference(kind="Node", name=spec["selectedNode"])
+    binding = client.V1Binding(metadata=client.V1ObjectMeta(name=spec["podName"]), target=target)
+    try:
+        core.read_node(spec["selectedNode"])
+        core.create_namespaced_pod_binding(spec["podName"], namespace, binding, _preload_content=False)
+    except client.ApiException:
+        pod = core.read_namespaced_pod(spec["podName"], namespace)
+        return bool(pod.spec and pod.spec.node_name == spec["selectedNode"])
+    return True
+
+
+def process(request: Any) -> None:
+    uid, spec = request["metadata"]["uid"], request["spec"]
+    if MISTAKE == "exits_at_mig_instances" and spec["receivedResourceType"] == "MigInstance":
+        sys.exit("MigInstance is not supported")
+    if spec.get("resourceClaimAllocations") and MISTAKE != "ignores_claims":
+        report(request, "Failed")
+        return
+    if bind(request):
+        report(request, "Succeeded")
+        return
+    failures[uid] = failures.get(uid, 0) + 1
+    has_ended = failures[uid] > spec.get("backoffLimit", 0)
+    if MISTAKE == "fails_at_once" or (has_ended and MISTAKE != "ignores_the_limit"):
+        report(request, "Failed")
+
+
+while True:
+    requests = custom.list_cluster_custom_object(GROUP, VERSION, PLURAL)["items"]
+    requests.sort(key=lambda item: item["metadata"]["creationTimestamp"], reverse=MISTAKE == "newest_first")
+    for item in requests:
+        try:
+            if not is_final(item):
+                process(item)
+        except client.ApiException as error:
+            sys.stderr.write(f"{error.status}: {error.body}\n")
+    time.sleep(0.2)
