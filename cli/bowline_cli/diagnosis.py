@@ -26,6 +26,7 @@ from bowline_cli.facts import (
     delete_request,
     last_event,
     pod_state,
+    pod_uid,
     remedy_of,
     show,
     troubles,
@@ -64,6 +65,9 @@ def _decided(facts: Facts, pod: Object, request: Object) -> Explanation:
         return _failed(facts, pod, request)
     if status.get("phase") == "Succeeded":
         node = (request.get("spec") or {}).get("selectedNode")
+        if pod_uid(request) == pod["metadata"].get("uid"):
+            # It was read before the request was.
+            return Explanation(f"the pod is bound to node {node} since a moment ago", is_stuck=False)
         cause = f"its BindRequest has Succeeded for node {node}, of an earlier pod of that name"
         return Explanation(cause, commands=(delete_request(request),))
     unserved = _unserved(facts, request)

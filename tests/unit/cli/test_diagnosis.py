@@ -193,6 +193,16 @@ TABLE = [
         id="the request of an earlier pod",
     ),
     pytest.param(
+        {
+            "pod": pod(metadata={"uid": "u1"}),
+            "request": {**request("", "Succeeded"), "spec": {"selectedNode": "gpu-1", "podUID": "u1"}},
+        },
+        "the pod is bound to node gpu-1 since a moment ago",
+        "",
+        None,
+        id="a pod that was bound between two reads",
+    ),
+    pytest.param(
         {"request": waiting(), "leases": [lease(holder="")]},
         "no reconciler leads: no Lease of a reconciler is held (bowline-system/bowline-reconciler, last renewed ",
         "a reconciler leads",
