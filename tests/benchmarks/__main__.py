@@ -51,7 +51,7 @@ def _neighbours(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     isolation = commands.add_parser("isolation", help="healthy requests beside rejected ones of another namespace")
     isolation.set_defaults(
         run=lambda options: bench_isolation(
-            IsolationSizes(10, healthy=10, batches=1) if options.size == "quick" else IsolationSizes()
+            IsolationSizes(10, (3,), healthy=10, batches=1) if options.size == "quick" else IsolationSizes()
         )
     )
     writers = commands.add_parser("writers", help="healthy requests beside writers of large pods")

@@ -1,4 +1,4 @@
-"""Healthy requests beside others: in a namespace whose webhook on pods/binding is down; in 3 and 8 where it hangs.
+"""Healthy requests beside others: of a namespace whose webhook for Bindings is down; of 8 and of 250 where it hangs.
 
 The webhooks are real configurations. One endpoint refuses connections, the other accepts them and never replies, so
 that the API server waits for 30 s. Each batch of healthy requests is measured alone first; then beside the rejected
@@ -21,23 +21,24 @@ from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import NAMESPACE, READY_S, rig
 from tests.benchmarks.sides import Bound
 
-BROKEN = "bench-broken"
+BROKEN, HANGING = "bench-broken", "bench-hanging"
 REJECTED = 'bowline_kube_requests_total{code="500",resource="pods/binding",verb="create"}'
 POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationSizes:
-    """How many requests are rejected, and hang in each namespace, how many are healthy, and the repetitions."""
+    """How many requests are rejected, in how many namespaces they hang, how many in each, and the healthy ones."""
 
     rejected: int = 80
-    hanging: tuple[int, ...] = (3, 8)
+    hanging: tuple[int, ...] = (8, 250)
+    hanging_requests: int = 10
     healthy: int = 80
     batches: int = 3
 
 
 async def bench_isolation(sizes: IsolationSizes) -> Report:
-    """Measure; takes a minute."""
+    """Measure; takes two minutes."""
     report = Report("Healthy requests beside rejected ones of another namespace, one run on one machine")
     with rig(NODES) as stage:
         async with await stage.client() as client, await stage.bare() as bare:
@@ -94,7 +95,8 @@ async def batch(client: KubeClient, prefix: str, count: int) -> float:
 
 async def _reject(client: KubeClient, process: LocalProcess, count: int) -> None:
     """Create requests that are rejected, and wait until each has been."""
-    await _requests_behind(client, BROKEN, "https://127.0.0.1:1/", count)
+    await _guard(client, BROKEN, "https://127.0.0.1:1/")
+    await _requests(client, BROKEN, BROKEN, count)
     async with asyncio.timeout(READY_S):
         while await _count(process) < count:  # noqa: ASYNC110 - another process's counter
             await asyncio.sleep(POLL_S)
@@ -109,9 +111,10 @@ async def _beside_hanging(client: KubeClient, sizes: IsolationSizes) -> dict[int
     silent = await asyncio.start_server(never_reply, "127.0.0.1", 0)
     url = f"https://127.0.0.1:{silent.sockets[0].getsockname()[1]}/"
     durations: dict[int, tuple[float, ...]] = {}
+    await _guard(client, HANGING, url)
     try:
         for number in range(1, max(sizes.hanging) + 1):
-            await _requests_behind(client, f"bench-hanging-{number}", url, sizes.rejected)
+            await _requests(client, f"{HANGING}-{number}", HANGING, sizes.hanging_requests)
             if number in sizes.hanging:
                 batches = [await batch(client, f"hang-{number}-{n}", sizes.healthy) for n in range(sizes.batches)]
                 durations[number] = tuple(batches)
@@ -120,23 +123,26 @@ async def _beside_hanging(client: KubeClient, sizes: IsolationSizes) -> dict[int
     return durations
 
 
-async def _requests_behind(client: KubeClient, namespace: str, url: str, count: int) -> None:
-    """Create requests in a namespace with a webhook on pods/binding."""
-    labels = {"bench": namespace}
-    await client.create(NAMESPACES, "", {"metadata": {"name": namespace, "labels": labels}})
+async def _guard(client: KubeClient, label: str, url: str) -> None:
+    """Create a webhook on pods/binding of the namespaces with the label."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
     hook = {
         "name": "guard.bench.bowline.dev",
         "clientConfig": {"url": url},
         "rules": [rule],
-        "namespaceSelector": {"matchLabels": labels},
+        "namespaceSelector": {"matchLabels": {"bench": label}},
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
         "timeoutSeconds": 30,
     }
-    await client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": namespace}, "webhooks": [hook]})
+    await client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": label}, "webhooks": [hook]})
     # The API server watches the configurations.
     await asyncio.sleep(2)
+
+
+async def _requests(client: KubeClient, namespace: str, label: str, count: int) -> None:
+    """Create requests in a new namespace with the label."""
+    await client.create(NAMESPACES, "", {"metadata": {"name": namespace, "labels": {"bench": label}}})
 
     async def create(number: int) -> None:
         name = f"broken-{number}"
