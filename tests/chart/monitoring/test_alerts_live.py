@@ -58,6 +58,7 @@ LABELS: dict[str, dict[str, str]] = {
     "BowlineRequestTooOld": {},
     "BowlineCallOverdue": {"plugin": "alert_binding", "point": "post_bind"},
     "BowlineReconcilerErrors": {"plugin": "alert_binding", "point": "pre_bind"},
+    "BowlinePluginDefective": {"plugin": "alert_binding"},
     "BowlineOwnPolicyDenies": {"policy": "reconciler-pods"},
     "BowlineRequestsOutsideShards": {},
     "BowlineDevicesUnreserved": {},
@@ -152,6 +153,7 @@ def test_alerts_on_requests(monitored: Monitored, live: Live) -> None:
     live.request_bind("forbidden", backoffLimit=0)
     await_alerts(prometheus, start, "BowlineInstallationIncomplete", "BowlineReconcilerErrors", "BowlineCallOverdue")
     await_alerts(prometheus, start, "BowlineRequestsFailing", "BowlineRequestTooOld", "BowlineRequestsOutsideShards")
+    await_alerts(prometheus, start, "BowlinePluginDefective")
     cluster.api.patch(ROLE, {"rules": roles})
 
 
