@@ -171,6 +171,8 @@ def test_every_rules_invalid_example_has_the_api_servers_verdict(
             result = reviewed(chain, raw)
             denial = submitter.denial(raw)
             is_policy = rule.id.startswith("gpu_sharing/guarded") and raw["kind"] != "Pod"  # denied as pods, later
+            if denial and rule.id.startswith("gpu_sharing/") and rule.id not in denial:
+                wrong.append(f"{rule.id} in {raw['kind']}: {denial} does not name it")
             if (result.verdict is LintVerdict.DENIED) != bool(denial) and not is_policy:
                 wrong.append(f"{rule.id} in {raw['kind']}: {result.verdict} {result.review.errors}, but: {denial!r}")
     assert wrong == []
@@ -186,6 +188,8 @@ def test_while_the_webhook_is_down_nothing_is_admitted_that_lint_denies(pair: Li
             for scheduler in SCHEDULERS:
                 raw = example_object(rule.invalid, scheduler=scheduler)
                 result, denial = reviewed(chain, raw), submitter.denial(raw)
+                if denial and rule.cel is not None and rule.id not in denial:
+                    wrong.append(f"{rule.id} for {scheduler}: {denial} does not name it")
                 if result.verdict is LintVerdict.DENIED and not denial:
                     wrong.append(f"{rule.id} for {scheduler}: {result.review.errors}, but admitted")
                 if result.verdict is LintVerdict.OUT_OF_SCOPE and denial:
