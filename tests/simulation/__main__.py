@@ -18,7 +18,7 @@ from tests.simulation.dice import minimize
 from tests.simulation.mutants import MUTANTS, is_found
 from tests.simulation.plans import FOCUSES, focused
 from tests.simulation.simulation import Simulation
-from tests.simulation.stories import KINDS, STORIES, Scene, Story, scenes
+from tests.simulation.stories import KINDS, STORIES, Scene, Story, is_played, scenes
 
 # Lines of a trace that say nothing about most failures.
 _NOISE = ("clusterpol", "devicetaint", "WATCH")
@@ -90,7 +90,7 @@ def run_stories(kinds: Sequence[str], stories: Sequence[str], seconds: float, pa
     """Run every scene of the stories, or one of ``part``, until the time is over."""
     summary, number = Summary(), 0
     for kind in kinds:
-        for story in stories:
+        for story in (story for story in stories if is_played(kind, story)):
             undisturbed = Scene(kind, story)
             result = run_scene(undisturbed)
             summary.add(f"make simulate SCENE='{undisturbed}'", result)

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import orjson
 
 from bowline.api import names
+from bowline.api.meta import ObjectKey
 from bowline.kube.messages import Request
+from bowline_reconciler.decide.snapshot import PodID, pod_id
+from bowline_reconciler.wiring import Components
 from tests.simulation.loop import Process
 from tests.simulation.network import REQUEST_TIMEOUT_S
 from tests.simulation.objects import Object
@@ -23,6 +26,8 @@ from tests.simulation.world import NAMESPACE, RESERVATIONS, World, node_of_volum
 
 # Log lines of level ERROR that are no defect.
 _EXPECTED_ERRORS = ("leadership lost", "shards overlap or are not known")
+# Within this time after a cache shows a request as withdrawn, its Binding may still be sent.
+_SENT_S = 2.0
 _ENDED = ("Succeeded", "Failed")
 # Entries that end with their request's object, or with the term.
 _MAY_REMAIN = ("requests", "stale", "gpu_sharing withdrawn")
@@ -52,6 +57,8 @@ class Checks(logging.Handler):
         self._node_of: dict[str, str] = {}  # of every pod that was ever bound, by UID
         self._ended: dict[str, tuple[str, float]] = {}  # requests that reported their end, by UID
         self._undone: dict[str, float] = {}  # requests that reported RolledBack=True
+        # Since when each process has known that a request is withdrawn, by its UID.
+        self._withdrawn: dict[tuple[str, str], float] = {}
         self._prepared_for: dict[str, str] = {}  # by pod UID
         self._attempts: dict[str, int] = {}
         self._requests: dict[str, Object] = {}  # every request ever, by UID, as last stored
@@ -88,6 +95,25 @@ class Checks(logging.Handler):
         assert isinstance(process, ReconcilerProcess)
         if request.is_fenced and holder and not holder.startswith(f"{process.identity}_"):
             self.fail("sent without the Lease", f"{process} {request.method} {request.path}; {holder} leads")
+        if request.is_fenced and process.parts is not None:
+            self._check_states(process, process.parts, request.path)
+
+    def _check_states(self, process: Process, parts: Components, path: str) -> None:
+        """Of the requests for one pod plugins work on one at a time; what is known to be withdrawn is not bound."""
+        working: dict[PodID, ObjectKey] = {}
+        for key, state in parts.reconciler.store.states.items():
+            running = state.attempt.running
+            if running is None:
+                continue
+            other = working.setdefault(pod_id(running.request), key)
+            if other != key:
+                self.fail("two requests for one pod in work", f"{process}: {other} and {key}")
+            cached = parts.informers.request(key)
+            if cached is None or not cached.deleting:
+                continue
+            since = self._withdrawn.setdefault((process.name, state.uid), self._now())
+            if self._now() > since + _SENT_S and path.endswith(f"/{running.request.pod_key.name}/binding"):
+                self.fail("bound although withdrawn", f"{process}: {key}, known as withdrawn at {since:.3f}")
 
     def on_request(self, process: Process, request: Request, answer: Answer | None, fault: str) -> None:
         self._check_rate(process, request)

@@ -21,6 +21,7 @@ from bowline.plugins.volume_binding import assume_cache
 from bowline_reconciler.binding import complete, gangs, state, writer
 from bowline_reconciler.informers import Informers
 from tests.simulation.children import run_in_child
+from tests.simulation.network import Fault
 from tests.simulation.plans import focused
 from tests.simulation.simulation import Simulation
 from tests.simulation.stories import Scene, Story, scenes
@@ -31,7 +32,10 @@ _FIRST = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A defect. ``runs``: a focus of random seeds, or ``KIND/STORY`` of which every scene is played."""
+    """A defect. ``runs``: a focus of random seeds, or ``KIND/STORY/FAULT`` of which every scene is played.
+
+    Without a fault those of every fault are.
+    """
 
     name: str
     runs: str
@@ -53,11 +57,12 @@ def is_found(mutant: Mutant, limit: int) -> tuple[set[str], int]:
 
 def _simulations(mutant: Mutant) -> Iterator[Callable[[], Simulation]]:
     if "/" in mutant.runs:
-        kind, story = mutant.runs.split("/")
+        kind, story, *fault = mutant.runs.split("/")
         undisturbed = Scene(kind, story)
         yield partial(Story, undisturbed)
         requests = len(run_in_child(partial(Story, undisturbed)).happened)
-        yield from (partial(Story, scene) for scene in scenes(kind, story, requests))
+        played = (scene for scene in scenes(kind, story, requests) if not fault or scene.fault == Fault(*fault))
+        yield from (partial(Story, scene) for scene in played)
     else:
         seed = _FIRST
         while True:
@@ -114,7 +119,7 @@ MUTANTS = (
     Mutant("a rollback does nothing", "late", _set(complete.Completer, "_roll_back", _nothing)),
     Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
-    Mutant("no request holds its pod", "rivals", _set(state.RequestStates, "acquire_pod", lambda *_: True)),
+    Mutant("no request holds its pod", "lag", _set(state.RequestStates, "acquire_pod", lambda *_: True)),
     Mutant(
         "devices are released whoever uses them",
         "releases",
@@ -122,7 +127,7 @@ MUTANTS = (
     ),
     Mutant(
         "devices are released whoever has asked for them",
-        "releases",
+        "share/withdraw beside another/kill late",
         _set(reservation_client.ReservationClient, "requested_nodes", _no_nodes),
     ),
     Mutant("two pods choose one volume", "volumes", _set(assume_cache.AssumeCache, "is_taken", lambda *_: False)),

@@ -19,7 +19,9 @@ from tests.simulation.world import NAMESPACE, REQUESTS, Profile
 
 KINDS = ("plain", "share", "shares", "claim", "shared claim", "extended", "volume", "provision")
 BIND, WITHDRAW, AGAIN, REMADE = "bind", "withdraw", "decide again", "pod made again"
-STORIES = (BIND, WITHDRAW, AGAIN, REMADE)
+# Another pod takes a device of the node while the withdrawn request waits for the end of writes in flight.
+BESIDE = "withdraw beside another"
+STORIES = (BIND, WITHDRAW, AGAIN, REMADE, BESIDE)
 FAULTS = (
     Fault.LOST,
     Fault.UNANSWERED,
@@ -37,6 +39,8 @@ LATE_S = 45.0
 PAUSE_S = 30.0
 # In the middle of the first attempt; undisturbed, a share is bound by then.
 _MIDDLE_S: Mapping[str, float] = {"share": 3.6, "shares": 3.6, "volume": 1.6, "provision": 1.6}
+# Undisturbed, the request has ended by then.
+_ENDED_S = 9.0
 # Requests at which nothing of a story is decided.
 _ASIDE = ("/leases", "/events", "selfsubject", "clusterpol", "devicetaint", "/apis/nvidia")
 
@@ -100,8 +104,8 @@ class Story(Simulation):
         await asyncio.sleep(2)
         self._has_begun = True
         world.request_bind("p", "r1", 0.1)
-        await asyncio.sleep(_MIDDLE_S.get(scene.kind, 0.045))
-        if scene.story in (WITHDRAW, AGAIN):
+        await asyncio.sleep(_ENDED_S if scene.story == BESIDE else _MIDDLE_S.get(scene.kind, 0.045))
+        if scene.story in (WITHDRAW, AGAIN, BESIDE):
             server.call("user", "DELETE", f"{REQUESTS}/namespaces/{NAMESPACE}/bindrequests/r1")
         if scene.story == REMADE:
             server.call("user", "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/p", {"gracePeriodSeconds": 0})
@@ -110,6 +114,10 @@ class Story(Simulation):
             # As soon as the first one is gone, and also before: under another name, with another decision.
             await asyncio.sleep(1)
             world.request_bind("p", "r2", 0.9)
+        if scene.story == BESIDE:
+            await asyncio.sleep(20)
+            world.make_pod("other", scene.kind)
+            world.request_bind("other", "r2", 0.9)
         await asyncio.sleep(130)
         self._check_end()
         await asyncio.sleep(20)
@@ -121,13 +129,18 @@ class Story(Simulation):
             for request in self.server.objects("bindrequests")
         }
         phases = {name: status.get("phase") for name, status in ends.items()}
-        if self.scene.story == WITHDRAW and "r1" in phases and phases["r1"] != "Succeeded":
+        if self.scene.story in (WITHDRAW, BESIDE) and "r1" in phases and phases["r1"] != "Succeeded":
             self.checks.fail("withdrawn request remains", str(phases))
         last = "r1" if self.scene.story == BIND else "r2"
         if self.scene.story != WITHDRAW and phases.get(last) != "Succeeded":
             reasons = {name: status.get("reason") for name, status in ends.items()}
             self.checks.fail(f"{last} is not Succeeded", str(reasons)[:300])
         self.checks.at_rest(self.slots)
+
+
+def is_played(kind: str, story: str) -> bool:
+    """Return whether a story is about that kind of pods."""
+    return story != BESIDE or kind == "share"
 
 
 def scenes(kind: str, story: str, requests: int) -> Iterator[Scene]:
