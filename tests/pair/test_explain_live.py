@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.failed_decision import failed_decision_of
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.pair import Pair
@@ -114,10 +115,16 @@ class Stored:
     def status(self) -> Any:
         return (self.request or {}).get("status") or {}
 
+    @property
+    def has_failed_decision(self) -> bool:
+        """Whether the pod has the condition of a decision that has failed."""
+        failed = failed_decision_of(self.pod) if self.pod is not None else None
+        return failed is not None and failed.has_ended
+
 
 # What explain states, and whether it is so, from the pod and the request before and after.
 FALSE: dict[str, Callable[[Stored, Stored], bool]] = {
-    "no scheduler has decided": lambda before, after: before.request is not None,
+    "no scheduler has decided": lambda before, after: before.request is not None or before.has_failed_decision,
     "has not reported on the BindRequest": lambda before, after: bool(before.status.get("phase")),
     "the pod does not exist": lambda before, after: before.pod is not None,
     "the pod is bound to node": lambda before, after: not after.node,
@@ -381,6 +388,24 @@ def test_a_request_of_another_name(pair: Live, explain: Explain) -> None:
     pair.create(body)
     out = until_explained(pair, explain, "pod", "the bind has failed: NodeGone: node gone does not exist")
     assert "bowline decides for another node" in out
+
+
+def test_no_answer_is_false_beside_a_missing_claim(
+    pair: Live, owner: Path, explain: Explain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = Storage(pair)
+    storage.make_pod()
+    try:
+        pair.request_bind()
+        wrong, _ = false_statements(pair, owner, "pod", "claim data does not exist yet", capsys)
+        late, _ = false_statements(pair, owner, "pod", "the bind has failed: WaitTimeout", capsys)
+        pair.kubectl("delete", "bindrequest", "pod")
+        # The decision is denied when it is repeated, until something changes.
+        last, out = false_statements(pair, owner, "pod", "the decision for node gpu-node-0 has failed ", capsys)
+        assert wrong + late + last == []
+        assert "claim data does not exist" in out
+    finally:
+        storage.clean()
 
 
 def test_between_two_decisions_the_failure_is_explained(pair: Live, explain: Explain) -> None:
