@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bowline.framework.config import parse_settings
 from bowline.localcluster.errors import CommandError
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 from tests.chart.test_hooks import expressions
@@ -27,6 +28,15 @@ SEATS = {
 @pytest.fixture(scope="module")
 def with_seats(chart: Chart) -> Rendered:
     return chart.render({"pluginAccess": [SEATS]})
+
+
+def test_the_processes_know_which_plugins_are_granted(chart: Chart, rendered: Rendered) -> None:
+    """One that is enabled and not granted is an error at start; without plugins of others there is nothing to say."""
+    enabled = {"config": {"plugins": [{"name": "seats"}, {"name": "forgotten"}]}}
+    granted = chart.render({**enabled, "pluginAccess": [SEATS]})
+    assert parse_settings(granted.config_text()).granted_plugins == ("seats",)
+    assert parse_settings(chart.render(enabled).config_text()).granted_plugins == ()
+    assert parse_settings(rendered.config_text()).granted_plugins is None
 
 
 def test_a_plugins_rights_are_granted_where_they_end(with_seats: Rendered) -> None:

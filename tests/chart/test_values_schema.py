@@ -395,10 +395,10 @@ def test_every_open_object_of_the_schema_is_listed() -> None:
 
 
 def test_the_chart_gives_every_value_that_the_schema_knows_and_no_other() -> None:
-    """Of ``config`` the chart sets three itself; names below resources and affinity are Kubernetes'."""
+    """Of ``config`` the chart sets four itself; names below resources and affinity are Kubernetes'."""
     kubernetes = ("resources", "affinity", "rollingUpdate", "probes")
     processes = (f".{process}.{key}." for process in ("webhook", "reconciler", "reservation") for key in kubernetes)
-    own = (".config.apiVersion", ".config.kind", ".config.admission")
+    own = (".config.apiVersion", ".config.kind", ".config.admission", ".config.grantedPlugins")
     contexts = (".podSecurityContext.", ".containerSecurityContext.")
     free = (*contexts, *(f".reservation{path}" for path in contexts), ".monitoring.dashboard.labels.")
     elsewhere = (".global", *own, *free, *processes)

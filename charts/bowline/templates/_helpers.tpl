@@ -136,6 +136,11 @@ registry, repository and tag are those of the release.
 {{- $_ := set $fixed "admission" (dict "mode" (include "bowline.mode" .)) }}
 {{- end }}
 {{- $_ := set $fixed "plugins" (include "bowline.plugins" . | fromJsonArray) }}
+{{- if .Values.config.plugins }}
+{{- $granted := list }}
+{{- range .Values.pluginAccess }}{{ $granted = append $granted .plugin }}{{ end }}
+{{- $_ := set $fixed "grantedPlugins" $granted }}
+{{- end }}
 {{- $filled := dict "gpuSharing" (dict "agentImage" (include "bowline.image" .)) }}
 {{- merge $fixed (deepCopy (omit .Values.config "plugins")) $filled | toYaml }}
 {{- end }}

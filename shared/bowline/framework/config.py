@@ -243,6 +243,8 @@ class Settings(_Model):
     leader_election: LeaderElection = LeaderElection.model_construct()
     plugins: tuple[PluginEntry, ...] = ()
     """Plugins to enable, to disable or to give arguments; merged by name with the built-in defaults."""
+    granted_plugins: tuple[str, ...] | None = None
+    """Plugins from elsewhere whose access the release grants; the chart writes it. Empty: it grants none."""
     plugin_order: tuple[str, ...] = ()
     """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
     feature_gates: Mapping[str, bool] = Field(default_factory=dict)

@@ -19,7 +19,7 @@ from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 PLUGIN: Final = Rule(
     "config/plugin", "a plugin is unknown, listed twice, cannot be loaded or created, or its class is invalid"
 )
-_ACCESS: Final = Rule("plugin/access", "what a plugin declares that it needs of the cluster cannot be granted")
+ACCESS: Final = Rule("plugin/access", "what a plugin declares that it needs of the cluster cannot be granted")
 _UNKNOWN_METHOD: Final = Rule("plugin/unknown-method", "a public method of a plugin is none of the interface")
 _KIND: Final = Rule(
     "plugin/kind", "a method of a plugin belongs to a kind of plugin that its class does not derive from"
@@ -31,7 +31,7 @@ _ASYNC: Final = Rule(
     "plugin/async", "a method of a plugin is asynchronous where the interface's is not, or the reverse"
 )
 _ARGUMENTS: Final = Rule("plugin/arguments", "a method of a plugin cannot be called with the interface's arguments")
-RULES: Final = (PLUGIN, _ACCESS, _UNKNOWN_METHOD, _KIND, _METHOD, _ASYNC, _ARGUMENTS)
+RULES: Final = (PLUGIN, ACCESS, _UNKNOWN_METHOD, _KIND, _METHOD, _ASYNC, _ARGUMENTS)
 
 # The methods of the interface.
 POINTS: dict[str, Callable[..., Any]] = {
@@ -87,7 +87,7 @@ def class_errors(candidate: Any, name: str, path: str) -> list[FieldError]:
                 errors.append(FieldError(PLUGIN, path, name, message))
         arguments = candidate.config_model.model_fields
         for message in access_errors(candidate.access, arguments):
-            errors.append(FieldError(_ACCESS, path, f"{name}.access", message))
+            errors.append(FieldError(ACCESS, path, f"{name}.access", message))
     for method in dir(candidate):
         if not method.startswith("_"):
             errors += [

@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from bowline.api.field_error import FieldError
 from bowline.api.rule import DenialCause, Rule
 from bowline.api.schema import schema_errors
+from bowline.framework.access import Access, hooks_of
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
 from bowline.framework.gates import FEATURE_GATE, FeatureGates, Gate, resolve_gates
-from bowline.framework.plugin import Plugin, PluginConfig
-from bowline.framework.plugin_class import PLUGIN, class_errors
+from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
+from bowline.framework.plugin_class import ACCESS, PLUGIN, class_errors
 from bowline.framework.plugin_order import PLUGIN_ORDER, PluginClass, dependency_errors, sorted_stably
 
 _NAME: Final = Rule("plugin/name", "several installed plugins have the same name", cause=DenialCause.DUPLICATE)
@@ -27,6 +28,10 @@ RULES: Final = (_NAME,)
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The last resort for binding; external plugins precede it.
 LAST_PLUGIN = "default_binder"
+_NOT_GRANTED = (
+    "the release does not grant what the plugin declares: its rights are missing, or the API server does not call "
+    "its admission; install the chart with what `bowline plugin access --config FILE` prints"
+)
 
 
 Discover = Callable[[], Iterable[EntryPoint]]
@@ -143,6 +148,11 @@ class Registry:
                 selection.enabled_classes[entry.name] = selection.classes[entry.name]
             else:
                 selection.enabled_classes.pop(entry.name, None)
+        granted = settings.granted_plugins
+        for name, plugin_class in selection.enabled_classes.items():
+            is_granted = granted is None or name in granted or name in self._builtins
+            if not is_granted and (plugin_class.access != Access() or hooks_of(plugin_class, AdmissionPlugin)):
+                selection.error(name, _NOT_GRANTED, ACCESS)
         for name in sorted(installed.keys() & self._builtins.keys()):
             message = f"is the name of a built-in plugin and of {_origins(installed[name])}; uninstall that"
             selection.error(name, message, _NAME)

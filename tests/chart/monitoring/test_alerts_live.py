@@ -34,6 +34,7 @@ from tests.waiting import wait_until
 PLUGINS = str(Path(__file__).parent / "plugins")
 VALUES: dict[str, object] = {
     "config.plugins": [{"name": "alert_binding"}, {"name": "alert_review"}],
+    "pluginAccess": [{"plugin": "alert_review", "hooks": ["pods"]}],
     "config.gpuSharing": {"fakeGPUs": True, "agentTimeout": "30s"},
     "reconciler.shardLabelSelector": "pool!=elsewhere",
 }

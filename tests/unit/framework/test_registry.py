@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import pytest
 
+from bowline.framework.access import Access, AccessRule
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
 from bowline.framework.gates import Gate, Stage
-from bowline.framework.plugin import Plugin, PluginConfig
+from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_order import PluginClass
 from bowline.framework.registry import ENTRY_POINT_GROUP, Builtin, Registry
 from bowline.framework.registry import LAST_PLUGIN as LAST
@@ -83,6 +84,41 @@ def test_a_plugin_that_the_configuration_does_not_name_is_not_loaded() -> None:
 def test_arguments_reach_the_plugin() -> None:
     plugins = registry_of().build(settings_of({"name": "one", "args": {"size": 3}}))
     assert plugins[0].args == Args(size=3)
+
+
+class Policy(AdmissionPlugin):
+    name = "policy"
+
+    def validate_pod(self, pod: Any, old: Any, info: Any) -> Any:
+        return ()
+
+
+class Writes(BindingPlugin):
+    name = "writes"
+    access = Access(rules=(AccessRule("configmaps", ("create",), name_prefix="seat-"),))
+
+
+@pytest.mark.parametrize(
+    ("granted", "expected"),
+    [
+        pytest.param(None, [], id="nobody says what is granted, as offline"),
+        pytest.param(("policy", "writes"), [], id="all"),
+        pytest.param(("writes",), ["plugins[0]"], id="a policy is not called"),
+        pytest.param((), ["plugins[0]", "plugins[1]"], id="none"),
+    ],
+)
+def test_a_plugin_whose_access_is_not_granted_is_an_error(
+    granted: tuple[str, ...] | None, expected: list[str]
+) -> None:
+    offers = {"policy": lambda: Policy, "writes": lambda: Writes, "two": lambda: plugin("two")}
+    settings = settings_of({"name": "policy"}, {"name": "writes"}, {"name": "two"}, granted_plugins=granted)
+    registry = registry_of(offers=offers)
+    if not expected:
+        assert plugin_names(registry, settings) == ["one", "policy", "writes", "two", LAST]
+        return
+    messages = errors(registry, settings)
+    assert all("bowline plugin access" in message for message in messages)
+    assert [message.partition(": ")[0] for message in messages] == expected
 
 
 def test_an_order_of_its_own_replaces_the_built_in_one() -> None:
