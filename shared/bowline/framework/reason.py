@@ -134,8 +134,8 @@ class Reason(StrEnum):
             "the size of its GPUs (hami_core, nv_fractions)",
             _DELETE: "the pod was created without references to its share's ConfigMaps, or another object owns them "
             "(gpu_sharing)",
-            None: "the Binding's annotations would make the pod invalid, another write was rejected, or a plugin has "
-            "a defect",
+            None: "a policy has denied the Binding to another node in the same words, the Binding's annotations "
+            "would make the pod invalid, another write was rejected, or a plugin has a defect",
         },
     )
     RBAC_MISSING = (

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
-from bowline.framework.binding.post import binding_status
+from bowline.api.failed_decision import Decision, FailedDecision
+from bowline.framework.binding.post import binding_status, denied_on
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Alert, Reason, Suggestion
@@ -83,6 +84,24 @@ def test_the_suggestion_of_a_bindings_outcome(
 ) -> None:
     status = binding_status(result)
     assert (status.code, status.reason, status.suggestion) == (Code.FATAL, reason, suggestion)
+
+
+@pytest.mark.parametrize(
+    ("node", "message", "suggestion"),
+    [
+        pytest.param("b", "denied by policy", None, id="the same words for another node"),
+        pytest.param("a", "denied by policy", ELSEWHERE, id="the same node"),
+        pytest.param("b", "denied by another policy", ELSEWHERE, id="other words"),
+    ],
+)
+def test_a_denial_that_another_node_has_met_suggests_no_other(
+    node: str, message: str, suggestion: Suggestion | None
+) -> None:
+    failed = FailedDecision(Decision("a", "digest"), Reason.REJECTED.value, NOW, NOW)
+    bound = {"type": "PodBound", "status": "False", "message": "default_binder: denied by policy"}
+    refused = {**stored(pod(), uid="u"), "status": {"conditions": [failed.as_condition(), bound]}}
+    status = binding_status(BindingResult(BindOutcome.REFUSED, message=message), denied_on(refused, node, message))
+    assert (status.reason, status.suggestion) == (Reason.REJECTED, suggestion)
 
 
 def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:

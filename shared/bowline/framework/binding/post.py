@@ -5,6 +5,9 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
+from bowline.api import names
+from bowline.api.failed_decision import condition_of, failed_decision_of
+from bowline.api.meta import Object
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -62,11 +65,20 @@ async def bind_by_post(ctx: BindContext) -> Status:
     ctx.posts.last_unknown = result.last_unknown
     ctx.posts.acknowledged = result.outcome is BindOutcome.BOUND
     ctx.posts.rejected = result.outcome is BindOutcome.REFUSED
-    return binding_status(result)
+    return binding_status(result, denied_on(ctx.pod or {}, node, result.message))
 
 
-def binding_status(result: BindingResult) -> Status:
-    """Return the attempt's Status for a Binding's result."""
+def denied_on(pod: Object, node: str, message: str) -> str:
+    """Return the other node to which the pod's last decision was denied in the same words; empty if there is none."""
+    failed = failed_decision_of(pod)
+    if failed is None or not failed.has_ended or failed.reason != Reason.REJECTED.value or not message:
+        return ""
+    is_same = message in str(condition_of(pod, names.CONDITION_POD_BOUND).get("message"))
+    return failed.decision.node if is_same and failed.decision.node != node else ""
+
+
+def binding_status(result: BindingResult, other_node: str = "") -> Status:
+    """Return the attempt's Status for a Binding's result. ``other_node``: see ``denied_on``."""
     match result.outcome:
         case BindOutcome.BOUND:
             return Status.ok()
@@ -74,9 +86,14 @@ def binding_status(result: BindingResult) -> Status:
             return Status.fatal(result.message, Reason.POD_GONE)
         case BindOutcome.REFUSED:
             status = denied_status(result.message)
-            # A policy's denial concerns this pod on this node; no scheduling decision resolves a missing permission.
-            is_policy = status.reason is Reason.REJECTED
-            return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE) if is_policy else status
+            # A policy's denial may concern this pod on this node. No scheduling decision resolves a missing
+            # permission, or a denial that was the same for another node.
+            if status.reason is not Reason.REJECTED:
+                return status
+            if other_node:
+                why = f"{status.message}; node {other_node} was denied in the same words, so no other node helps"
+                return Status.fatal(why)
+            return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
         case BindOutcome.CONFLICT | BindOutcome.UNKNOWN:
             # The caller reads the pod to find out whether it is bound.
             why = result.message or "the outcome of the Binding is not known"
