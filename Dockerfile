@@ -25,6 +25,8 @@ RUN python -m hatchling build --target wheel
 FROM ${PYTHON_IMAGE} AS install
 COPY requirements/image.txt /
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca pip install --no-cache-dir --no-compile --require-hashes --only-binary=:all: --prefix=/install -r /image.txt
+# The locked versions, for images with plugins (examples/plugins/Dockerfile); without the hashes, which a folder has not.
+RUN mkdir -p /install/etc/bowline && sed -n 's/^\([a-z][^ ]*==[^ ]*\).*/\1/p' /image.txt > /install/etc/bowline/constraints.txt
 COPY --from=wheel /src/dist/*.whl /
 RUN pip install --no-cache-dir --no-compile --no-deps --no-index --prefix=/install /*.whl
 
@@ -42,7 +44,6 @@ COPY --from=install /install /usr/local
 # Also the standard library, which has no compiled modules in slim images; with a read-only root every start would
 # compile it again.
 RUN PYTHONHASHSEED=0 python -c "import compileall, py_compile, sysconfig; compileall.compile_dir(sysconfig.get_path('stdlib'), quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"
-# By number, so that a cluster can see that it is not root. To add a plugin: FROM this image, USER 0, pip install, USER
-# 10000:10000.
+# By number, so that a cluster can see that it is not root. To add a plugin: examples/plugins/Dockerfile.
 USER 10000:10000
 WORKDIR /

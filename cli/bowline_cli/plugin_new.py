@@ -111,6 +111,18 @@ async def test_a_pod_of_a_team_is_bound(run_attempt: Attempts) -> None:
         assert (attempt.status.code, attempt.errors) == (Code.OK, ())
         assert attempt.pod["spec"]["nodeName"] == attempt.request["spec"]["selectedNode"]
 '''
+DOCKERFILE = """\
+# Bowline's image with this distribution, under the versions that the image is locked to. By digest: a tag is not the
+# same image tomorrow.
+#
+#   docker build --build-arg=BOWLINE_IMAGE=registry.example/bowline@sha256:<digest> --tag=registry.example/mine .
+ARG BOWLINE_IMAGE
+FROM ${{BOWLINE_IMAGE}}
+USER 0
+COPY . /src
+RUN pip install --no-cache-dir --no-compile --constraint=/usr/local/etc/bowline/constraints.txt /src && rm -r /src
+USER 10000:10000
+"""
 README = """\
 # {name}
 
@@ -164,6 +176,7 @@ def files(name: str) -> dict[str, str]:
         f"{words['module']}/samples.py": SAMPLES,
         "tests/test_conformance.py": TESTS,
         "README.md": README,
+        "Dockerfile": DOCKERFILE,
     }
     return {path: text.format_map(words) for path, text in texts.items()} | {f"{words['module']}/py.typed": ""}
 

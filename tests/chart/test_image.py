@@ -1,13 +1,16 @@
 """The Dockerfile, as far as it can be checked without a container engine: pinned, not root, as the chart expects."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bowline_cli.plugin_new import files
 from tests.chart.rendering import Rendered
 
-LINES = (Path(__file__).parents[2] / "Dockerfile").read_text(encoding="utf-8").splitlines()
+ROOT = Path(__file__).parents[2]
+LINES = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
 
 
 def of(instruction: str) -> list[str]:
@@ -66,3 +69,21 @@ def test_sources_of_the_wheel_are_in_the_build_context(folder: str) -> None:
     ignore = (Path(__file__).parents[2] / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in ignore
     assert f"!{folder}" in ignore
+
+
+def test_the_constraints_are_the_locked_versions(tmp_path: Path) -> None:
+    locked = (ROOT / "requirements" / "image.txt").read_text(encoding="utf-8")
+    (command,) = (line for line in of("RUN") if "constraints.txt" in line)
+    program = re.search(r"sed -n '(.*)' /image.txt", command)
+    assert program is not None
+    result = subprocess.run(["sed", "-n", program[1]], input=locked, capture_output=True, text=True, check=True)
+    names = re.findall(r"^[a-z].*?==\S+", locked, re.MULTILINE)
+    assert result.stdout.splitlines() == names
+    assert len(names) > 5
+
+
+def test_an_image_with_plugins_keeps_user_and_versions() -> None:
+    text = (ROOT / "examples" / "plugins" / "Dockerfile").read_text(encoding="utf-8")
+    assert text == files("seats")["Dockerfile"]
+    assert text.splitlines()[-1] == f"USER {of('USER')[0]}"
+    assert "--constraint=/usr/local/etc/bowline/constraints.txt" in text
