@@ -95,17 +95,16 @@ class Completer:
 
     async def _bound_pod(self, request: BindRequest, awaited: AwaitedBind) -> Snapshot:
         """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
-        snapshot = self.store.from_cache(request.key, request)
         pod = await self.store.informers.bound_pods.pod_of(awaited)
         if pod is None:
-            return await self.store.read_live(snapshot, Target.POD)
+            return await self.store.read_live(self.store.from_cache(request.key, request), Target.POD)
         # The next request for this pod must not be attempted because another watch still shows it as unbound.
         self.store.informers.offer_pod(pod)
-        return replace(snapshot, pod=pod)
+        return Snapshot(request.key, request, pod)
 
     async def _fail_misdirected(self, snapshot: Snapshot, state: RequestState) -> Result:
         """Fail a request whose Binding was acknowledged, and whose pod is not on its node, or is gone."""
-        snapshot = await self.store.read_live(snapshot, Target.POD)
+        snapshot = await self.store.read_live(self.store.from_cache(snapshot.key, snapshot.request), Target.POD)
         state.attempt.await_bind(None)
         action = self.store.decide_on(snapshot)
         if isinstance(action, Fail):
