@@ -94,7 +94,7 @@ async def _no_nodes(*_: Any, **__: Any) -> set[str]:
     return set()
 
 
-async def _request_as_it_is(_: Any, request: BindRequest) -> BindRequest:
+async def _request_as_it_is(_: Any, request: BindRequest, *__: object) -> BindRequest:
     return request
 
 
