@@ -34,12 +34,13 @@ _FIRST = 20_000
 class Mutant:
     """A defect. ``runs``: a focus of random seeds, or ``KIND/STORY/FAULT`` of which every scene is played.
 
-    Without a fault those of every fault are.
+    Without a fault those of every fault are. ``first``: the first of the random seeds.
     """
 
     name: str
     runs: str
     mutate: Callable[[], None]
+    first: int = _FIRST
 
 
 def is_found(mutant: Mutant, limit: int) -> tuple[set[str], int]:
@@ -64,7 +65,7 @@ def _simulations(mutant: Mutant) -> Iterator[Callable[[], Simulation]]:
         played = (scene for scene in scenes(kind, story, requests) if not fault or scene.fault == Fault(*fault))
         yield from (partial(Story, scene) for scene in played)
     else:
-        seed = _FIRST
+        seed = mutant.first
         while True:
             yield partial(Simulation, seed, focused(seed, mutant.runs))
             seed += 1
@@ -117,7 +118,7 @@ async def _ok(*_: Any, **__: Any) -> Status:
 
 MUTANTS = (
     Mutant("a rollback does nothing", "late", _set(complete.Completer, "_roll_back", _nothing)),
-    Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is)),
+    Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is), 20_120),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
     Mutant("no request holds its pod", "lag", _set(state.RequestStates, "acquire_pod", lambda *_: True)),
     Mutant(
