@@ -28,6 +28,11 @@ def with_live_claims(body: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
+def has_claims(spec: dict[str, Any]) -> bool:
+    """Return whether the decision allocates claims."""
+    return bool({"resourceClaimAllocations", "extendedResourceClaimAllocation"} & set(spec))
+
+
 def create_pod(live: Live, name: str, spec: dict[str, Any]) -> str:
     """Create the pod that the request is about."""
     if "resourceClaimAllocations" in spec:
@@ -63,8 +68,12 @@ def test_a_request_of_kai_scheduler_is_bound_and_returned_without_loss(pair: Liv
     assert finished["status"]["phase"] == "Succeeded", finished["status"]
     # podUID is Bowline's own field, filled from the owner reference.
     assert finished["spec"] == created["spec"] == {**spec, "podUID": uid}
-    for part in ("labels", "annotations", "ownerReferences"):
+    for part in ("labels", "ownerReferences"):
         assert finished["metadata"][part] == metadata[part]
+    # Bowline records there which plugins may have had side effects (decision 281).
+    record = finished["metadata"]["annotations"].pop(names.EFFECTS, "")
+    assert finished["metadata"]["annotations"] == metadata["annotations"]
+    assert bool(record) == (spec["receivedResourceType"] == "Fraction" or has_claims(spec))
     bound = pair.pod(name)
     assert bound["spec"]["nodeName"] == spec["selectedNode"]
     assert bound["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == spec["receivedResourceType"]

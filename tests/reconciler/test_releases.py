@@ -97,7 +97,8 @@ async def test_the_deletion_of_the_pod_returns_the_seat(stage: Stage) -> None:
         uid = await bound(stage)
         await remove_pod(stage)
         await stage.request_deleted()
-    assert seats.calls == [("release", uid, False)]
+    # Again if the finalizer could not be dropped, because the request was deleted meanwhile.
+    assert set(seats.calls) == {("release", uid, False)}
 
 
 @pytest.mark.parametrize("end", [end_pod, remove_pod])
