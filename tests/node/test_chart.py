@@ -20,7 +20,8 @@ from tests.node.steps import NodeLive
 from tests.waiting import wait_until
 
 COMPONENTS = ("webhook", "reconciler")
-_IMAGE_BYTES = 250_000_000
+# Of it 18 MB are what traces need: one image has everything.
+_IMAGE_BYTES = 270_000_000
 _FACTS = """
 import json, os, pathlib
 lines = pathlib.Path("/proc/self/status").read_text().splitlines()
@@ -163,7 +164,7 @@ def test_upgrade_to_an_invalid_configuration_is_refused_by_the_image(node: NodeC
 
 
 @pytest.mark.node
-def test_image_is_at_most_250_megabytes(node: NodeCluster) -> None:
+def test_image_is_at_most_270_megabytes(node: NodeCluster) -> None:
     size = int(exec_python(node, "webhook", _SIZE))
     assert size <= _IMAGE_BYTES
 
