@@ -91,11 +91,12 @@ async def _decide(client: KubeClient, stored_pod: Object, name: str, number: int
 
 
 async def _all_report(client: KubeClient) -> None:
-    """Wait until each request of the crowd reports its wait. Raises TimeoutError."""
-    await until_awaited(
-        lambda: client.list_all(BINDREQUESTS, CROWD),
-        lambda requests: all(status_of(request).get("phase") for request in requests),
-    )
+    """Wait until each request of the crowd reports its wait: twenty a second do. Raises TimeoutError."""
+    async with asyncio.timeout(600):
+        while not all(  # noqa: ASYNC110 - another process's reports
+            status_of(request).get("phase") for request in await client.list_all(BINDREQUESTS, CROWD)
+        ):
+            await asyncio.sleep(1)
 
 
 async def _delete(client: KubeClient) -> float:
