@@ -20,7 +20,7 @@ from bowline.framework.config import ConfigurationError, Settings, parse_setting
 from bowline.framework.options import argument_type
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected
-from bowline_cli.reader import Reader, Unread
+from bowline_cli.reader import Reader, Unread, leases_path
 from bowline_cli.release import CRD, InstalledRelease, ReleaseFinding, Reply, findings
 from bowline_cli.terminal import printable
 
@@ -118,7 +118,7 @@ def as_json(
 def read_release(api: Api, namespace: str) -> InstalledRelease:
     """Read what ``findings`` decides on. Raises ApiException, but for what is absent or not permitted."""
     reader = Reader(api)
-    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    leases = leases_path(namespace)
     release = InstalledRelease(
         namespace,
         api.now,

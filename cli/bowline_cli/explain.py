@@ -28,7 +28,7 @@ from bowline_cli.facts import (
     current_request,
     named_objects,
 )
-from bowline_cli.reader import Reader, Unread, acquired_at, readable
+from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
 from bowline_cli.terminal import printable
 from bowline_cli.undecided import explain_uncreated
 
@@ -133,7 +133,7 @@ class Reading:
         """Read what all explanations need of the release in the namespace ``system``."""
         reading = cls(reader, system, reader.api.now)
         # Anyone may write a Lease elsewhere.
-        leases = reading.list(f"leases in {system}", _leases(system), labelSelector=names.SHARD_LABEL)
+        leases = reading.list(f"leases in {system}", leases_path(system), labelSelector=names.SHARD_LABEL)
         path = f"/api/v1/namespaces/{system}/configmaps/{INFO}"
         info = info_of(reading.get(f"configmap {INFO} in {system}", path))
         return replace(reading, leases=leases, info=info)
@@ -310,10 +310,6 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
     return _with_unread(facts, reading)
 
 
-def _leases(namespace: str) -> str:
-    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-
-
 def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
     """Add what only an unbound pod needs: its scheduler's Leases, KAI's queue and group, devices of DRA drivers."""
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
@@ -322,7 +318,8 @@ def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
     facts = replace(facts, may_read_nodes=not isinstance(nodes, Unread))
     # In the namespaces of components: a Lease of that name in a tenant's says nothing.
     named = (
-        reading.reader.get(f"{_leases(place)}/{scheduler}") for place in {"kube-system", reading.system, scheduler}
+        reading.reader.get(f"{leases_path(place)}/{scheduler}")
+        for place in {"kube-system", reading.system, scheduler}
     )
     facts = replace(
         facts, schedulers=[lease for lease in named if lease is not None and not isinstance(lease, Unread)]

@@ -61,7 +61,7 @@ def samples(text: str) -> Mapping[str, Any]:
 
 def pods(paths: Iterable[Path]) -> list[dict[str, Any]]:
     """Return the pods of the files. Raises TargetError."""
-    found: list[dict[str, Any]] = []
+    bodies: list[dict[str, Any]] = []
     for path in paths:
         try:
             documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
@@ -69,8 +69,8 @@ def pods(paths: Iterable[Path]) -> list[dict[str, Any]]:
             raise TargetError(f"{path} cannot be read: {error}") from error
         if any(not isinstance(document, dict) or document.get("kind") != "Pod" for document in documents):
             raise TargetError(f"{path} has something else than pods")
-        found += documents
-    return found
+        bodies += documents
+    return bodies
 
 
 def loaded(text: str) -> type[Plugin]:

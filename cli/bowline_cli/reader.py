@@ -76,3 +76,8 @@ def acquired_at(lease: Object, now: datetime) -> datetime | None:
 def readable(objects: Sequence[Object] | Unread) -> Sequence[Object]:
     """Return the objects; none if they could not be read."""
     return () if isinstance(objects, Unread) else objects
+
+
+def leases_path(namespace: str) -> str:
+    """Return the path of the namespace's Leases."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

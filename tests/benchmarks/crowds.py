@@ -15,7 +15,7 @@ from bowline.testing.builders import bind_request, kai_pod_group, pod
 from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
 from tests.benchmarks.isolation import batch
-from tests.benchmarks.load import each
+from tests.benchmarks.load import delete_all, each
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.rig import READY_S, rig
 from tests.pod_groups import in_group, install_pod_groups
@@ -102,18 +102,8 @@ async def _all_report(client: KubeClient) -> None:
 async def _delete(client: KubeClient) -> float:
     """Delete the crowd's requests, then its pods; returns the seconds until the last request is gone."""
     began = time.monotonic()
-    crowd = await client.list_all(BINDREQUESTS.as_metadata(), CROWD)
-    await each(len(crowd), lambda number: _remove(client, crowd[number]["metadata"]["name"]))
+    await delete_all(client, BINDREQUESTS, CROWD)
     await until_awaited(lambda: client.list_all(BINDREQUESTS.as_metadata(), CROWD), lambda requests: not requests)
     took = time.monotonic() - began
-    pods = await client.list_all(PODS.as_metadata(), CROWD)
-
-    async def remove(number: int) -> None:
-        await client.delete(PODS, CROWD, pods[number]["metadata"]["name"], grace_period_s=0)
-
-    await each(len(pods), remove)
+    await delete_all(client, PODS, CROWD)
     return took
-
-
-async def _remove(client: KubeClient, name: str) -> None:
-    await client.delete(BINDREQUESTS, CROWD, name)

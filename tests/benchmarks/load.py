@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from bowline.api.bindrequest import decode_bind_request
 from bowline.api.meta import Object, format_micro_time
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import InfrastructureError
-from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
+from bowline.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS, Resource
 from bowline.testing.builders import bind_request, pod
 from bowline_reconciler.decide.report import PREPARED_BY_US, succeeded_status
 from tests.benchmarks.rig import NAMESPACE
@@ -123,12 +123,17 @@ def _event(name: str, uid: str, node: str) -> dict[str, Any]:
 async def clear(client: KubeClient) -> None:
     """Delete every pod and request of the benchmark: no garbage collector runs here."""
     for resource in (BINDREQUESTS, PODS):
-        left = await client.list_all(resource.as_metadata(), NAMESPACE)
+        await delete_all(client, resource, NAMESPACE)
 
-        async def remove(number: int, resource: Any = resource, left: Sequence[Any] = left) -> None:
-            await client.delete(resource, NAMESPACE, left[number]["metadata"]["name"], grace_period_s=0)
 
-        await each(len(left), remove)
+async def delete_all(client: KubeClient, resource: Resource, namespace: str) -> None:
+    """Delete every object of the resource in the namespace."""
+    objects = await client.list_all(resource.as_metadata(), namespace)
+
+    async def delete(number: int) -> None:
+        await client.delete(resource, namespace, objects[number]["metadata"]["name"], grace_period_s=0)
+
+    await each(len(objects), delete)
 
 
 async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> None:

@@ -20,7 +20,7 @@ from bowline.kube.messages import PatchType
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from bowline.runtime import workqueue
 from bowline.testing.builders import bind_request, configmap
-from tests.reconciler.stage import NO_FLIGHT, Act, Scripted, Stage
+from tests.reconciler.stage import NO_FLIGHT, Act, Scripted, Stage, Working
 from tests.waiting import LIMIT_S, until, until_awaited
 
 
@@ -88,6 +88,17 @@ async def test_a_deleted_node_ends_the_waits_of_its_pods(stage: Stage) -> None:
     assert status["reason"].startswith("NodeGone: ")
 
 
+async def two_pods_wait(stage: Stage, working: Working, node: str) -> None:
+    """Create the node and two pods that report their wait for an object; one tolerates every NoSchedule taint."""
+    await stage.client.create(NODES, "", {"metadata": {"name": node}})
+    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+    # pod() tolerates every taint by default.
+    for name, tolerations in (("pod", []), ("tolerant", [{"operator": "Exists", "effect": "NoSchedule"}])):
+        await stage.create_pod(name, tolerations=tolerations)
+        await stage.request_bind(name, node=node)
+    await stage.past_the_silent_period(working, "pod", "tolerant")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -103,12 +114,7 @@ async def test_a_node_that_is_cordoned_or_tainted_ends_the_waits_of_its_pods(
     plugin = needs("data")
     plugin.effects = True
     async with stage.working(plugin) as working:
-        await stage.client.create(NODES, "", {"metadata": {"name": node}})
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        for name, tolerations in (("pod", []), ("tolerant", [{"operator": "Exists", "effect": "NoSchedule"}])):
-            await stage.create_pod(name, tolerations=tolerations)
-            await stage.request_bind(name, node=node)
-        await stage.past_the_silent_period(working, "pod", "tolerant")
+        await two_pods_wait(stage, working, node)
         await stage.client.patch(NODES, "", node, {"spec": change})
         status = await stage.phase("pod", "Failed")
         assert "rollback" in plugin.points("pod")
@@ -126,13 +132,7 @@ async def test_the_health_of_a_node_ends_waits_only_when_it_lasts(stage: Stage, 
     plugin.effects = True
     taint = {"key": f"node.kubernetes.io/{condition}", "effect": "NoSchedule"}
     async with stage.working(plugin) as working:
-        await stage.client.create(NODES, "", {"metadata": {"name": node}})
-        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        # pod() tolerates every taint by default.
-        for name, tolerations in (("pod", []), ("tolerant", [{"operator": "Exists", "effect": "NoSchedule"}])):
-            await stage.create_pod(name, tolerations=tolerations)
-            await stage.request_bind(name, node=node)
-        await stage.past_the_silent_period(working, "pod", "tolerant")
+        await two_pods_wait(stage, working, node)
         for _ in range(2):
             await stage.client.patch(NODES, "", node, {"spec": {"taints": [taint]}})
             await until(lambda: working.decided(stage.namespace)[-1] == "Wait")

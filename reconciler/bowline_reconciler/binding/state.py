@@ -281,17 +281,16 @@ class PreparedPods(dict[ObjectUID, ObjectKey]):
 class GangState:
     """The pod's part in its gang."""
 
-    pod_group: ObjectRef | None = None
     pod_uid: ObjectUID | None = None
-    # While the pod is prepared: an attempt has prepared everything, and no later one has failed to.
+    # Those of its gang while the pod is prepared: an attempt has prepared everything, no later one has failed to.
     prepared_pods: PreparedPods | None = None
     is_admitted: bool = False  # the gang was complete: the pod may be bound without another count
 
-    def prepare(self, pod_group: ObjectRef, request: BindRequest, prepared_pods: PreparedPods) -> None:
-        """Record that the request's pod is prepared."""
-        if pod_group != self.pod_group:
+    def prepare(self, request: BindRequest, prepared_pods: PreparedPods) -> None:
+        """Record that the request's pod is prepared, in the gang with these pods."""
+        if prepared_pods is not self.prepared_pods:
             self.leave()
-        self.pod_group, self.pod_uid, self.prepared_pods = pod_group, request.pod_uid, prepared_pods
+        self.pod_uid, self.prepared_pods = request.pod_uid, prepared_pods
         prepared_pods[request.pod_uid] = request.key
 
     def admit(self) -> None:
@@ -471,7 +470,7 @@ class RequestStates:
 
     def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
         """Record that the request's pod is prepared, in its gang."""
-        state.gang.prepare(pod_group, request, self._prepared_pods.setdefault(pod_group, PreparedPods()))
+        state.gang.prepare(request, self._prepared_pods.setdefault(pod_group, PreparedPods()))
 
     def prepared(self, pod_group: ObjectRef) -> PreparedPods:
         """Return the prepared pods of the gang."""

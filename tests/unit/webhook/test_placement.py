@@ -53,6 +53,7 @@ def warnings(kind: str, raw: Json) -> list[tuple[str, str, str]]:
 
 
 ANNOTATION, RESOURCE, SCHEDULER = "workload/annotation-place", "workload/resource-place", "scope/scheduler-place"
+IN_THE_CONTAINER = "set it in spec.template.spec.containers[0].resources.limits"
 IN_TEMPLATE = "set it in spec.template.metadata.annotations"
 
 
@@ -191,7 +192,7 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
                 (
                     RESOURCE,
                     "spec.template.spec.containers[0].limits[nvidia.com/gpu]",
-                    "set it in spec.template.spec.containers[0].resources.limits",
+                    IN_THE_CONTAINER,
                 )
             ],
             id="GPUs beside the resources",
@@ -203,7 +204,7 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
                 (
                     RESOURCE,
                     "spec.resources.limits[nvidia.com/mig-1g.10gb]",
-                    "set it in spec.template.spec.containers[0].resources.limits",
+                    IN_THE_CONTAINER,
                 )
             ],
             id="GPUs in the spec",
@@ -215,7 +216,7 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
                 (
                     RESOURCE,
                     "metadata.labels[nvidia.com/gpu]",
-                    "set it in spec.template.spec.containers[0].resources.limits",
+                    IN_THE_CONTAINER,
                 )
             ],
             id="GPUs as a label",
