@@ -3,7 +3,7 @@
 A case raises BrokenRuleError with the name of the rule that the program has broken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from bowline.api import names
@@ -110,8 +110,7 @@ def _unfinished_requests(stage: SchedulerStage) -> None:
         stage.submit("first", 5, OTHER_NODE)
         stage.decided("decides", "first")
         stage.submit("second", 5, OTHER_NODE)
-        stage.submit("barrier", 1, NODE)
-        stage.decided("decides", "barrier")
+        _pass_ends(stage, "second", stage.decided)
         why = f"5 of the 8 GPUs of {OTHER_NODE} are decided, and a pod with 5 got a request for it"
         stage.require("counts-unfinished-requests", not stage.requests("second"), why)
 
@@ -172,11 +171,20 @@ def _denied_request(stage: SchedulerStage) -> None:
     stage.runs("repeats-a-denied-request", "denied")
 
 
+def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], object]) -> None:
+    """Two later pods on the other node are decided, one after the other: the scheduler has considered the pod ``name``.
+
+    One is not enough: a scheduler that lists all pods may decide the later pod of the list first.
+    """
+    for number in (1, 2):
+        stage.submit(f"{name}-barrier-{number}", 1, NODE)
+        until("decides", f"{name}-barrier-{number}")
+
+
 def _does_not_fit(stage: SchedulerStage, name: str, gpus: int, *, rule: str, **spec: Any) -> None:
-    """The pod gets no request: a later pod on the other node is decided first."""
+    """The pod gets no request: two later pods on the other node are decided first."""
     stage.submit(name, gpus, OTHER_NODE, **spec)
-    stage.submit(f"{name}-barrier", 1, NODE)
-    stage.runs("decides", f"{name}-barrier")
+    _pass_ends(stage, name, stage.runs)
     why = f"{name} cannot be bound to {OTHER_NODE} now, and got a request for it"
     stage.require(rule, not stage.requests(name), why)
 
