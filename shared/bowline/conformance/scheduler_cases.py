@@ -172,7 +172,7 @@ def _denied_request(stage: SchedulerStage) -> None:
 
 
 def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], object]) -> None:
-    """Two later pods on the other node are decided, one after the other: the scheduler has considered the pod ``name``.
+    """Two later pods on the other node are decided in turn: the scheduler has considered the pod ``name``.
 
     One is not enough: a scheduler that lists all pods may decide the later pod of the list first.
     """
