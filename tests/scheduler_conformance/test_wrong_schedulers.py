@@ -41,4 +41,4 @@ def test_a_wrong_scheduler_fails_by_name(binder: SchedulerCluster, program: str,
         with wrong.running(binder.cluster) as scheduler, pytest.raises(BrokenRuleError) as broken:
             case.run(SchedulerStage(binder.cluster, binder.pair, scheduler, SOON_S, live.namespace))
         clean_up(live)
-    assert broken.value.rule == rule
+    assert broken.value.rule == rule, str(broken.value)

@@ -4,6 +4,7 @@ A case raises BrokenRuleError with the name of the rule that the program has bro
 """
 
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from bowline.api import names
@@ -182,11 +183,18 @@ def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], obj
 
 
 def _does_not_fit(stage: SchedulerStage, name: str, gpus: int, *, rule: str, **spec: Any) -> None:
-    """The pod gets no request: two later pods on the other node are decided first."""
+    """The pod gets no request, not even one that is deleted soon: two later pods on the other node are decided."""
+    earlier = _created(stage)
     stage.submit(name, gpus, OTHER_NODE, **spec)
     _pass_ends(stage, name, stage.runs)
     why = f"{name} cannot be bound to {OTHER_NODE} now, and got a request for it"
-    stage.require(rule, not stage.requests(name), why)
+    other_names = [other for other in _created(stage) - earlier if not other.startswith(f"{name}-barrier-")]
+    stage.require(rule, not (stage.requests(name) or other_names), why)
+
+
+def _created(stage: SchedulerStage) -> set[str]:
+    """Return the names of the requests that were ever created in the namespace."""
+    return {name for name, code in stage.creations() if code == HTTPStatus.CREATED}
 
 
 def _each_created_once(stage: SchedulerStage, pods: Sequence[str]) -> None:
