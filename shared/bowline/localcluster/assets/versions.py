@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bowline.localcluster.errors import AssetsError
 
-DEFAULT_MINOR = "1.36"
+DEFAULT_MINOR = "1.37"
 MINOR_SETTING = "BOWLINE_KUBERNETES"
 
 KUBERNETES = {
