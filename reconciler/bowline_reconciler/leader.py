@@ -48,7 +48,9 @@ class Leadership:
         """Return the elector of the next term."""
         identity = self._new_identity()
         in_flight = parts.reconciler.store.settings.binding.in_flight_timeout
-        self._elector = LeaderElector(parts.client, self.lease, identity, timings, parts.shards.metadata, in_flight)
+        self._elector = LeaderElector(
+            parts.client, self.lease, identity, timings, self._versions, parts.shards.metadata, in_flight
+        )
         return self._elector
 
 

@@ -14,7 +14,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import InfrastructureError, NotFound
 from bowline.kube.events import EventNote, EventRecorder
-from bowline.kube.lease import LeaderElector, LeaseTimings
+from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import CONFIGMAPS, Selection
@@ -65,7 +65,10 @@ async def test_requests_are_counted_by_verb_resource_and_code(counted: Counted, 
 
 async def test_leadership_is_counted_as_acquired_and_released(counted: Counted, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=120), timedelta(seconds=100), timedelta(seconds=0.2))
-    elector, stop = LeaderElector(counted.client, ObjectKey(namespace, "lease"), "me", timings), asyncio.Event()
+    elector, stop = (
+        LeaderElector(counted.client, ObjectKey(namespace, "lease"), "me", timings, LeaseVersions()),
+        asyncio.Event(),
+    )
     async with asyncio.timeout(LIMIT_S):
         running = asyncio.create_task(elector.run(stop))
         await elector.is_leader.wait()
@@ -82,7 +85,7 @@ async def test_a_lease_that_cannot_be_renewed_is_counted_as_lost(
     registry = CollectorRegistry()
     wired = replace(access, server=f"https://127.0.0.1:{wire.port}")
     async with KubeClient(wired, options(registry)) as client, asyncio.timeout(LIMIT_S):
-        elector = LeaderElector(client, ObjectKey(namespace, "lease"), "me", QUICK)
+        elector = LeaderElector(client, ObjectKey(namespace, "lease"), "me", QUICK, LeaseVersions())
         running = asyncio.create_task(elector.run(asyncio.Event()))
         await elector.is_leader.wait()
         await wire.cut()

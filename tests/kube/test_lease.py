@@ -11,7 +11,7 @@ import pytest
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.lease import LeaderElector, LeaseTimings
+from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.resources import CONFIGMAPS, LEASES, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
@@ -40,7 +40,7 @@ async def electing(elector: LeaderElector) -> AsyncIterator[asyncio.Event]:
 
 
 def elector(client: KubeClient, namespace: str, name: str, timings: LeaseTimings = LASTING) -> LeaderElector:
-    return LeaderElector(client, ObjectKey(namespace, "bowline"), name, timings)
+    return LeaderElector(client, ObjectKey(namespace, "bowline"), name, timings, LeaseVersions())
 
 
 async def lease(client: KubeClient, namespace: str) -> Object:

@@ -13,10 +13,12 @@ from bowline.localcluster.cluster import Cluster
 from tests.pairs import bare_control_plane
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 
 # Renewed often, and not lost while the API server is restarted.
 LASTING = LeaseTimings(timedelta(seconds=300), timedelta(seconds=280), timedelta(seconds=0.5))
+# Lost before the API server is there again: the next term is another one.
+LOST = LeaseTimings(timedelta(seconds=4), timedelta(seconds=3), timedelta(seconds=0.5))
 
 
 @pytest.fixture
@@ -32,8 +34,15 @@ async def own_stage(own_cluster: Cluster) -> AsyncIterator[Stage]:
         yield made
 
 
+@pytest.mark.parametrize(
+    ("timings", "is_led_again"),
+    [
+        pytest.param(LASTING, False, id="in the same term"),
+        pytest.param(LOST, True, id="after the Lease was lost"),
+    ],
+)
 async def test_a_reconciler_ends_when_the_storage_has_gone_back(
-    own_cluster: Cluster, own_stage: Stage, tmp_path: Path
+    own_cluster: Cluster, own_stage: Stage, tmp_path: Path, timings: LeaseTimings, is_led_again: bool
 ) -> None:
     """Its next process binds what is pending again: the state of this one says that it is finished."""
     backup, stage = tmp_path / "etcd", own_stage
@@ -41,12 +50,15 @@ async def test_a_reconciler_ends_when_the_storage_has_gone_back(
     await stage.request_bind()
     await asyncio.to_thread(own_cluster.while_stopped, lambda data: shutil.copytree(data, backup))
 
-    def restore(data: Path) -> None:
-        shutil.rmtree(data)
-        shutil.copytree(backup, data)
-
-    async with stage.working(Scripted(), timings=LASTING) as working:
+    async with stage.working(Scripted(), timings=timings) as working:
         await stage.phase("pod", "Succeeded")
+
+        def restore(data: Path) -> None:
+            shutil.rmtree(data)
+            shutil.copytree(backup, data)
+            if is_led_again:
+                wait_until(lambda: working.client.read_only, "the Lease is lost")
+
         await asyncio.to_thread(own_cluster.while_stopped, restore)
         await asyncio.wait([working.running.leading], timeout=LIMIT_S)
         error = working.running.leading.exception()

@@ -8,12 +8,14 @@ import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 
 import orjson
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey
+from bowline.kube.lease import StorageRestoredError
 from bowline.kube.messages import Request
 from bowline_reconciler.decide.snapshot import PodID, pod_id
 from bowline_reconciler.wiring import Components
@@ -25,7 +27,11 @@ from tests.simulation.server import Answer, Change, Server
 from tests.simulation.world import NAMESPACE, RESERVATIONS, World, node_of_volume
 
 # Log lines of level ERROR that are no defect.
-_EXPECTED_ERRORS = ("leadership lost", "shards overlap or are not known")
+_EXPECTED_ERRORS = (
+    "leadership lost",
+    "shards overlap or are not known",
+    "exiting: nothing that was read before is valid",
+)
 # Within this time after a cache shows a request as withdrawn, its Binding may still be sent.
 _SENT_S = 2.0
 _ENDED = ("Succeeded", "Failed")
@@ -43,6 +49,21 @@ class Violation:
         return f"[{self.at:9.3f}] {self.kind}: {self.text}"
 
 
+@dataclass(slots=True)
+class Past:
+    """What was committed: a restored etcd takes it back."""
+
+    node_of: dict[str, str] = field(default_factory=dict)  # of every pod that was ever bound, by UID
+    ended: dict[str, tuple[str, float]] = field(default_factory=dict)  # requests that reported their end, by UID
+    undone: dict[str, float] = field(default_factory=dict)  # requests that reported RolledBack=True
+    prepared_for: dict[str, str] = field(default_factory=dict)  # by pod UID
+    requests: dict[str, Object] = field(default_factory=dict)  # every request ever, by UID, as last stored
+    gang_of: dict[str, str] = field(default_factory=dict)  # by pod UID
+    # Until when each pod was asked for, by gang.
+    gangs: defaultdict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    granted: dict[str, tuple[str, ...]] = field(default_factory=dict)  # GPU groups of each bound pod, by UID
+
+
 class Checks(logging.Handler):
     """Observes the model's commits, the reconcilers' requests, and the log."""
 
@@ -54,20 +75,20 @@ class Checks(logging.Handler):
         self._server = server
         self._world = world
         self._now = now
-        self._node_of: dict[str, str] = {}  # of every pod that was ever bound, by UID
-        self._ended: dict[str, tuple[str, float]] = {}  # requests that reported their end, by UID
-        self._undone: dict[str, float] = {}  # requests that reported RolledBack=True
+        self._past = Past()
         # Since when each process has known that a request is withdrawn, by its UID.
         self._withdrawn: dict[tuple[str, str], float] = {}
-        self._prepared_for: dict[str, str] = {}  # by pod UID
-        self._attempts: dict[str, int] = {}
-        self._requests: dict[str, Object] = {}  # every request ever, by UID, as last stored
         self._bound_by_post: Counter[str] = Counter()
         self._calls: Counter[tuple[str, str, int]] = Counter()
-        self._gang_of: dict[str, str] = {}  # by pod UID
-        self._gangs: dict[str, dict[str, float]] = defaultdict(dict)  # until when each pod was asked for, by gang
-        self._granted: dict[str, tuple[str, ...]] = {}  # GPU groups of each bound pod, by UID
         server.observers.append(self._on_change)
+
+    def backup(self) -> Past:
+        """Copy what is known of the commits so far."""
+        return deepcopy(self._past)
+
+    def restore(self, past: Past) -> None:
+        """Etcd was restored: what was committed since the copy has never been."""
+        self._past = past
 
     def fail(self, kind: str, text: str) -> None:
         self.violations.setdefault(kind, Violation(kind, text, self._now()))
@@ -79,6 +100,8 @@ class Checks(logging.Handler):
         if text in _EXPECTED_ERRORS:
             return
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, ExceptionGroup) and error.subgroup(StorageRestoredError):
+            return  # the process ends on purpose
         fields = {
             k: v
             for k, v in vars(record).items()
@@ -180,17 +203,17 @@ class Checks(logging.Handler):
         assert pod is not None
         assert old is not None
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
-        self._node_of[uid] = node
+        self._past.node_of[uid] = node
         self.counts["bound"] += 1
         request_uid = (pod["metadata"].get("annotations") or {}).get(names.PREPARED_FOR, "")
-        self._prepared_for[uid] = request_uid
-        request = self._requests.get(request_uid)
+        self._past.prepared_for[uid] = request_uid
+        request = self._past.requests.get(request_uid)
         who = f"pod {pod['metadata']['name']} ({uid[:8]}) to {node} for request {request_uid[:8]}"
-        if request_uid in self._ended:
-            phase, at = self._ended[request_uid]
+        if request_uid in self._past.ended:
+            phase, at = self._past.ended[request_uid]
             self.fail("bound after the end", f"{who}, which reported {phase} at {at:.3f}")
-        if request_uid in self._undone:
-            self.fail("bound after the rollback", f"{who}, rolled back at {self._undone[request_uid]:.3f}")
+        if request_uid in self._past.undone:
+            self.fail("bound after the rollback", f"{who}, rolled back at {self._past.undone[request_uid]:.3f}")
         if request is None:
             self.fail("bound for nothing", f"{who}: no such request")
             return
@@ -234,7 +257,7 @@ class Checks(logging.Handler):
             self.fail("bound to another node than its volume", f"{who}: {claim['spec']['volumeName']}")
 
     def _check_share(self, pod: Object, spec: Object, who: str) -> None:
-        self._granted[pod["metadata"]["uid"]] = tuple(spec["selectedGPUGroups"])
+        self._past.granted[pod["metadata"]["uid"]] = tuple(spec["selectedGPUGroups"])
         node, prefix = pod["spec"]["nodeName"], pod["metadata"]["annotations"].get(names.SHARED_GPU_CONFIGMAP)
         configmap = self._server.find("configmaps", f"{prefix}-0", NAMESPACE)
         labels = pod["metadata"].get("labels") or {}
@@ -271,7 +294,9 @@ class Checks(logging.Handler):
             return
         minimum, now = group["spec"]["minMember"], self._now()
         # There is no transaction: a member may be withdrawn while the Bindings of the others are on their way.
-        members = [uid for uid, asked_until in self._gangs[gang].items() if now < asked_until + REQUEST_TIMEOUT_S]
+        members = [
+            uid for uid, asked_until in self._past.gangs[gang].items() if now < asked_until + REQUEST_TIMEOUT_S
+        ]
         if len(members) < minimum:
             self.fail("gang bound below its minimum", f"{who}: {len(members)} of {minimum} are asked for or bound")
 
@@ -281,10 +306,10 @@ class Checks(logging.Handler):
         pod = next((pod for pod in self._server.objects("pods") if pod["metadata"]["uid"] == pod_uid), None)
         gang = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) if pod is not None else None
         if gang is not None:
-            self._gang_of[pod_uid] = gang
-        if pod_uid in self._gang_of:
-            until = math.inf if is_asked_for or pod_uid in self._node_of else self._now()
-            self._gangs[self._gang_of[pod_uid]][pod_uid] = until
+            self._past.gang_of[pod_uid] = gang
+        if pod_uid in self._past.gang_of:
+            until = math.inf if is_asked_for or pod_uid in self._past.node_of else self._now()
+            self._past.gangs[self._past.gang_of[pod_uid]][pod_uid] = until
 
     def _claims_of(self, pod: Object) -> list[Object]:
         claims = []
@@ -301,7 +326,7 @@ class Checks(logging.Handler):
         assert stored is not None
         uid, name = stored["metadata"]["uid"], stored["metadata"]["name"]
         if new is not None:
-            self._requests[uid] = new
+            self._past.requests[uid] = new
         self._note_member(stored, new is not None and (new.get("status") or {}).get("phase") != "Failed")
         ours = change.user.startswith("reconciler")
         if ours:
@@ -323,20 +348,20 @@ class Checks(logging.Handler):
         if phase in _ENDED and before.get("phase") != phase:
             self._on_end(new, phase, who)
         if _condition(status, "RolledBack") == "True" and _condition(before, "RolledBack") != "True":
-            self._undone[uid] = self._now()
+            self._past.undone[uid] = self._now()
             self._check_abandoned(new, who, "RolledBack=True")
 
     def _on_end(self, request: Object, phase: str, who: str) -> None:
         """A request reports its end: it must be true."""
         uid, pod_uid, node = request["metadata"]["uid"], self._pod_uid(request), request["spec"]["selectedNode"]
-        self._ended[uid] = (phase, self._now())
+        self._past.ended[uid] = (phase, self._now())
         self.counts[phase] += 1
         if phase == "Failed":
             self.counts[str(request["status"].get("reason") or phase).partition(":")[0]] += 1
-        on = self._node_of.get(pod_uid)
+        on = self._past.node_of.get(pod_uid)
         if phase == "Succeeded" and on != node:
             self.fail("untrue Succeeded", f"{who}: pod {pod_uid[:8]} is on {on}, not {node}")
-        if phase == "Failed" and on == node and self._prepared_for.get(pod_uid) == uid:
+        if phase == "Failed" and on == node and self._past.prepared_for.get(pod_uid) == uid:
             # A pod that was deleted after its Binding is not found any more.
             exists = any(pod["metadata"]["uid"] == pod_uid for pod in self._server.objects("pods"))
             if exists:
@@ -349,7 +374,7 @@ class Checks(logging.Handler):
     def _check_abandoned(self, request: Object, who: str, claim: str) -> None:
         """A request that is abandoned leaves nothing on its unbound pod, unless another one is at work on it."""
         pod_uid = self._pod_uid(request)
-        if pod_uid in self._node_of:
+        if pod_uid in self._past.node_of:
             return
         rivals = [
             r
@@ -396,7 +421,9 @@ class Checks(logging.Handler):
             return
         for user in self._server.objects("pods"):
             # Whatever its labels say: the device that its ConfigMap shows is the one that it uses.
-            if user["spec"].get("nodeName") != node or group not in self._granted.get(user["metadata"]["uid"], ()):
+            if user["spec"].get("nodeName") != node or group not in self._past.granted.get(
+                user["metadata"]["uid"], ()
+            ):
                 continue
             if user["status"].get("phase") not in _ENDED:
                 others = self._device_held(node, str(group))
@@ -432,7 +459,7 @@ class Checks(logging.Handler):
         if event.get("reason") != "Bound" or about.get("kind") != "Pod":
             return
         node = str(event.get("note", "")).removeprefix("bound to node ")
-        if self._node_of.get(about.get("uid", "")) != node:
+        if self._past.node_of.get(about.get("uid", "")) != node:
             self.fail("untrue event Bound", f"{about} {event.get('note')}")
 
     def _pod_uid(self, request: Object) -> str:
@@ -514,7 +541,7 @@ class Checks(logging.Handler):
             node, key = pod["spec"].get("nodeName"), pod["metadata"]
             if pod["status"].get("phase") in _ENDED or key.get("deletionTimestamp"):
                 continue
-            for group in self._granted.get(key["uid"], ()):
+            for group in self._past.granted.get(key["uid"], ()):
                 if self._device_held(node, group) is None:
                     self.fail(
                         "device in use is not reserved",

@@ -12,6 +12,7 @@ from typing import Any
 from bowline.api.bindrequest import BindRequest
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
+from bowline.kube.lease import LeaseVersions
 from bowline.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.plugins.gpu_sharing import plugin as gpu_sharing_plugin
 from bowline.plugins.gpu_sharing import reservation_client
@@ -34,13 +35,12 @@ _FIRST = 20_000
 class Mutant:
     """A defect. ``runs``: a focus of random seeds, or ``KIND/STORY/FAULT`` of which every scene is played.
 
-    Without a fault those of every fault are. ``first``: the first of the random seeds.
+    Without a fault those of every fault are.
     """
 
     name: str
     runs: str
     mutate: Callable[[], None]
-    first: int = _FIRST
 
 
 def is_found(mutant: Mutant, limit: int) -> tuple[set[str], int]:
@@ -65,7 +65,7 @@ def _simulations(mutant: Mutant) -> Iterator[Callable[[], Simulation]]:
         played = (scene for scene in scenes(kind, story, requests) if not fault or scene.fault == Fault(*fault))
         yield from (partial(Story, scene) for scene in played)
     else:
-        seed = mutant.first
+        seed = _FIRST
         while True:
             yield partial(Simulation, seed, focused(seed, mutant.runs))
             seed += 1
@@ -118,7 +118,11 @@ async def _ok(*_: Any, **__: Any) -> Status:
 
 MUTANTS = (
     Mutant("a rollback does nothing", "late", _set(complete.Completer, "_roll_back", _nothing)),
-    Mutant("a finalizer is never added", "kill", _set(writer.Writer, "add_finalizer", _request_as_it_is), 20_120),
+    Mutant(
+        "a finalizer is never added",
+        "shared claim/withdraw/kill after",
+        _set(writer.Writer, "add_finalizer", _request_as_it_is),
+    ),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
     Mutant("no request holds its pod", "lag", _set(state.RequestStates, "acquire_pod", lambda *_: True)),
     Mutant(
@@ -136,6 +140,7 @@ MUTANTS = (
     Mutant("a gang is always complete", "gangs", _set(gangs, "is_complete", lambda *_: True)),
     Mutant("assumed pods are kept", "general", _set(assumed_pods.AssumedPods, "drop", lambda *_: None)),
     Mutant("claims of devices are kept", "releases", _set(GroupController, "release_claims", lambda *_: None)),
+    Mutant("a restored etcd is not noticed", "restores", _set(LeaseVersions, "check", lambda *_: None)),
     Mutant("ConfigMaps are kept", "share/withdraw", _set(gpu_sharing_plugin, "delete_configmaps", _ok)),
     Mutant("reservations of claims are kept", "shared claim/withdraw", _set(ClaimReserver, "unreserve", _ok)),
 )

@@ -102,6 +102,9 @@ class Network:
         self.on_stream: Callable[[Process, str, str], None] = lambda *_: None
         self.choose: Choose = self._draw
         self._streams = 0
+        # How often the API server was stopped: it executes nothing that was sent before.
+        self.stops = 0
+        self._connections: list[_Connection] = []
 
     def plan(self, process: Process, request: Request) -> Passage:
         """Return the delays in both directions, and what goes wrong."""
@@ -131,6 +134,27 @@ class Network:
     def new_stream(self) -> int:
         self._streams += 1
         return self._streams
+
+    def stop_server(self) -> None:
+        """Stop the API server: every connection breaks, and nothing that is on its way is executed."""
+        self.server.is_down = True
+        self.stops += 1
+        for connection in self._connections:
+            connection.cut()
+        self._connections.clear()
+
+    def start_server(self) -> None:
+        """Start it again."""
+        self.server.is_down = False
+
+    def connect(self, connection: "_Connection") -> None:
+        """Note an open watch."""
+        self._connections.append(connection)
+
+    def disconnect(self, connection: "_Connection") -> None:
+        """Note that a watch has ended."""
+        if connection in self._connections:
+            self._connections.remove(connection)
 
 
 class SimulatedTransport:
@@ -164,7 +188,7 @@ class SimulatedTransport:
         if fault is Fault.KILL_BEFORE:
             self._crash(fault)
             await loop.create_future()
-        if fault is Fault.REFUSED:
+        if fault is Fault.REFUSED or network.server.is_down:
             await asyncio.sleep(there)
             raise ConnectionFailed("connection refused")
         reply: asyncio.Future[Any] = loop.create_future()
@@ -173,7 +197,7 @@ class SimulatedTransport:
         elif fault in (Fault.BUSY, Fault.ERROR, Fault.WEBHOOK):
             loop.later(there + back, _resolve, reply, _failure(passage))
         else:
-            loop.later(there, self._execute, request, reply, passage)
+            loop.later(there, self._execute, request, reply, passage, network.stops)
             if fault in (Fault.KILL_SENT, Fault.KILL_LATE):
                 self._crash(fault)
         # The client's own timeout, as the real transport has.
@@ -188,9 +212,12 @@ class SimulatedTransport:
     def _crash(self, fault: Fault) -> None:
         self._network.crash(self._process, fault.value)
 
-    def _execute(self, request: Request, reply: Any, passage: Passage) -> None:
-        """The request arrives at the API server."""
+    def _execute(self, request: Request, reply: Any, passage: Passage, stops: int) -> None:
+        """The request arrives at the API server, unless that was stopped meanwhile."""
         network, loop = self._network, self._network.loop
+        if network.stops != stops:
+            _fail(reply, NoResponse("the connection broke"))
+            return
         fault, back = passage.fault, passage.back_s
         body = orjson.loads(request.body) if request.body is not None else None
         answer = network.server.handle(
@@ -224,7 +251,7 @@ class SimulatedTransport:
         passage = network.plan(self._process, Request("GET", path, accept))
         fault = passage.fault
         await asyncio.sleep(min(passage.there_s, SLOW_S) + passage.back_s)
-        if fault in (Fault.REFUSED, Fault.LOST, Fault.UNANSWERED, Fault.LATE):
+        if network.server.is_down or fault in (Fault.REFUSED, Fault.LOST, Fault.UNANSWERED, Fault.LATE):
             raise ConnectionFailed("connection refused")
         if fault in (Fault.BUSY, Fault.ERROR):
             code, reason, why = _STATUS[fault]
@@ -266,6 +293,7 @@ class _Connection:
 
     def opened(self, watcher: Watcher, seconds: float) -> None:
         self._watcher = watcher
+        self._network.connect(self)
         loop = self._network.loop
         loop.later(min(60.0, seconds), self._bookmark)
         loop.later(seconds, self._push, None)
@@ -298,7 +326,9 @@ class _Connection:
 
     def _bookmark(self) -> None:
         if not self._closed and self._watcher is not None:
-            self.receive(self._network.server.bookmark(self._watcher.kind))
+            line = self._network.server.bookmark(self._watcher)
+            if line is not None:
+                self.receive(line)
             self._network.loop.later(60.0, self._bookmark)
 
     def _push(self, item: bytes | Exception | None) -> None:
@@ -315,8 +345,16 @@ class _Connection:
             raise item
         return item
 
+    def cut(self) -> None:
+        """The API server was stopped."""
+        self._hangs = True
+        if self._watcher is not None:
+            self._network.server.unwatch(self._watcher)
+        self._push(NoResponse("the connection broke"))
+
     def close(self) -> None:
         self._closed = True
+        self._network.disconnect(self)
         if self._watcher is not None:
             self._network.server.unwatch(self._watcher)
 

@@ -23,6 +23,7 @@ class Plan:
     pause_every_s: float
     skew: bool
     compact_every_s: float
+    restore_every_s: float = 0.0
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -235,6 +236,32 @@ def _gangs(plan: Plan, chance: random.Random) -> None:
     plan.reconcilers = chance.choice((1, 2))
 
 
+def _restores(plan: Plan, chance: random.Random) -> None:
+    """Etcd is restored from a backup of a minute ago: what was reported since then has never been."""
+    kinds = chance.choice((("share",), ("shares", "share"), ("claim", "extended"), ("volume",), ("plain", "gang")))
+    plan.profile = replace(
+        plan.profile,
+        kinds=kinds,
+        pods=6,
+        nodes=2,
+        devices=3,
+        deed_every_s=4.0,
+        chaos_s=150.0,
+        silent=0.0,
+        unwise=0.1,
+        stale=0.0,
+        deeds=("delete request", "remake request", "remake pod", "end pod", "delete pod"),
+    )
+    plan.weather = Weather({}, latency_s=0.01)
+    plan.reconcilers, plan.kill_every_s, plan.pause_every_s, plan.compact_every_s = (
+        chance.choice((1, 2)),
+        0.0,
+        0.0,
+        0.0,
+    )
+    plan.skew, plan.restore_every_s = False, 40.0
+
+
 _DIRECTIONS: Mapping[str, Callable[[Plan, random.Random], None]] = {
     "general": _general,
     "late": _late,
@@ -246,6 +273,7 @@ _DIRECTIONS: Mapping[str, Callable[[Plan, random.Random], None]] = {
     "releases": _releases,
     "volumes": _volumes,
     "gangs": _gangs,
+    "restores": _restores,
 }
 FOCUSES = tuple(_DIRECTIONS)
 

@@ -16,7 +16,7 @@ from bowline.framework.config import Binding, GpuSharingSettings, PluginEntry, S
 from bowline.framework.gates import GANG_BINDING
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
-from bowline.kube.lease import LeaseTimings
+from bowline.kube.lease import LeaseTimings, StorageRestoredError
 from bowline.plugins.catalog import build_plugins
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
 from bowline_reconciler.leader import Leadership
@@ -101,9 +101,12 @@ class ReconcilerProcess(Process):
     async def _run(self) -> None:
         try:
             await self._work()
-        except Exception as error:
+        except* StorageRestoredError:
+            # It ends on purpose; its container is started again.
+            self._network.crash(self, "etcd was restored")
+        except* Exception as errors:
             log.exception("process failed")
-            self.failure = error
+            self.failure = errors
         self.has_ended = True
 
     async def _work(self) -> None:

@@ -94,14 +94,20 @@ class Answer:
 
 @dataclass(eq=False, slots=True)
 class Watcher:
-    """One watch: ``deliver`` is called with each event's line, in order."""
+    """One watch: ``deliver`` is called with the line of each event after the version ``since``, in order.
+
+    After a restore a version may be one that is not reached again yet: nothing is delivered until then.
+    """
 
     kind: Kind
     selects: Callable[[Object], bool]
     as_metadata: bool
     deliver: Callable[[bytes], None]
+    since: int
 
     def line(self, change: Change) -> bytes | None:
+        if change.version <= self.since:
+            return None
         was = change.old is not None and self.selects(change.old)
         matches = change.new is not None and self.selects(change.new)
         if not was and not matches:
@@ -114,6 +120,14 @@ class Watcher:
 
     def shown(self, obj: Object) -> Object:
         return partial(obj) if self.as_metadata else obj
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A copy of etcd: its revision and all objects."""
+
+    version: int
+    objects: Mapping[Kind, Mapping[Key, Object]]
 
 
 def partial(obj: Object) -> Object:
@@ -132,6 +146,7 @@ class Server:
         self._oldest = 1000  # versions below are compacted
         self._pages: dict[str, tuple[list[Object], str]] = {}
         self._tokens = itertools.count(1)
+        self.is_down = False
         self.watchers: list[Watcher] = []
         self.observers: list[Callable[[Change], None]] = []
 
@@ -148,7 +163,9 @@ class Server:
         return self._objects[self._kind_of(plural)].get((namespace, name))
 
     def call(self, user: str, method: str, path: str, body: Any = None, content_type: str = MERGE) -> Object | None:
-        """A call of the world, atomic and without a network; None if it is rejected."""
+        """A call of the world, atomic and without a network; None if it is rejected, or nothing answers."""
+        if self.is_down:
+            return None
         answer = self.handle(user, method, path, body, content_type, "application/json")
         return answer.body if answer.code < 300 else None
 
@@ -157,6 +174,16 @@ class Server:
         self._oldest = self._version
         self._log.clear()
         self._pages.clear()
+
+    def backup(self) -> Backup:
+        """Copy the storage. Objects are never changed in place."""
+        return Backup(self._version, {kind: dict(objects) for kind, objects in self._objects.items()})
+
+    def restore(self, backup: Backup) -> None:
+        """Put a copy back, as etcd does without ``--bump-revision``: versions are counted from the copy's on."""
+        self._objects = {kind: dict(objects) for kind, objects in backup.objects.items()}
+        self._version = backup.version
+        self.compact()
 
     # --- one request ---
 
@@ -203,9 +230,9 @@ class Server:
         since = int(params["resourceVersion"])
         if since < self._oldest:
             return Answer(410, _status(RejectedError(410, "Expired", "too old resource version"), kind, ""))
-        watcher = Watcher(kind, _selection(namespace, params), "as=PartialObjectMetadata" in accept, deliver)
+        watcher = Watcher(kind, _selection(namespace, params), "as=PartialObjectMetadata" in accept, deliver, since)
         for change in self._log:
-            if change.version > since and change.kind is kind:
+            if change.kind is kind:
                 line = watcher.line(change)
                 if line is not None:
                     deliver(line)
@@ -216,7 +243,11 @@ class Server:
         if watcher in self.watchers:
             self.watchers.remove(watcher)
 
-    def bookmark(self, kind: Kind) -> bytes:
+    def bookmark(self, watcher: Watcher) -> bytes | None:
+        """Return the line of a bookmark; None before the watch's version is reached."""
+        if self._version < watcher.since:
+            return None
+        kind = watcher.kind
         obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"resourceVersion": self.version}}
         return orjson.dumps({"type": "BOOKMARK", "object": obj}) + b"\n"
 

@@ -25,6 +25,7 @@ from tests.simulation.world import World
 REST_S = 400.0  # longest time until everything has come to rest
 QUIET_S = 120.0
 STEP_LIMIT = 3_000_000
+_RESTORE_S = (16.0, 60.0)
 # Fields of log lines that a trace shows.
 _FIELDS = (
     *("bindRequest", "plugin", "point", "why", "error", "group"),
@@ -170,6 +171,26 @@ class Simulation:
                 elif kind == "clock":
                     process.clock.skew = timedelta(seconds=chance.uniform(-600, 600))
 
+    async def _restores(self, every_s: float) -> None:
+        """Etcd is restored from a backup, with the API server stopped for longer than a Lease lasts."""
+        chance = self.dice.stream("restores")
+        number = 0
+        while not self.has_calmed:
+            await asyncio.sleep(chance.expovariate(1 / every_s))
+            storage, assigned, past = self.server.backup(), self.world.backup(), self.checks.backup()
+            await asyncio.sleep(chance.uniform(1, 40))
+            number += 1
+            down_s = chance.uniform(*_RESTORE_S)
+            if self.has_calmed or not self.dice.happens(f"restore {number}"):
+                continue
+            self.note("etcd", f"is down for {down_s:.1f} s, and restored to version {storage.version}")
+            self.network.stop_server()
+            await asyncio.sleep(down_s)
+            self.server.restore(storage)
+            self.world.restore(assigned)
+            self.checks.restore(past)
+            self.network.start_server()
+
     # --- the run ---
 
     async def script(self) -> None:
@@ -186,6 +207,8 @@ class Simulation:
         ):
             if every_s:
                 self.loop.create_task(self._incidents_of(kind, every_s), name=kind)
+        if plan.restore_every_s:
+            self.loop.create_task(self._restores(plan.restore_every_s), name="restore")
         await asyncio.sleep(plan.profile.chaos_s)
         self._calm()
         began = self.loop.time()

@@ -7,6 +7,7 @@ kinds of pods and few kinds of trouble, so that each is also met without the oth
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -203,7 +204,7 @@ class World:
         if made is not None:
             self._kind_of[made["metadata"]["uid"]] = kind
             if kind == "claim":
-                self.loop.later(0.3, self._make_claim, made)
+                self.loop.later(0.3, self._answered, self._make_claim, made)
 
     def _make_claim(self, pod: Object) -> None:
         """The claim controller creates a claim from the pod's template."""
@@ -282,12 +283,13 @@ class World:
 
     def _lose_node(self, node: Object, draw: float) -> None:
         self.server.call("user", "DELETE", path_of(node))
-        self.loop.later(15 + 30 * draw, self._make_node, node["metadata"]["name"])
+        self.loop.later(15 + 30 * draw, self._answered, self._make_node, node["metadata"]["name"])
 
     def _taint(self, node: Object, draw: float) -> None:
         taint = {"key": "x", "effect": "NoSchedule"}
         self.server.call("user", "PATCH", path_of(node), {"spec": {"taints": [taint]}})
-        self.loop.later(10 + 30 * draw, self.server.call, "user", "PATCH", path_of(node), {"spec": {"taints": None}})
+        untainted = {"spec": {"taints": None}}
+        self.loop.later(10 + 30 * draw, self._answered, self.server.call, "user", "PATCH", path_of(node), untainted)
 
     def _end_pod(self, pod: Object, _: float) -> None:
         self._patch_status("pods", pod["metadata"], {"status": {"phase": "Succeeded"}})
@@ -629,6 +631,21 @@ class World:
                         self.server.call("collector", "DELETE", path_of(thing), body)
 
     # --- helpers ---
+
+    def _answered(self, call: Callable[..., object], *arguments: object) -> None:
+        """Make a call that must not get lost: once the API server is there."""
+        if self.server.is_down:
+            self.loop.later(5, self._answered, call, *arguments)
+        else:
+            call(*arguments)
+
+    def backup(self) -> dict[str, dict[str, str]]:
+        """Copy what kubelets have assigned."""
+        return deepcopy(self._devices)
+
+    def restore(self, devices: dict[str, dict[str, str]]) -> None:
+        """Etcd was restored: kubelets run what it contains, and nothing else."""
+        self._devices = devices
 
     def _post(self, path: str, body: Object) -> Object | None:
         return self.server.call("world", "POST", path, body)

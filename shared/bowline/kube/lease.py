@@ -179,11 +179,11 @@ class LeaderElector:
         lease: ObjectKey,
         identity: str,
         timings: LeaseTimings,
+        versions: LeaseVersions,
         metadata: Mapping[str, Mapping[str, str]] | None = None,
         in_flight: timedelta = timedelta(),
-        versions: LeaseVersions | None = None,
     ) -> None:
-        self._versions = versions if versions is not None else LeaseVersions()
+        self._versions = versions
         # Whether a former holder may have sent writes that still take effect.
         self.inherits_writes = True
         self._in_flight = in_flight
