@@ -83,7 +83,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 leadership = Leadership(lease, new_identity)
                 debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
                 watchdog = new_watchdog(parts, access, lease)
-                uninstall = _uninstall(options, settings, client)
+                uninstall = _uninstall(options, settings, parts)
                 await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
     finally:
         await debug.stop()
@@ -117,11 +117,13 @@ async def _work(
         await running.shut_down()
 
 
-def _uninstall(options: Options, settings: Settings, client: KubeClient) -> Uninstall | None:
+def _uninstall(options: Options, settings: Settings, parts: Components) -> Uninstall | None:
     """Return what ends the release, if that is what this process is for."""
     deployment = ObjectKey(options.lease_namespace, options.uninstall)
     namespace = settings.gpu_sharing.reservation_namespace
-    return Uninstall(client, deployment, options.shard, namespace) if options.uninstall else None
+    if not options.uninstall:
+        return None
+    return Uninstall(parts.client, deployment, options.shard, namespace, parts.releases.given_up)
 
 
 def _set_not_ready(checks: dict[str, Check], why: str) -> None:

@@ -4,18 +4,20 @@ The record is the BindRequest itself: one whose plugins have a ``release`` keeps
 Succeeded, so neither its scheduler nor the garbage collector removes it before the release, whatever is down at that
 time. Of all others nothing is kept, and nothing is watched unless an enabled plugin has a ``release``. The watches
 (of such requests, and of pods that end) run on the leader only and only enqueue; a request is also looked at when a
-term begins, and every RESYNC. Decision 282.
+term begins, and every RESYNC. While Bowline is uninstalled, a request whose pod runs is given up and reported:
+nothing will be there when that pod ends. Decisions 282 and 293.
 """
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, owner_pod_uid
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, pod_uid_of
 from bowline.api.meta import (
     Object,
     ObjectKey,
@@ -80,12 +82,18 @@ class Releases:
         self._pods = Reflector(client, ended, transform=self._pod_has_ended)
         self._keys_by_pod: dict[HeldPod, set[ObjectKey]] = {}
         self._reported: set[ObjectKey] = set()
+        self._given_up: dict[ObjectKey, tuple[str, ...]] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
             backoff=ItemBackoff(*_BACKOFF, random=client.random.random),
             is_open=False,
         )
+
+    @property
+    def given_up(self) -> Mapping[ObjectKey, tuple[str, ...]]:
+        """The plugins that hold something for running pods, by request, after an uninstall has removed the record."""
+        return self._given_up
 
     @property
     def _runner(self) -> Runner:
@@ -172,13 +180,17 @@ class Releases:
             return DONE
         try:
             pod = await self._pod(pod_of(held_request))
-            if pod is Absent.TOO_LARGE or (not isinstance(pod, Absent) and not has_ended(pod)):
+            runs = pod is Absent.TOO_LARGE or (not isinstance(pod, Absent) and not has_ended(pod))
+            if runs and not self._store.uninstalling:
                 interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
                 return Result(interval * (1 + self._client.random.random()) / 2)
             raw = await self._store.informers.get_request(key)
             if isinstance(raw, Absent) or uid_of(raw) != uid_of(held_request):
                 return DONE
-            await self._release(decode_bind_request(raw), pod)
+            if runs:
+                await self._give_up(decode_bind_request(raw))
+            else:
+                await self._release(decode_bind_request(raw), pod)
         except KubeError as error:
             log.debug("a release is repeated", extra={"bindRequest": str(key), "error": str(error)})
             raise ReconcileError(str(error)) from error
@@ -210,6 +222,16 @@ class Releases:
         self._reported.discard(request.key)
         ctx.log.info("released what the pod held")
 
+    async def _give_up(self, request: BindRequest) -> None:
+        """Drop the finalizer of a running pod's request, and report what stays with the pod."""
+        plugins = self._runner.holders(request)
+        if request.phase is not Phase.SUCCEEDED or not plugins:
+            return
+        await self._writer.drop_finalizer(request)
+        self._given_up[request.key] = plugins
+        note = f"Bowline was uninstalled while the pod ran: {', '.join(plugins)} will not return what the pod holds"
+        self._writer.record_event(request, Event("Warning", names.EVENT_NOT_RELEASED, note))
+
     def _on_error(self, key: ObjectKey) -> None:
         log.exception("release failed", extra={"bindRequest": str(key)})
 
@@ -220,11 +242,10 @@ def transform_held(request: dict[str, Any]) -> Object | None:
     is_held = names.FINALIZER in (metadata.get("finalizers") or ())
     if not is_held or status_of(request).get("phase") != Phase.SUCCEEDED.value:
         return None
-    spec = request.get("spec")
-    pod_name, pod_uid = (str(spec.get(field) or "") for field in ("podName", "podUID")) if spec else ("", "")
+    pod_name = str((request.get("spec") or {}).get("podName") or "")
     return {
         "metadata": {**identity_of(request), "deletionTimestamp": metadata.get("deletionTimestamp")},
-        "spec": {"podName": pod_name, "podUID": pod_uid or owner_pod_uid(request)},
+        "spec": {"podName": pod_name, "podUID": pod_uid_of(request)},
     }
 
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from bowline.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid
+from bowline.api.bindrequest import Phase, gpu_groups_of, owner_pod_uid, pod_uid_of
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time, status_of, uid_of, version_of
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
@@ -75,17 +75,17 @@ def is_without_owner(request: Object, now: datetime) -> bool:
 
     A Failed one that never had an owner reports that its pod does not exist, and is kept for the TTL.
     """
-    metadata, spec = request["metadata"], request.get("spec") or {}
+    metadata = request["metadata"]
     if any(metadata.get(field) for field in ("ownerReferences", "finalizers", "deletionTimestamp")):
         return False
     phase, completion = status_of(request).get("phase"), completed_at(request)
-    is_of_pod = phase == Phase.SUCCEEDED.value or (phase == Phase.FAILED.value and spec.get("podUID"))
-    return bool(is_of_pod and spec.get("podName") and completion is not None and completion <= now - UNREAD)
+    is_of_pod = phase == Phase.SUCCEEDED.value or (phase == Phase.FAILED.value and pod_uid_of(request))
+    return bool(is_of_pod and (request.get("spec") or {}).get("podName") and completion is not None and completion <= now - UNREAD)
 
 
 def is_another(pod: Object, request: Object) -> bool:
     """Return whether the pod is not the one that the finished request was for."""
-    uid, completion = request["spec"].get("podUID"), completed_at(request)
+    uid, completion = pod_uid_of(request), completed_at(request)
     creation = parse_time(pod["metadata"].get("creationTimestamp"))
     return uid_of(pod) != uid if uid else creation is not None and completion is not None and creation > completion
 
@@ -119,7 +119,10 @@ class Superseded:
 
 
 class TTLController:
-    """Deletes finished requests in rounds. ``run`` it while leading; a ``ttl`` of zero keeps all of them."""
+    """Deletes finished requests in rounds. ``run`` it while leading.
+
+    A ``ttl`` of zero keeps all of them but those that have lost their owner, which no setting gives back.
+    """
 
     def __init__(self, client: KubeClient, ttl: timedelta, clock: Clock, shard: str = "", page: int = PAGE) -> None:
         self._client = client
@@ -135,8 +138,6 @@ class TTLController:
 
     async def run(self) -> None:
         """Run rounds until cancelled."""
-        if not self._ttl:
-            return
         backoff = Backoff(ERROR_BASE, ERROR_MAX, self._client.random.random)
         while True:
             began = self._clock.monotonic()
@@ -151,7 +152,8 @@ class TTLController:
             if removals:
                 log.info("finished requests removed", extra={"count": removals})
             took = timedelta(seconds=self._clock.monotonic() - began)
-            pause = min(max(self._ttl / 10, ROUND_MIN), max(ROUND_SOON, took * _SHARE_OF_TIME), ROUND_MAX)
+            share = self._ttl / 10 if self._ttl else ROUND_MAX
+            pause = min(max(share, ROUND_MIN), max(ROUND_SOON, took * _SHARE_OF_TIME), ROUND_MAX)
             await asyncio.sleep(pause.total_seconds())
 
     async def round(self) -> int:
@@ -161,7 +163,7 @@ class TTLController:
             page = await self._page()
             for request in page["items"] or ():
                 now = self._clock.now()
-                candidate = request if is_due(request, self._ttl, now) else self._failed_requests.add(request, now)
+                candidate = self._candidate(request, now) if self._ttl else None
                 if candidate is None and is_without_owner(request, now) and await self._has_lost_pod(request):
                     candidate = request
                 if candidate is not None:
@@ -173,6 +175,10 @@ class TTLController:
                 self._selector_index = (self._selector_index + 1) % len(self._selectors)
                 if not self._selector_index:
                     return removals
+
+    def _candidate(self, request: Object, now: datetime) -> Object | None:
+        """Return which request the TTL or newer ones have made superfluous, given one more; None if none."""
+        return request if is_due(request, self._ttl, now) else self._failed_requests.add(request, now)
 
     async def remove(self, request: Object) -> bool:
         """Delete the request if it is unchanged; return whether it was deleted."""

@@ -207,6 +207,7 @@ class Stage:
         lease: str = "reconciler",
         registry: str = "",
         gates: Mapping[str, bool] | None = None,
+        uninstalling: bool = False,
     ) -> AsyncIterator[Working]:
         """Run a reconciler with these plugins and the default binder until the block ends."""
         limits = binding or Binding(in_flight_timeout=NO_FLIGHT)
@@ -216,7 +217,7 @@ class Stage:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
             apart = registry or uuid.uuid4().hex
             observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
-            parts = await build(client, chain, settings, observation, shard, apart)
+            parts = await build(client, chain, settings, observation, shard, apart, uninstalling=uninstalling)
             stop = ShutdownSignal()
             leadership = Leadership(ObjectKey(self.namespace, lease), new_identity)
             async with StageTasks(stop) as tasks:

@@ -1,5 +1,6 @@
 """What a plugin holds for a bound pod is returned when the pod has ended or is gone, whatever is down then."""
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -7,13 +8,14 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
-from bowline.api.meta import Object
+from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.config import Settings
 from bowline.framework.plugin import PluginConfig
 from bowline.framework.plugin_status import Status
 from bowline.kube.resources import PODS
+from bowline_reconciler.uninstall import Uninstall
 from tests.reconciler.stage import Stage
 from tests.waiting import until, until_awaited
 
@@ -42,16 +44,16 @@ class Seats(BindingPlugin):
         return Status.ok()
 
 
-async def bound(stage: Stage) -> str:
+async def bound(stage: Stage, name: str = "pod") -> str:
     """Bind a pod with a seat; returns its UID."""
-    uid = await stage.create_pod(annotations=MINE)
-    await stage.request_bind()
-    await stage.phase("pod", "Succeeded")
+    uid = await stage.create_pod(name, annotations=MINE)
+    await stage.request_bind(name)
+    await stage.phase(name, "Succeeded")
     return uid
 
 
-async def finalizers(stage: Stage) -> Any:
-    return (await stage.request())["metadata"].get("finalizers")
+async def finalizers(stage: Stage, name: str = "pod") -> Any:
+    return (await stage.request(name))["metadata"].get("finalizers")
 
 
 async def end_pod(stage: Stage) -> None:
@@ -137,6 +139,42 @@ async def test_a_plugin_that_is_disabled_keeps_no_request(stage: Stage) -> None:
         await stage.withdraw()
     async with stage.working():
         await stage.request_deleted()
+
+
+async def test_an_uninstall_returns_the_seats_of_ended_pods_and_reports_those_of_running_ones(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage.working(Seats()) as working:
+        uid = await bound(stage)
+        await bound(stage, "runs")
+        await working.crash()
+    await end_pod(stage)
+    seats = Seats()
+    async with stage.working(seats, uninstalling=True) as working:
+        gone = ObjectKey(stage.namespace, "none")
+        given_up = working.parts.releases.given_up
+        with caplog.at_level(logging.INFO, "bowline_reconciler.uninstall"):
+            await Uninstall(stage.client, gone, "", stage.namespace, given_up).run()
+        assert await finalizers(stage) is None
+        assert await finalizers(stage, "runs") is None
+        await until_awaited(partial(stage.events, "runs"), lambda reasons: "NotReleased" in reasons)
+    assert seats.calls == [("release", uid, True)]
+    reports = [vars(record).get("pluginsByBindRequest") for record in caplog.records]
+    assert {f"{stage.namespace}/runs": ("seats",)} in reports
+
+
+async def test_an_uninstall_does_not_end_before_a_seat_is_returned(stage: Stage) -> None:
+    async with stage.working(Seats()) as working:
+        await bound(stage)
+        await working.crash()
+    await end_pod(stage)
+    seats = Seats(down=True)
+    async with stage.working(seats, uninstalling=True) as working:
+        await until(lambda: len(seats.calls) > 1)
+        assert await finalizers(stage) == [names.FINALIZER]
+        assert not working.parts.releases.given_up
+        seats.down = False
+        await until_awaited(partial(finalizers, stage), lambda value: value is None)
 
 
 async def test_a_request_without_a_bind_is_rolled_back_and_not_released(stage: Stage) -> None:

@@ -227,10 +227,6 @@ async def test_the_leader_runs_the_ttl_controller(stage: Stage) -> None:
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
 
 
-async def test_zero_keeps_everything(stage: Stage) -> None:
-    await TTLController(stage.client, timedelta(), stage.clock).run()
-
-
 async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
     """The API server stores every string with the format of a time."""
     await stage.create_pod()

@@ -28,6 +28,10 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "Warning",
         "of the request: its pod has ended, and what a plugin holds for it cannot be returned yet; it is retried",
     ),
+    names.EVENT_NOT_RELEASED: (
+        "Warning",
+        "Bowline was uninstalled while the pod ran: what the named plugins hold for it is not returned by them",
+    ),
     names.EVENT_NOT_PREPARED: ("Warning", "the pod is bound, but Bowline has not prepared its devices or claims"),
     names.EVENT_NOT_SERVED: ("Warning", "of the request: no shard selects it; sent once, within 30 s"),
     _UNRESERVED: ("Warning", "a running share's GPU is reserved no more; the kubelet may give it to another pod"),

@@ -77,7 +77,7 @@ class RequestStore:
         self._client = client
         self._jitter = jitter
         self._wake = wake
-        self._uninstalling = uninstalling
+        self.uninstalling = uninstalling
 
     async def read(self, key: ObjectKey, latest: BindRequest | None, is_stale: bool) -> tuple[Snapshot, Action]:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
@@ -180,7 +180,7 @@ class RequestStore:
 
     def is_held(self, request: BindRequest) -> bool:
         """Return whether the request keeps its finalizer until its bound pod has ended. Decision 282."""
-        return not self._uninstalling and self.runner.holds(request)
+        return bool(self.runner.holders(request))
 
     def follow_up(self, request: BindRequest, outcome: Outcome) -> OutcomeAction:
         """Return what an attempt's outcome means for the request."""
@@ -211,7 +211,7 @@ class RequestStore:
             snapshot.live,
             plugin_answers.errors,
             self.informers.node_ill_for(request.selected_node) if isinstance(request, BindRequest) else _ZERO,
-            self._uninstalling,
+            self.uninstalling,
             rival_writes,
             isinstance(request, BindRequest) and self.is_held(request),
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record
+from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record, owner_pod_uid
 from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, status_of
 from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
@@ -94,7 +94,7 @@ class Writer:
         Raises NotStoredError if a webhook removes the finalizer.
         """
         finalizers = dict.fromkeys((*request.finalizers, names.FINALIZER))
-        record = {names.EFFECTS: effects_record({*effects, *(request.effects or ())})}
+        record = {names.EFFECTS: effects_record({*effects, *(request.effects or ())})} | _pod_record(request)
         stored_request = await self._patch(
             request, {"metadata": {"finalizers": list(finalizers), "annotations": record}}
         )
@@ -118,11 +118,15 @@ class Writer:
             return None
 
     async def set_owner(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
-        """Tie the request to the present pod by an owner reference. Raises NotStoredError if a webhook removes it."""
+        """Tie the request to the present pod by an owner reference, and record the pod's UID beside it.
+
+        Raises NotStoredError if a webhook removes the owner reference.
+        """
         owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
-        stored_request = await self._patch(request, {"metadata": {"ownerReferences": owners}})
-        if not stored_request.pod_uid:
+        metadata = {"ownerReferences": owners, "annotations": {names.POD_UID: pod_uid}}
+        stored_request = await self._patch(request, {"metadata": metadata})
+        if not owner_pod_uid(stored_request.raw):
             raise NotStoredError(_REMOVED.format("the owner reference to its pod"))
         return stored_request
 
@@ -148,6 +152,12 @@ class Writer:
         stored_request = decode_bind_request(reduce_request(reply), request)
         self._on_write(request, stored_request)
         return stored_request
+
+
+def _pod_record(request: BindRequest) -> dict[str, str]:
+    """Return the annotation with the UID of the request's pod, if only its owner reference tells it."""
+    is_named = request.spec is not None and request.spec.pod_uid
+    return {names.POD_UID: request.pod_uid} if request.pod_uid and not is_named else {}
 
 
 def status_patch(stored_status: Object, status: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -157,6 +157,10 @@ def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) ->
     if pod is Absent.NOT_IN_CACHE:
         return ReadLive(Target.POD)
     if isinstance(pod, PodView):
+        if request.created is not None and pod.created is not None and pod.created > request.created + POD_GRACE:
+            # Its own pod is gone, with the owner reference to it: `kubectl delete pod --cascade=orphan`.
+            why = f"pod {request.pod_key} is another one now (UID {pod.uid}, created after the request)"
+            return Fail(Reason.POD_GONE, why)
         return SetOwner(pod.uid)
     if pod is Absent.TOO_LARGE:
         return _too_large(request)

@@ -78,6 +78,7 @@ class PodView:
     gates: tuple[str, ...]
     scheduler: str
     tolerations: tuple[Object, ...] = ()
+    created: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ def pod_view(pod: Object) -> PodView:
         gates=tuple(str(gate.get("name")) for gate in spec.get("schedulingGates") or ()),
         scheduler=spec.get("schedulerName") or "default-scheduler",
         tolerations=tuple(spec.get("tolerations") or ()),
+        created=parse_time(pod["metadata"].get("creationTimestamp")),
     )
 
 

@@ -300,7 +300,7 @@ class BindRequest:
     created: datetime | None
     deleting: bool
     finalizers: tuple[str, ...]
-    pod_uid: ObjectUID  # from spec.podUID, else from the owner reference, else empty
+    pod_uid: ObjectUID  # see ``pod_uid_of``
     spec: BindRequestSpec | None  # None: the spec is invalid, see ``errors``
     errors: tuple[FieldError, ...]
     phase: Phase
@@ -384,7 +384,7 @@ def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -
         created=parse_time(metadata.get("creationTimestamp")),
         deleting=is_deleting(raw),
         finalizers=tuple(metadata.get("finalizers") or ()),
-        pod_uid=ObjectUID((spec.pod_uid if spec else "") or owner_pod_uid(raw)),
+        pod_uid=pod_uid_of(raw),
         spec=spec,
         errors=errors,
         phase=_phase(status_of(raw).get("phase")),
@@ -415,6 +415,15 @@ def owner_pod_uid(raw: Object) -> str:
         if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1" and owner.get("name") == name:
             return str(owner.get("uid") or "")
     return ""
+
+
+def pod_uid_of(raw: Object) -> ObjectUID:
+    """Return the UID of a request's pod: from the spec, else the owner reference, else the reconciler's record of it.
+
+    Empty if none has it: the request names its pod by name only, and nothing has tied it to one yet.
+    """
+    record = (raw["metadata"].get("annotations") or {}).get(names.POD_UID)
+    return ObjectUID(_raw_text(raw, "podUID") or owner_pod_uid(raw) or (record if isinstance(record, str) else ""))
 
 
 def _raw_text(raw: Object, field: str) -> str:

@@ -32,6 +32,9 @@ DOMAIN: Final = "bowline.dev"
 FINALIZER: Final = "bowline.dev/rollback"
 # Beside the finalizer: the plugins of which the request may have side effects, separated by commas.
 EFFECTS: Final = "bowline.dev/effects"
+# On a BindRequest without spec.podUID: the UID of its pod, which the owner reference no longer tells once
+# `kubectl delete pod --cascade=orphan` has removed it.
+POD_UID: Final = "bowline.dev/pod-uid"
 # On the Lease of a reconciler: which BindRequests it serves. The label finds these Leases, the annotation has the
 # label selector, empty for all requests.
 SHARD_LABEL: Final = "bowline.dev/reconciler"
@@ -148,6 +151,7 @@ EVENT_RETRY: Final = "BindingRetry"
 EVENT_FAILED: Final = "BindingFailed"
 EVENT_ROLLBACK_FAILED: Final = "RollbackFailed"
 EVENT_RELEASE_FAILED: Final = "ReleaseFailed"
+EVENT_NOT_RELEASED: Final = "NotReleased"
 EVENT_NOT_PREPARED: Final = "NotPrepared"
 EVENT_NOT_SERVED: Final = "NotServed"
 

@@ -144,6 +144,11 @@ ON_NODE = replace(POD, node="node-0")
         ),
         pytest.param(seen(request(uid="")), SetOwner(POD.uid), id="without a UID the present pod becomes the owner"),
         pytest.param(
+            seen(request(uid=""), pod=replace(POD, created=CREATED + timedelta(seconds=10))),
+            SetOwner(POD.uid),
+            id="without a UID: a pod created shortly after its request",
+        ),
+        pytest.param(
             seen(request(uid=""), pod=Absent.NOT_IN_CACHE),
             ReadLive(Target.POD),
             id="pinning reads the pod live",
@@ -183,6 +188,11 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
             seen(pod=replace(POD, tolerations=({"operator": "Exists"},) * 513)), Reason.INVALID, id="many tolerations"
         ),
         pytest.param(seen(pod=replace(POD, uid=ObjectUID("next"))), Reason.POD_GONE, id="same-named successor"),
+        pytest.param(
+            seen(request(uid=""), pod=replace(POD, created=CREATED + timedelta(seconds=11))),
+            Reason.POD_GONE,
+            id="without a UID: a pod created long after the request",
+        ),
         pytest.param(
             seen(pod=replace(ON_NODE, uid=ObjectUID("next"))), Reason.POD_GONE, id="successor, even on our node"
         ),

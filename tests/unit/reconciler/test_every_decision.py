@@ -6,7 +6,7 @@ live read is one of the fields, so the evidence of every decision is known.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -43,6 +43,7 @@ OTHER = ObjectKey("ns", "other")
 # What a status with an incomplete rollback may say of the failure; another version may have other reasons.
 REASONS = ("", "NodeGone", "BackoffLimitExceeded", "Rejected", "NewerReason")
 NONE_ANNOUNCED = ("", "NewerReason")
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 _TIMES = (timedelta(0), timedelta(seconds=30), timedelta(days=2))
 
 Decision = Action | ReadLive
@@ -113,6 +114,7 @@ def _request(choices: Choices) -> BindRequest:
         errors=lambda _: (),
         pod_key=lambda _: ObjectKey("ns", "" if spec(_) == "no pod name" else "p"),
         pod_uid=lambda _: ask("pod UID asked", ("", "P")),
+        created=lambda _: CREATED,
         selected_node=lambda _: "n",
         failed_attempts=lambda _: ask("failed attempts", (0, 1)),
         status=status,
@@ -126,6 +128,7 @@ def _pod(choices: Choices) -> PodView:
     return lazy(
         PodView,
         uid=lambda _: ask("pod UID", ("P", "other")),
+        created=lambda _: CREATED + ask("pod created after", (timedelta(0), timedelta(minutes=1))),
         version=lambda _: "1",
         node=lambda _: ask("pod node", ("", "n", "elsewhere")),
         deleting=lambda _: ask("pod deleting", (False, True)),
@@ -267,7 +270,7 @@ def _of_finalizer(v: Values, _: DropFinalizer) -> dict[str, bool]:
 
 
 def _of_owner(v: Values, _: SetOwner) -> dict[str, bool]:
-    return {"the pod was read live": _is_live(v, Target.POD)}
+    return {"the pod was read live": _is_live(v, Target.POD), "it is no later pod": not v["pod created after"]}
 
 
 _PROPERTIES: Mapping[type, Callable[[Values, Any], dict[str, bool]]] = {

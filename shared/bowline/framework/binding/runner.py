@@ -157,10 +157,10 @@ class Runner:
         """Whether a plugin may hold something for a bound pod."""
         return bool(self._plugins[BindingPlugin.release])
 
-    def holds(self, request: BindRequest) -> bool:
-        """Return whether plugins may hold something for the request's pod once it is bound."""
-        effects = request.effects or ()
-        return request.has_finalizer and any(p.name in effects for p in self._plugins[BindingPlugin.release])
+    def holders(self, request: BindRequest) -> tuple[str, ...]:
+        """Return the plugins that may hold something for the request's pod once it is bound."""
+        effects = (request.effects or ()) if request.has_finalizer else ()
+        return tuple(plugin.name for plugin in self._plugins[BindingPlugin.release] if plugin.name in effects)
 
     @property
     def remembered(self) -> int:

@@ -1,15 +1,17 @@
 """Deletes the ConfigMaps of a share that its pod leaves behind.
 
 `kubectl delete pod --cascade=orphan` removes the owner of what the pod owns before the pod is gone, so the garbage
-collector deletes nothing of it. The watch shows such a pod while it is being deleted. Its ConfigMaps are read by its
-containers until then, and are deleted once it is gone. Of a pod that had ended before, or was deleted while nothing
-led, they stay: they can be deleted by whoever may delete ConfigMaps, and a new pod that names them replaces them.
+collector deletes nothing of it. The watches, of running pods and of those that have ended, show such a pod while it is
+being deleted. Its ConfigMaps are read by its containers until then, and are deleted once it is gone. Of a pod that was
+deleted while nothing led they stay, because nothing but their names finds them and the reconciler may list no
+ConfigMaps: they can be deleted by whoever may delete ConfigMaps, and a new pod that names them replaces them.
 """
 
 from datetime import timedelta
+from typing import Any
 
 from bowline.api.gpu_share import direct_env_map
-from bowline.api.meta import Object, ObjectKey, is_deleting
+from bowline.api.meta import Object, ObjectKey, identity_of, is_deleting
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import PODS
@@ -20,11 +22,18 @@ from bowline.plugins.gpu_sharing.rules import share_of
 ORPHAN_FINALIZER = "orphan"
 # How often the end of the pod is looked for: its containers have their grace period.
 POLL = timedelta(seconds=2)
+# Field selector of pods whose containers have ended: the watch of running pods does not show their deletion.
+ENDED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
 
 def is_orphaning(pod: Object) -> bool:
     """Return whether the pod is being deleted, and what it owns is not."""
     return is_deleting(pod) and ORPHAN_FINALIZER in (pod["metadata"].get("finalizers") or ())
+
+
+def transform_left(pod: dict[str, Any]) -> Object | None:
+    """Keep the identity of an ended pod that is being deleted without what it owns, and nothing of the others."""
+    return {"metadata": identity_of(pod)} if is_orphaning(pod) else None
 
 
 class LeftConfigMaps:

@@ -52,7 +52,7 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     transform_reservation,
     transform_user,
 )
-from bowline.plugins.gpu_sharing.left_configmaps import LeftConfigMaps
+from bowline.plugins.gpu_sharing.left_configmaps import ENDED, LeftConfigMaps, transform_left
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
 from bowline.plugins.gpu_sharing.reservation import (
@@ -166,6 +166,13 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             on_change=self._user_changed,
         )
         yield EventSource(
+            PODS.as_metadata(),
+            label_selector=SHARING,
+            field_selector=f"{ENDED},spec.nodeName!=",
+            transform=transform_left,
+            on_change=self._left_changed,
+        )
+        yield EventSource(
             CLUSTERPOLICIES,
             transform=transform_policy,
             attach=self._detection.follow,
@@ -233,6 +240,10 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         if new is not None and new.get("orphans"):
             self._enqueue_left(key_of(new))
         self._controller.enqueue(groups_of(old) - groups_of(new))
+
+    def _left_changed(self, _: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self._enqueue_left(key_of(new))
 
     # --- binding ---
 

@@ -1,0 +1,90 @@
+"""``kubectl delete pod --cascade=orphan``: a request that has lost its owner still knows which pod it is for.
+
+The API server's garbage collector removes the owner reference before the pod is gone; the tests remove it themselves.
+"""
+
+from datetime import timedelta
+
+import pytest
+
+from bowline.framework.binding.context import BindContext
+from bowline.framework.config import Binding
+from bowline.framework.plugin_status import Status
+from bowline.kube.resources import BINDREQUESTS
+from bowline.testing.builders import bind_request
+from bowline_reconciler.ttl import TTLController
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.reconciler.test_releases import MINE, Seats, end_pod
+from tests.waiting import until
+
+HOUR = timedelta(hours=1)
+
+
+async def wait(_: BindContext) -> Status:
+    return Status.wait("not yet")
+
+
+async def request_by_name(stage: Stage, owner: str = "") -> None:
+    """Create a request that does not name the UID of its pod, as another project's scheduler does."""
+    await stage.client.create(
+        BINDREQUESTS, stage.namespace, bind_request("pod", "gpu-node-0", stage.namespace, uid=owner)
+    )
+
+
+async def remove_owner(stage: Stage) -> None:
+    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"ownerReferences": None}})
+
+
+@pytest.mark.parametrize("is_owned", [False, True], ids=["owner set by the reconciler", "owner set by the scheduler"])
+async def test_an_unfinished_request_takes_no_later_pod_of_that_name(stage: Stage, is_owned: bool) -> None:
+    plugin = Scripted(effects=is_owned, pre_bind=wait)
+    async with stage.working(plugin) as working:
+        uid = await stage.create_pod()
+        await request_by_name(stage, uid if is_owned else "")
+        await until(lambda: "pre_bind" in plugin.points("pod"))
+        await working.crash()
+    await remove_owner(stage)
+    await stage.delete_pod()
+    await stage.create_pod()
+    async with stage.working(Scripted(effects=is_owned)):
+        status = await stage.phase("pod", "Failed", "Succeeded")
+    assert status["reason"].startswith("PodGone: pod")
+    assert "nodeName" not in (await stage.pod())["spec"]
+
+
+async def test_nothing_is_released_while_the_pod_of_an_orphaned_request_still_runs(stage: Stage) -> None:
+    seats = Seats()
+    async with stage.working(seats):
+        uid = await stage.create_pod(annotations=MINE)
+        await request_by_name(stage, uid)
+        await stage.phase("pod", "Succeeded")
+        await remove_owner(stage)
+        await stage.create_pod("other")
+        await stage.request_bind("other")
+        await stage.phase("other", "Succeeded")
+        assert seats.calls == []
+        await end_pod(stage)
+        await until(lambda: seats.calls)
+    assert seats.calls[0] == ("release", uid, True)
+
+
+async def test_a_ttl_of_zero_deletes_what_a_pod_has_left_behind(stage: Stage) -> None:
+    async with stage.working():
+        await stage.create_pod()
+        await request_by_name(stage)
+        await stage.phase("pod", "Succeeded")
+    await remove_owner(stage)
+    await stage.delete_pod()
+    stage.clock.shift += HOUR
+    async with stage.working(binding=Binding(ttl_after_succeeded=timedelta(), in_flight_timeout=NO_FLIGHT)):
+        await stage.request_deleted()
+
+
+async def test_a_ttl_of_zero_keeps_the_request_of_a_pod_that_is_there(stage: Stage) -> None:
+    async with stage.working():
+        await stage.create_pod()
+        await request_by_name(stage)
+        await stage.phase("pod", "Succeeded")
+    stage.clock.shift += HOUR
+    assert await TTLController(stage.client, timedelta(), stage.clock).round() == 0
+    assert (await stage.status())["phase"] == "Succeeded"
