@@ -12,6 +12,7 @@ from functools import partial
 from bowline.api import names
 from bowline.api.meta import ObjectKey
 from bowline.framework.binding.points import order_by_point
+from bowline.framework.binding.runner import PluginCall
 from bowline.framework.config import LeaderElection, Settings
 from bowline.framework.gates import GATES
 from bowline.framework.options import load_configuration
@@ -29,13 +30,13 @@ from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import Check, ProbeServer
 from bowline.runtime.tasks import RootTasks, ShutdownSignal, run_process
 from bowline.runtime.tracing import configured_tracing
+from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline.runtime.workqueue import CAPACITY
 from bowline_reconciler.contact import Contact
 from bowline_reconciler.debug import WorkPages, configuration_pages
 from bowline_reconciler.leader import Leadership
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.observe.watchdog import EventLoopWatchdog
 from bowline_reconciler.options import Options, parse_options
 from bowline_reconciler.process import RunningComponents
 from bowline_reconciler.uninstall import Uninstall
@@ -82,7 +83,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 leadership = Leadership(lease, new_identity)
                 debug.add(*WorkPages(parts, client.clock, lambda: leadership.leader).pages())
-                watchdog = new_watchdog(parts, access, lease)
+                watchdog = new_watchdog(parts, access, lease, lambda: leadership.identity)
                 uninstall = _uninstall(options, settings, parts)
                 await _work(parts, leadership, settings.leader_election, checks, watchdog, uninstall, stop)
     finally:
@@ -96,7 +97,7 @@ async def _work(
     leadership: Leadership,
     election: LeaderElection,
     checks: dict[str, Check],
-    watchdog: EventLoopWatchdog,
+    watchdog: EventLoopWatchdog[PluginCall],
     uninstall: Uninstall | None,
     stop: ShutdownSignal,
 ) -> None:
@@ -106,7 +107,7 @@ async def _work(
     checks["caches"] = lambda: parts.unsynced() or parts.shards.conflict
     checks["contact"] = contact.missing
     async with RootTasks(stop) as tasks:
-        running = RunningComponents(tasks, parts, leadership, timings, stop, freeze_startup_objects, watchdog.holding)
+        running = RunningComponents(tasks, parts, leadership, timings, stop, freeze_startup_objects)
         tasks.start("watchdog", watchdog.run())
         tasks.start("contact", contact.run())
         if uninstall is not None:

@@ -9,7 +9,7 @@ nevertheless, every write has a UID or resourceVersion precondition, so none is 
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 
 from bowline.api.meta import ObjectKey
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
@@ -44,6 +44,12 @@ class Leadership:
         """The identity of the leader; empty if there is none, or none was observed yet."""
         return self._elector.leader if self._elector is not None else ""
 
+    @property
+    def identity(self) -> str:
+        """This process's identity in the Lease that it holds; empty if it holds none. From any thread."""
+        elector = self._elector
+        return elector.identity if elector is not None and elector.is_leader.is_set() else ""
+
     def elector(self, parts: Components, timings: LeaseTimings) -> LeaderElector:
         """Return the elector of the next term."""
         identity = self._new_identity()
@@ -60,12 +66,11 @@ async def run_while_leader(
     parts: Components,
     stop: asyncio.Event,
     on_synced: Callable[[], None] = lambda: None,
-    holding: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Take part in the leader election and work during each term, until ``stop``. Raises a plugin start's error.
 
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
-    the Lease. ``holding`` is entered with the identity for each term.
+    the Lease.
     """
     lease = leadership.lease
     await wait_first(parts.wait_for_sync(), stop.wait())
@@ -81,8 +86,7 @@ async def run_while_leader(
             await wait_first(elector.is_leader.wait(), stop.wait(), wait_done(electing))
             leads = elector.is_leader.is_set() and not stop.is_set()
             if leads and not await parts.shards.is_outranked(lease):
-                with holding(elector.identity):
-                    await _lead(parts, elector, lease, stop)
+                await _lead(parts, elector, lease, stop)
         finally:
             release.set()
             await electing

@@ -6,7 +6,6 @@ components without it.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 from bowline.kube.lease import LeaseTimings
@@ -22,7 +21,7 @@ MOMENT = timedelta(seconds=3)
 class RunningComponents:
     """Components as root tasks, from construction to ``shut_down``.
 
-    ``stop`` ends the work. ``on_synced`` and ``holding`` are those of ``run_while_leader``.
+    ``stop`` ends the work. ``on_synced`` is that of ``run_while_leader``.
     """
 
     def __init__(
@@ -33,7 +32,6 @@ class RunningComponents:
         timings: LeaseTimings,
         stop: asyncio.Event,
         on_synced: Callable[[], None] = lambda: None,
-        holding: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._tasks = tasks
         self._parts = parts
@@ -42,7 +40,7 @@ class RunningComponents:
         }
         self.events = tasks.start("events", parts.recorder.run())
         self.overdue = tasks.start("overdue", parts.observation.overdue.run())
-        self.leading = tasks.start("leading", run_while_leader(leadership, timings, parts, stop, on_synced, holding))
+        self.leading = tasks.start("leading", run_while_leader(leadership, timings, parts, stop, on_synced))
 
     async def shut_down(self) -> None:
         """Stop in order, after ``stop`` was set."""

@@ -80,7 +80,8 @@ def is_without_owner(request: Object, now: datetime) -> bool:
         return False
     phase, completion = status_of(request).get("phase"), completed_at(request)
     is_of_pod = phase == Phase.SUCCEEDED.value or (phase == Phase.FAILED.value and pod_uid_of(request))
-    return bool(is_of_pod and (request.get("spec") or {}).get("podName") and completion is not None and completion <= now - UNREAD)
+    has_name = bool((request.get("spec") or {}).get("podName"))
+    return bool(is_of_pod and has_name and completion is not None and completion <= now - UNREAD)
 
 
 def is_another(pod: Object, request: Object) -> bool:

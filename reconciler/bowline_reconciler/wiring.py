@@ -5,7 +5,7 @@ Nothing runs here yet: ``app`` starts and stops the components in order; tests r
 
 import asyncio
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bowline.api import names
@@ -20,6 +20,7 @@ from bowline.kube.config import ClusterAccess
 from bowline.kube.events import EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import Resource
+from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.hand_over import hand_over
 from bowline_reconciler.binding.requeue import Requeue
@@ -30,7 +31,6 @@ from bowline_reconciler.controller import Controller, new_queue
 from bowline_reconciler.informers import EventHandlers, Informers
 from bowline_reconciler.observe.outside import OutsideShards
 from bowline_reconciler.observe.tracker import Observation
-from bowline_reconciler.observe.watchdog import EventLoopWatchdog
 from bowline_reconciler.reconciler import Reconciler
 from bowline_reconciler.releases import Releases
 from bowline_reconciler.shards import CLUSTER, Shards
@@ -137,13 +137,18 @@ async def build(
     )
 
 
-def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey) -> EventLoopWatchdog:
-    """Return the watchdog of the event loop that the components run in."""
+def new_watchdog(
+    parts: Components, access: ClusterAccess, lease: ObjectKey, identity: Callable[[], str]
+) -> EventLoopWatchdog[PluginCall]:
+    """Return the watchdog of the event loop that the components run in.
 
-    async def fence_and_hand_over(call: PluginCall, why: str, identity: str) -> None:
+    ``identity``: in the Lease; empty if this process does not lead.
+    """
+
+    async def fence_and_hand_over(call: PluginCall, why: str) -> None:
         parts.client.forbid_writes()
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
-        await hand_over(access, options, lease, call, why, identity)
+        await hand_over(access, options, lease, call, why, identity())
 
     return EventLoopWatchdog(
         parts.reconciler.store.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over

@@ -76,11 +76,11 @@ def environment() -> Mapping[str, str]:
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[Running]:
-    """Run a webhook; at the end it is killed if it still runs."""
+def running(folder: Path, *arguments: str, plugins: str = "") -> Iterator[Running]:
+    """Run a webhook; at the end it is killed if it still runs. ``plugins``: a folder with a plugin's distribution."""
     log = folder / "webhook.log"
     with log.open("wb") as output:
-        popen = subprocess.Popen(command(*arguments), stderr=output, env=environment())
+        popen = subprocess.Popen(command(*arguments), stderr=output, env={**environment(), "PYTHONPATH": plugins})
     try:
         yield Running(popen, log)
     finally:

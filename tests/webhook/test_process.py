@@ -17,6 +17,7 @@ from tests.unit.webhook.reviews import encode, pod, review
 from tests.waiting import LIMIT_S
 from tests.webhook.process import Running, run_failing, running
 
+PLUGINS = Path(__file__).parent / "plugins"
 POD = encode(review(pod({"gpu-fraction": "2"})))
 SHARE = encode(review(pod({"gpu-fraction": "0.5"})))
 
@@ -54,6 +55,23 @@ def post(
         return answer.status, answer.read()
     finally:
         client.close()
+
+
+def test_a_plugin_that_blocks_is_named_and_ends_the_process(
+    tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path
+) -> None:
+    """As in the reconciler: no other review is answered meanwhile, and the container's next process goes on."""
+    policy = configuration(tmp_path, "plugins: [{name: review_blocks}]")
+    with running(tmp_path, *tls_flags, policy, plugins=str(PLUGINS)) as process:
+        assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
+        blocking = encode(review(pod({"reviews.example/blocks-for-s": "100"})))
+        with pytest.raises((http.client.HTTPException, OSError)):
+            post(process, trust, Hook.VALIDATE_PODS, blocking)
+        assert process.popen.wait(LIMIT_S) == 1
+        blocked = next(line for line in process.lines() if line["message"] == "the event loop is blocked")
+    assert (blocked["plugin"], blocked["point"]) == ("review_blocks", "validate_pod")
+    assert blocked["object"] == "p"
+    assert "time.sleep" in blocked["stack"]
 
 
 class TestServing:

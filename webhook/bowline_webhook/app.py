@@ -28,6 +28,7 @@ from bowline.runtime.metrics import new_registry
 from bowline.runtime.probes import Check, ProbeServer
 from bowline.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
 from bowline.runtime.tracing import configured_tracing
+from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline_webhook.inventory import InventoryWatcher
 from bowline_webhook.metrics import WebhookMetrics
 from bowline_webhook.options import Options, parse_options
@@ -90,6 +91,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         await server.start()
         freeze_startup_objects()
         async with RootTasks(stop) as tasks:
+            tasks.start("watchdog", EventLoopWatchdog(server.current_call, metrics.plugin_errors).run())
             tasks.start("certificate files", files.run())
             if certificate_manager is not None:
                 tasks.start("trust", certificate_manager.run(stop))

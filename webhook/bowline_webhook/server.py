@@ -14,6 +14,7 @@ flight finish. Until the first of them a stopping replica serves and is ready. D
 import logging
 import ssl
 import time
+from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -82,6 +83,15 @@ class ClusterReads:
 NO_READS: Final = ClusterReads()
 
 
+@dataclass(frozen=True, slots=True)
+class ReviewedCall:
+    """A call of a plugin, and the object that it reviews. ``fields``: of a log line."""
+
+    plugin: str
+    point: str
+    fields: Mapping[str, str]
+
+
 class AdmissionServer:
     """Answers reviews with the verdicts of one chain.
 
@@ -114,10 +124,16 @@ class AdmissionServer:
         self._bodies = Bodies()
         self._server: HttpServer | None = None
         self._closing = False
+        self._reviewing: Review | None = None
         # Of the present second: the denials that were logged, and those that were not.
         self._log_second = self._logged_denials = self._omitted_denials = 0
         metrics.in_flight.set_function(lambda: self._server.in_flight if self._server is not None else 0)
         self.address = listen
+
+    def current_call(self, _: AbstractEventLoop) -> ReviewedCall | None:
+        """Return the plugin's call that the event loop is executing. May be called from another thread."""
+        call, review = self._chain.current_call, self._reviewing
+        return ReviewedCall(call.plugin, call.point, _about(review)) if call is not None and review else None
 
     def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None if ready."""
@@ -184,6 +200,7 @@ class AdmissionServer:
         try:
             verdict = ALLOWED
             if self._mode != "Off":
+                self._reviewing = review
                 verdict = review_object(hook, review, self._chain, self._inventory(), traceparent_of(span))
                 verdict = replace(verdict, errors=verdict.errors or live_errors)
             verdict = self._apply_mode(hook, review, verdict, peer)

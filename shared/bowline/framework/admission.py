@@ -8,6 +8,7 @@ plugin's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -109,6 +110,14 @@ class Verdict:
         return Verdict(warnings=(*errors, *self.warnings))
 
 
+@dataclass(frozen=True, slots=True)
+class ReviewCall:
+    """A call of a plugin during a review."""
+
+    plugin: str
+    point: str
+
+
 ALLOWED = Verdict()
 # Added where the review ended before all errors were found.
 MORE = FieldError(
@@ -148,6 +157,7 @@ class AdmissionChain:
         # The kinds whose pod templates are reviewed; errors of the configured ones were reported at startup.
         self.workloads, _ = resolve_workloads(settings.workloads)
         self._on_error = on_error
+        self._current: ReviewCall | None = None
         self._plugins = tuple(plugins)
         reviewers = [plugin for plugin in plugins if isinstance(plugin, AdmissionPlugin)]
         self._mutate_pod = overriding(reviewers, AdmissionPlugin.mutate_pod)
@@ -163,6 +173,11 @@ class AdmissionChain:
         return AdmissionChain(
             self._plugins, self.settings, self._own_namespace, self._on_error, scheduler, self._unread
         )
+
+    @property
+    def current_call(self) -> ReviewCall | None:
+        """The plugin's call in progress, for another thread that asks why a review does not end."""
+        return self._current
 
     @property
     def bound_annotations(self) -> frozenset[str]:
@@ -338,17 +353,27 @@ class AdmissionChain:
 
     def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
         try:
-            return plugin.has_side_effects(request, None)
+            with self._calling(plugin, "has_side_effects"):
+                return plugin.has_side_effects(request, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
             self._on_error(plugin.name, "has_side_effects", error)
             return True
+
+    @contextmanager
+    def _calling(self, plugin: Plugin, point: str) -> Iterator[None]:
+        self._current = ReviewCall(plugin.name, point)
+        try:
+            yield
+        finally:
+            self._current = None
 
     def _guarded_mutation(
         self, plugin: Plugin, point: str, target: MutableObject, mutate: Callable[[], None]
     ) -> None:
         mark = target.checkpoint()
         try:
-            mutate()
+            with self._calling(plugin, point):
+                mutate()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
             target.revert(mark)
             self._on_error(plugin.name, point, error)
@@ -357,7 +382,8 @@ class AdmissionChain:
         self, plugin: Plugin, point: str, validate: Callable[[], Iterable[FieldError]]
     ) -> Sequence[FieldError]:
         try:
-            errors = list(_first_errors(validate()))
+            with self._calling(plugin, point):
+                errors = list(_first_errors(validate()))
             strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301

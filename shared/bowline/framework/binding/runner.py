@@ -13,7 +13,7 @@ attempt itself.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
@@ -87,6 +87,11 @@ class PluginCall:
     point: str
     key: ObjectKey | None
     uid: ObjectUID
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """The request, for a log line."""
+        return {"bindRequest": str(self.key)}
 
 
 class Runner:

@@ -1,9 +1,9 @@
 """Deletes the ConfigMaps of a share that its pod leaves behind.
 
 `kubectl delete pod --cascade=orphan` removes the owner of what the pod owns before the pod is gone, so the garbage
-collector deletes nothing of it. The watches, of running pods and of those that have ended, show such a pod while it is
-being deleted. Its ConfigMaps are read by its containers until then, and are deleted once it is gone. Of a pod that was
-deleted while nothing led they stay, because nothing but their names finds them and the reconciler may list no
+collector deletes nothing of it. The watches, of running pods and of those that have ended, show such a pod while it
+is being deleted. Its ConfigMaps are read by its containers until then, and are deleted once it is gone. Of a pod that
+was deleted while nothing led they stay, because nothing but their names finds them and the reconciler may list no
 ConfigMaps: they can be deleted by whoever may delete ConfigMaps, and a new pod that names them replaces them.
 """
 

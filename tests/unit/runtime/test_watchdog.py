@@ -6,8 +6,8 @@ import sys
 LOCKS = """
 import asyncio, re
 from bowline.runtime.metrics import new_registry
-from bowline_reconciler.observe import watchdog
-from bowline_reconciler.observe.metrics import ReconcilerMetrics
+from prometheus_client import Counter
+from bowline.runtime import watchdog
 
 watchdog.LOCKED_S = 1.0
 
@@ -17,7 +17,7 @@ async def end(*_):
 
 
 async def main():
-    errors = ReconcilerMetrics(new_registry()).plugin_errors
+    errors = Counter("errors", "Errors.", ["plugin", "point"], registry=new_registry())
     watching = asyncio.create_task(watchdog.EventLoopWatchdog(lambda _: None, errors, end).run())
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -1,10 +1,10 @@
 """Watches the event loop from a thread: names the plugin that blocks it, and ends the process if that lasts.
 
-A blocked event loop renews no Lease and reports nothing, and Python cannot interrupt a call that blocks in C. After a
-second the thread logs the plugin, the extension point, the request and the stack. After four seconds, if it is a
-plugin that blocks, the thread fences the process's client, counts the attempt and releases the Lease with a client
-and an event loop of its own, and exits: another replica, or the container's next process, leads. A crash between
-these writes has the effects of a crash at any point: the attempt is not counted, or the Lease expires.
+A blocked event loop renews no Lease, answers no review and reports nothing, and Python cannot interrupt a call that
+blocks in C. After a second the thread logs the plugin, the extension point, the object and the stack. After four
+seconds, if it is a plugin that blocks, the thread does what the process leaves to others (``hand_over``, in an event
+loop of its own), and exits: another replica, or the container's next process, goes on. A crash during the hand-over
+has the effects of a crash at any point.
 
 A call that holds Python's lock, such as a regular expression that backtracks, stops that thread as well. A timer
 of the interpreter itself then writes the stacks of all threads to the standard error, and ends the process.
@@ -18,13 +18,10 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 from prometheus_client import Counter
-
-from bowline.framework.binding.runner import PluginCall
 
 log = logging.getLogger(__name__)
 
@@ -37,32 +34,43 @@ HAND_OVER_S = 8.0
 # The timer of the interpreter. It also counts the time in which the process is suspended: longer than a Lease lasts.
 LOCKED_S = 30.0
 
-HandOver = Callable[[PluginCall, str, str], Coroutine[Any, Any, None]]
+
+class BlockingCall(Protocol):
+    """A plugin's call. ``fields``: of a log line, the object that it is about."""
+
+    @property
+    def plugin(self) -> str: ...
+
+    @property
+    def point(self) -> str: ...
+
+    @property
+    def fields(self) -> Mapping[str, str]: ...
 
 
-class EventLoopWatchdog:
+Call = TypeVar("Call", bound=BlockingCall)
+
+
+async def hand_over_nothing(_: BlockingCall, __: str) -> None:
+    """The hand-over of a process that holds nothing for others."""
+
+
+class EventLoopWatchdog(Generic[Call]):
     """Watches one event loop while ``run`` runs there.
 
     ``current`` returns the plugin's call that a loop is executing, from any thread. ``hand_over`` is awaited in
-    another event loop, with the call, the reason, and the identity in the Lease; empty if this process does not lead.
+    another event loop, with the call and the reason.
     """
 
     def __init__(
-        self, current: Callable[[asyncio.AbstractEventLoop], PluginCall | None], errors: Counter, hand_over: HandOver
+        self,
+        current: Callable[[asyncio.AbstractEventLoop], Call | None],
+        errors: Counter,
+        hand_over: Callable[[Call, str], Coroutine[Any, Any, None]] = hand_over_nothing,
     ) -> None:
         self._current = current
         self._errors = errors
         self._hand_over = hand_over
-        self._identity = ""
-
-    @contextmanager
-    def holding(self, identity: str) -> Iterator[None]:
-        """Context in which this process holds the Lease as ``identity``."""
-        self._identity = identity
-        try:
-            yield
-        finally:
-            self._identity = ""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -93,20 +101,22 @@ class EventLoopWatchdog:
             if silent >= END_TURNS and call is not None:
                 self._end(call)
 
-    def _report(self, call: PluginCall | None, frame: Any) -> None:
+    def _report(self, call: Call | None, frame: Any) -> None:
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-        named = {"plugin": call.plugin, "point": call.point, "bindRequest": str(call.key)} if call is not None else {}
         if call is not None:
             self._errors.labels(plugin=call.plugin, point=call.point).inc()
-        log.error("the event loop is blocked", extra={**named, "stack": stack})
+        log.error("the event loop is blocked", extra={**_named(call), "stack": stack})
 
-    def _end(self, call: PluginCall) -> None:
+    def _end(self, call: Call) -> None:
         why = f"{call.point} blocked the event loop for {END_TURNS * TURN_S:g} s and ended the process"
-        named = {"plugin": call.plugin, "point": call.point, "bindRequest": str(call.key)}
         try:
-            asyncio.run(asyncio.wait_for(self._hand_over(call, why, self._identity), HAND_OVER_S))
+            asyncio.run(asyncio.wait_for(self._hand_over(call, why), HAND_OVER_S))
         except Exception:
-            log.exception("the blocked attempt is not counted, or the Lease not released", extra=named)
-        log.error("exiting: a plugin blocks the event loop", extra=named)
+            log.exception("the blocked attempt is not counted, or the Lease not released", extra=_named(call))
+        log.error("exiting: a plugin blocks the event loop", extra=_named(call))
         logging.shutdown()
         os._exit(1)
+
+
+def _named(call: BlockingCall | None) -> dict[str, str]:
+    return {"plugin": call.plugin, "point": call.point, **call.fields} if call is not None else {}
