@@ -16,6 +16,7 @@ from bowline.api.bindrequest import Phase
 from bowline.api.duration import parse_duration
 from bowline.api.meta import Object, is_deleting, status_of
 from bowline.framework.options import argument_type
+from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_request.pod import view_pod
 from bowline_cli.api import Api, ApiException
 from bowline_cli.cluster import add_cluster_options, call, message_of, namespace_of, run_connected
@@ -124,8 +125,9 @@ def _await_end(api: Api, path: str, timeout: timedelta) -> int:
             print(f"{phase}: the pod is bound")
             return EXIT_DONE
         if phase == Phase.FAILED:
-            suggestion = status.get("suggestion") or "none"
-            print(printable(f"{phase}: {reason} (suggestion: {suggestion}; {names.DOCS_URL}/suggestions.html)"))
+            text = status.get("suggestion")
+            suggestion = next((f"{each}, {each.meaning}" for each in Suggestion if each == text), text or "none")
+            print(printable(f"{phase}: {reason} (suggestion: {suggestion})"))
             return EXIT_NOT_BOUND
         # Before the first report the reason is the CRD's default, which every quick bind passes.
         if phase and reason != last:

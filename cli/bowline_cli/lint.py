@@ -133,11 +133,11 @@ def run(options: argparse.Namespace) -> int:
     )
     manifests = with_progress(reading.manifests, "objects", sys.stderr)
     results = [review_manifest(chain, manifest, schema) for manifest in manifests]
-    _write(options, results, reading)
+    _write(options, results, reading, settings.docs_url)
     return _status(options, results, reading)
 
 
-def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: "_Reading") -> None:
+def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: "_Reading", docs_url: str) -> None:
     if options.output == "json":
         print(as_json(results, reading))
     elif options.output == "text":
@@ -152,7 +152,8 @@ def _write(options: argparse.Namespace, results: Sequence[LintResult], reading: 
         )
     else:
         report = getattr(import_module("bowline_cli.reports"), _REPORTS[options.output])
-        print(report(subjects(results, reading)))
+        pages = (docs_url,) if options.output == "sarif" else ()
+        print(report(subjects(results, reading), *pages))
     if options.output != "github":  # it has them as annotations
         for finding in reading.unreadable:
             print(printable(finding.message), file=sys.stderr)

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
-from bowline.api.names import DOCS_URL
-
 # Each but the last is a module here with `add_arguments`. Only the one that runs is imported: lint needs no network.
 COMMANDS = {
     "lint": "review manifests as the cluster's webhook would",
@@ -20,12 +18,11 @@ COMMANDS = {
     "version": "print the versions of Bowline and of Python",
 }
 
-EXAMPLES = f"""examples:
+EXAMPLES = """examples:
   bowline lint deploy/                 the cluster's verdict on manifests, offline
   bowline explain train-7d9f -n team   why the pod is not bound, and what helps
   bowline check --wait 2m              whether the release works
-
-documentation: {DOCS_URL}
+  bowline rule gpu_request/memory-format    what the rule that a denial names demands
 """
 
 

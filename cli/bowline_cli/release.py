@@ -232,9 +232,7 @@ def _schema(release: InstalledRelease) -> Iterator[ReleaseFinding]:
         undefined = STATUS_FIELDS - properties.get("status", {}).get("properties", {}).keys()
         if undefined:
             text = f"{', '.join(sorted(undefined))} in the status of {CRD}, whose CRD is another project's"
-            yield ReleaseFinding(
-                text, f"{release.upgrade} --force-conflicts ({names.DOCS_URL}/with-kai-scheduler.html)"
-            )
+            yield ReleaseFinding(text, f"{release.upgrade} --force-conflicts")
 
 
 def _agent(release: InstalledRelease) -> Iterator[ReleaseFinding]:
@@ -260,4 +258,4 @@ def _other_binders(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     for manager, key in writers.items():
         if manager != names.FIELD_MANAGER_RECONCILER:
             text = f"an end of the second binder {manager}, which has written the status of BindRequest {key}"
-            yield ReleaseFinding(text, f"stop it ({names.DOCS_URL}/with-kai-scheduler.html)")
+            yield ReleaseFinding(text, "stop it: KAI-Scheduler's by its value binder.enabled=false")

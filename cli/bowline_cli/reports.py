@@ -12,21 +12,18 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from bowline.api import names
-from bowline.api.rule import Rule
+from bowline.api.rule import Rule, page_of
 from bowline_cli.findings import Finding, FindingSubject
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-# With an anchor for each rule.
-RULES_PAGE: Final = f"{names.DOCS_URL}/rules.html"
 _LINE_COMMAND: Final = re.compile(r"(?m)^(\s*):(?=:)")
 _COMMAND: Final = re.compile(r"#(?=#\w*\[)")
 # What XML 1.0 does not allow in text.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def as_sarif(subjects: Sequence[FindingSubject]) -> str:
-    """Return the findings as SARIF, for code scanning."""
+def as_sarif(subjects: Sequence[FindingSubject], docs_url: str = "") -> str:
+    """Return the findings as SARIF, for code scanning. ``docs_url``: where the documentation is published."""
     findings = [finding for subject in subjects for finding in subject.findings]
     rules = {finding.rule.id: finding.rule for finding in findings}
     order = sorted(rules)
@@ -47,19 +44,19 @@ def as_sarif(subjects: Sequence[FindingSubject]) -> str:
         }
         for finding in findings
     ]
-    driver = {"name": "bowline lint", "rules": [_described(rules[rule]) for rule in order]}
+    driver = {"name": "bowline lint", "rules": [_described(rules[rule], docs_url) for rule in order]}
     log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
     return inert_json(json.dumps(log, indent=2))
 
 
-def _described(rule: Rule) -> dict[str, Any]:
+def _described(rule: Rule, docs_url: str) -> dict[str, Any]:
     text = rule.meaning.replace("`", "")
     return {
         "id": rule.id,
         "shortDescription": {"text": text},
         "fullDescription": {"text": text},
-        "help": {"text": f"bowline lint --explain {rule.id}"},
-        "helpUri": f"{RULES_PAGE}#{rule.id.replace('/', '')}",
+        "help": {"text": f"bowline rule {rule.id}"},
+        **({"helpUri": page_of(rule, docs_url)} if docs_url else {}),
     }
 
 

@@ -3,7 +3,6 @@
 import argparse
 import sys
 
-from bowline.api.names import DOCS_URL
 from bowline_cli.rules import all_rules, explain_rule, similar_rules
 
 EXIT_EXPLAINED, EXIT_NO_RULE = 0, 2
@@ -15,7 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Explain the rule that a denial or a warning names in parentheses, such as gpu_request/fraction-range. "
         "Exit status: 0 explained, 2 no such rule, or bad usage."
     )
-    parser.epilog = f"all rules on one page: {DOCS_URL}/rules.html"
     parser.add_argument("rule", metavar="RULE", nargs="?", default="", help="its id; without one list all rules")
     parser.set_defaults(run=lambda options: explain(options.rule))
 

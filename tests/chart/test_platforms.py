@@ -279,7 +279,7 @@ MAY_BE_NULL = {
     ),
     *("podAnnotations", "podLabels", "matchLabels", "nodeSelector", "affinity", "resources", "rollingUpdate"),
     *("probes", "plugins", "alertLabels", "podSecurity", "replicas", "minReadySeconds", "revisionHistoryLimit"),
-    *("gpuSharing", "namespaces", "binding", "leaderElection", "featureGates", "docsURL"),
+    *("gpuSharing", "namespaces", "binding", "leaderElection", "featureGates"),
 }
 MONITORED = {"monitoring": {part: {"enabled": True} for part in ("service", "podMonitor", "rules", "dashboard")}}
 

@@ -36,7 +36,7 @@ def test_a_failed_request_prints_reason_and_suggestion_and_blocks_another_one(pa
     done = bind(pair, "train", "--wait", node="absent")
     assert done.returncode == 1
     assert "Failed: NodeGone: " in done.stdout
-    assert "(suggestion: RescheduleElsewhere; https://bowline.dev/docs/suggestions.html)" in done.stdout
+    assert "(suggestion: RescheduleElsewhere, this node is unsuitable, " in done.stdout
     again = bind(pair, "train")
     assert again.returncode == 1
     assert "409 AlreadyExists: " in again.stderr

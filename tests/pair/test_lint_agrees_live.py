@@ -35,7 +35,7 @@ from tests.plugins.sharing import Shares
 from tests.rule_examples import example_object
 
 KINDS = [ready.kind for ready in (*READY, OWN)]
-SIGNATURE = "bowline lint --explain RULE"
+SIGNATURE = "bowline rule RULE"
 # What the API server denies itself, with its own words, before it calls the webhooks for Kubernetes' own kinds.
 OWN_RULES = ("kubernetes/", "structure/", "gpu_request/quantity-", "gpu_request/request-", "gpu_request/limit-")
 

@@ -21,6 +21,7 @@ from bowline.kube.errors import ApiError, ApiStatus, Invalid
 from bowline.kube.resources import Resource
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import bind_request, pod
+from bowline_cli.main import main
 from bowline_cli.manifests import Manifest
 from bowline_cli.verdicts import review_manifest, with_ready_kinds
 from tests.generated_pods import random_pods
@@ -104,13 +105,35 @@ async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     text = result.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
     *lines, signature_line = [line.removeprefix("* ") for line in text.splitlines() if line]
     assert lines == faults
-    assert signature_line == "bowline: denied the object; a rule is explained by: bowline lint --explain RULE"
+    assert signature_line == "bowline: denied the object; a rule is explained by: bowline rule RULE"
 
 
 async def denial_status(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
     with pytest.raises(Invalid) as caught:
         await client.create(RESOURCES[raw["kind"]], pair.namespace, raw)
     return caught.value.status
+
+
+def test_a_denial_and_explain_name_the_published_documentation(
+    pair: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pair.pair.webhook is not None
+    pair.pair.webhook.stop()
+    try:
+        pair.pair.upgrade({"config.docsURL": "https://docs.example.com/bowline/"})
+        pair.pair.launch_webhook().wait_ready()
+        result = pair.kubectl("apply", "-f", "-", objects=shared_pod(ONE), check=False)
+        page = "https://docs.example.com/bowline/rules.html#gpu_requestfraction-range"
+        assert result.stderr.splitlines()[-1] == f"* bowline: denied the object; see {page}"
+        pair.create_pod()
+        assert (
+            main(["explain", "pod", f"--namespace={pair.namespace}", f"--kubeconfig={pair.cluster.kubeconfig}"]) == 0
+        )
+        assert "  more   https://docs.example.com/bowline" in capsys.readouterr().out
+    finally:
+        pair.pair.webhook.stop()
+        pair.pair.upgrade({"config.docsURL": ""})
+        pair.pair.launch_webhook().wait_ready()
 
 
 # --- the audit log ---

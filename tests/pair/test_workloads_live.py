@@ -187,4 +187,4 @@ def test_the_examples_get_the_stated_verdict(live: Live, example: Any) -> None:
     assert (result.returncode == 0) == (not faults), result.stderr
     lines = [line.removeprefix("* ") for line in result.stderr.splitlines()[1:]] if faults else []
     assert [f"{fault} ({fault.rule.id})" for fault in faults] == lines[:-1]
-    assert not faults or lines[-1].endswith("bowline lint --explain RULE")
+    assert not faults or lines[-1].endswith("bowline rule RULE")

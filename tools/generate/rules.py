@@ -11,7 +11,7 @@ _HEAD: Final = """\
 
 # Rules of admission
 
-A denial and a warning name their rule in parentheses; `bowline lint --explain RULE` prints one. Examples are parts of
+A denial and a warning name their rule in parentheses; `bowline rule RULE` prints one. Examples are parts of
 a manifest: annotations and labels of a pod, limits and requests of its container, fields of its spec; with
 `podName`, the spec of a BindRequest; with `kind`, a whole object. A rule without an example depends on more than one
 manifest.

@@ -15,7 +15,7 @@ import orjson
 
 from bowline.api.field_error import FieldError, format_value
 from bowline.api.meta import Object
-from bowline.api.rule import DenialCause, Rule, Severity
+from bowline.api.rule import DenialCause, Rule, Severity, page_of
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
 from bowline.framework.plugin import AdmissionInfo, Inventory
@@ -184,24 +184,25 @@ def review_object(
         return Verdict((FieldError(DEPTH, "", None, "the object is nested too deeply to be reviewed"),))
 
 
-def encode_answer(review: Review, verdict: Verdict) -> bytes:
+def encode_answer(review: Review, verdict: Verdict, docs_url: str = "") -> bytes:
     """Encode the verdict in the API version of the review, at most ``MAX_ANSWER`` bytes.
 
-    A patch that is too large becomes a denial; a denial that is too large is cut to its first errors.
+    A patch that is too large becomes a denial; a denial that is too large is cut to its first errors. ``docs_url``:
+    where the documentation is published; a denial names its page there.
     """
-    answer = _encode_verdict(review, verdict)
+    answer = _encode_verdict(review, verdict, docs_url)
     if len(answer) <= MAX_ANSWER:
         return answer
     if verdict.allowed:
         message = f"the patch for this object would be longer than {MAX_ANSWER} bytes; make its lists shorter"
-        return _encode_verdict(review, Verdict((FieldError(PATCH_SIZE, "", None, message),)))
-    return _encode_verdict(review, Verdict((*verdict.errors[:_FIRST_ERRORS], MORE)))
+        return _encode_verdict(review, Verdict((FieldError(PATCH_SIZE, "", None, message),)), docs_url)
+    return _encode_verdict(review, Verdict((*verdict.errors[:_FIRST_ERRORS], MORE)), docs_url)
 
 
-def _encode_verdict(review: Review, verdict: Verdict) -> bytes:
+def _encode_verdict(review: Review, verdict: Verdict, docs_url: str) -> bytes:
     response: dict[str, Any] = {"uid": review.uid, "allowed": verdict.allowed}
     if verdict.errors:
-        response["status"] = _denial(review, verdict.errors)
+        response["status"] = _denial(review, verdict.errors, docs_url)
     elif verdict.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode()
@@ -225,14 +226,17 @@ def display_name(raw: Object) -> str:
     return f"{prefix}*" if isinstance(prefix, str) and prefix else ""
 
 
-def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
+def _denial(review: Review, errors: Sequence[FieldError], docs_url: str) -> dict[str, Any]:
     """Return the metav1.Status. kubectl prints only the causes, events of controllers only the message."""
     texts = [f"{error} ({error.rule})" for error in errors]
+    message = texts[0] if len(texts) == 1 else f"{len(texts)} errors: {'; '.join(texts)}"
+    page = page_of(errors[0].rule, docs_url)
+    signature = f"denied the object; {f'see {page}' if page else _RULE_COMMAND}"
     return {
         "status": "Failure",
         "code": 422,
         "reason": "Invalid",
-        "message": texts[0] if len(texts) == 1 else f"{len(texts)} errors: {'; '.join(texts)}",
+        "message": f"{message}; see {page}" if page else message,
         "details": {
             "group": review.group[:_MAX_NAME],
             "kind": review.kind[:_MAX_NAME],
@@ -247,7 +251,7 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
                     }
                     for error in errors
                 ),
-                {"reason": "FieldValueInvalid", "field": _PRODUCT, "message": _SIGNATURE},
+                {"reason": "FieldValueInvalid", "field": _PRODUCT, "message": signature},
             ],
         },
     }
@@ -255,7 +259,7 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
 
 # The field of a cause about the object as a whole: kubectl prints each cause as a line "field: message".
 _PRODUCT: Final = "bowline"
-_SIGNATURE: Final = "denied the object; a rule is explained by: bowline lint --explain RULE"
+_RULE_COMMAND: Final = "a rule is explained by: bowline rule RULE"
 
 
 def _without_path(error: FieldError) -> str:

@@ -204,12 +204,12 @@ class AdmissionServer:
                 verdict = review_object(hook, review, self._chain, self._inventory(), traceparent_of(span))
                 verdict = replace(verdict, errors=verdict.errors or live_errors)
             verdict = self._apply_mode(hook, review, verdict, peer)
-            answer = encode_answer(review, verdict)
+            answer = encode_answer(review, verdict, self._chain.settings.docs_url)
         except Exception:
             log.exception("review failed", extra={"hook": str(hook), **_about(review)})
             self._metrics.crashes.labels(hook=hook).inc()
             verdict = self._apply_mode(hook, review, _FAILED, peer)
-            answer = encode_answer(review, verdict)
+            answer = encode_answer(review, verdict, self._chain.settings.docs_url)
         self._metrics.observe_answer(hook, time.perf_counter() - started_at, allowed=verdict.allowed)
         if span.is_recording():
             end_span(span, hook, review, verdict)

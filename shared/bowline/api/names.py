@@ -59,8 +59,6 @@ FIELD_MANAGER_WEBHOOK: Final = "bowline-webhook"
 FIELD_MANAGER_RECONCILER: Final = "bowline-reconciler"
 FIELD_MANAGER_CABUNDLE: Final = "bowline-cabundle"
 EVENT_SOURCE: Final = "bowline"
-# Where the documentation is published; the chart's value docsURL is for a copy elsewhere.
-DOCS_URL: Final = "https://bowline.dev/docs"
 
 # --- Pod annotations of a GPU share ----------------------------------------------------------------------
 GPU_FRACTION: Final = "gpu-fraction"

@@ -75,3 +75,8 @@ class Rule:
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise ValueError(f'the id of a rule must be "<plugin>/<rule>", not {self.id!r}')
+
+
+def page_of(rule: Rule, docs_url: str) -> str:
+    """Return the address of a rule in published documentation; empty if ``docs_url`` is."""
+    return f"{docs_url}/rules.html#{rule.id.replace('/', '')}" if docs_url else ""

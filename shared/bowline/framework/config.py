@@ -222,6 +222,13 @@ class PluginEntry(_Model):
     """Arguments of the plugin, as its own page lists them."""
 
 
+def _without_slash(url: str) -> str:
+    return url.rstrip("/")
+
+
+PageAddress = Annotated[str, AfterValidator(_without_slash), Field(pattern=r"^(https?://\S+)?$")]
+
+
 class Settings(_Model):
     """The whole configuration."""
 
@@ -232,6 +239,9 @@ class Settings(_Model):
         "bowline",
     )
     """Scheduler names whose pods Bowline handles; "*" means all."""
+    docs_url: PageAddress = Field(default="", alias="docsURL")
+    """Where this documentation is published, such as https://docs.example.com/bowline/docs. Denials then name the
+    page of their rule, and alerts theirs. Empty: neither has an address."""
     namespaces: Namespaces = Namespaces.model_construct()
     admission: Admission = Admission.model_construct()
     gpu_sharing: GpuSharingSettings = GpuSharingSettings.model_construct()

@@ -224,13 +224,13 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
         pytest.param(
             {"requests": [request(("binder", "status", 30))]},
             "an end of the second binder binder, which has written the status of BindRequest a/train",
-            "docs/with-kai-scheduler.html",
+            "binder.enabled=false",
             id="a second binder",
         ),
         pytest.param(
             {"requests": [request(("binder", "status", 60))], "leases": [lease(acquired_s=59.2)]},
             "an end of the second binder binder",
-            "docs/with-kai-scheduler.html",
+            "binder.enabled=false",
             id="a second binder, in the second in which the leader began",
         ),
     ],

@@ -120,7 +120,7 @@ class DescribedRule(Closed):
     shortDescription: Message  # noqa: N815
     fullDescription: Message  # noqa: N815
     help: Message
-    helpUri: Annotated[str, Field(pattern=r"^https://[^ ]+$")]  # noqa: N815
+    helpUri: Annotated[str, Field(pattern=r"^https://[^ ]+$")] = ""  # noqa: N815
 
 
 class Driver(Closed):

@@ -72,13 +72,21 @@ class TestAnswers:
                         {
                             "reason": "FieldValueInvalid",
                             "field": "bowline",
-                            "message": "denied the object; a rule is explained by: bowline lint --explain RULE",
+                            "message": "denied the object; a rule is explained by: bowline rule RULE",
                         },
                     ],
                 },
             },
             "auditAnnotations": {"decision": "refused", "rules": "marker/bad"},
         }
+
+    def test_a_denial_ends_with_the_page_of_its_rule_where_documentation_is_published(self) -> None:
+        incoming = decode_review(encode(review(pod({"bad": "a"}))))
+        verdict = review_object(Hook.VALIDATE_PODS, incoming, marking())
+        status = orjson.loads(encode_answer(incoming, verdict, "https://docs.example.com"))["response"]["status"]
+        page = "https://docs.example.com/rules.html#markerbad"
+        assert status["message"] == f'metadata.annotations[bad]: "a": must not be; remove it (marker/bad); see {page}'
+        assert status["details"]["causes"][-1]["message"] == f"denied the object; see {page}"
 
     def test_a_single_error_is_the_message(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
