@@ -32,7 +32,7 @@ from bowline_cli.facts import (
     troubles,
 )
 from bowline_cli.reader import Unread, acquired_at
-from bowline_cli.undecided import devices, running, undecided
+from bowline_cli.undecided import devices, gang_state, running, undecided
 
 # A scheduler decides within seconds; one that has not for so long may not be running.
 _IDLE: Final = timedelta(minutes=1)
@@ -132,6 +132,7 @@ def _waiting(facts: Facts, pod: Object, request: Object, message: str) -> Explan
         since = min(since, failed.first) if since is not None else failed.first
     others = [str(key_of(other)) for other in facts.requests if other is not request]
     details += [f"other requests for the pod: {', '.join(others)}"] if others else []
+    details += gang_state(facts)
     describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"
     return Explanation(message, since, until, tuple(commands or [describe]), tuple(details))
 

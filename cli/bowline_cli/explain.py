@@ -15,6 +15,7 @@ from typing import Any, Final
 from bowline.api import names
 from bowline.api.duration import parse_duration
 from bowline.api.failed_decision import condition_of
+from bowline.api.gang import gang_of
 from bowline.api.meta import Object, ObjectKey, ObjectRef, format_time, key_of, parse_time
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, namespace_of, run_connected
@@ -23,6 +24,7 @@ from bowline_cli.facts import (
     PLURALS,
     Explanation,
     Facts,
+    GangFacts,
     ReleaseInfo,
     age,
     current_request,
@@ -327,14 +329,21 @@ def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
     queue = (metadata.get("labels") or {}).get(names.QUEUE_LABEL)
     if queue:
         facts = replace(facts, queue=reading.reader.get(f"/apis/scheduling.run.ai/v2/queues/{queue}"))
-    group = (metadata.get("annotations") or {}).get(names.POD_GROUP_NAME)
-    if group:
-        path = f"/apis/{names.KAI_POD_GROUP_API}/namespaces/{facts.key.namespace}/{names.POD_GROUP_PLURAL}/{group}"
-        facts = replace(facts, pod_group=reading.reader.get(path))
+    gang = gang_of(pod)
+    if gang is not None:
+        facts = replace(facts, gang=_read_gang(reading, gang))
     if (pod.get("spec") or {}).get("resourceClaims"):
         slices = reading.reader.list("/apis/resource.k8s.io/v1/resourceslices", limit=1)
         facts = replace(facts, slices=None if isinstance(slices, Unread) else len(slices))
     return facts
+
+
+def _read_gang(reading: Reading, ref: ObjectRef) -> GangFacts:
+    pod_group = _object(reading, ref)
+    pods = reading.reader.pages(f"/api/v1/namespaces/{ref.key.namespace}/pods")
+    members = pods if isinstance(pods, Unread) else [pod for pod in pods if gang_of(pod) == ref]
+    requests = reading.reader.pages(f"{_REQUESTS}/namespaces/{ref.key.namespace}/{names.PLURAL}")
+    return GangFacts(ref, pod_group, members, requests)
 
 
 def _object(reading: Reading, ref: ObjectRef) -> Any:

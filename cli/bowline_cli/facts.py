@@ -36,13 +36,23 @@ class ReleaseInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class GangFacts:
+    """The gang of the pod: its PodGroup, or None or Unread; its pods, and the requests of their namespace."""
+
+    ref: ObjectRef
+    pod_group: Object | Unread | None
+    members: Sequence[Object] | Unread = ()
+    requests: Sequence[Object] | Unread = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What was read. ``unreadable``: what could not be, and why; the fields are then empty.
 
     - ``requests``: for the pod, of any name. ``events``: about the pod (core/v1), oldest first.
     - ``leases``: of the release's reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
     - ``objects``: those that the request waits for or that its failure is about; None: it does not exist.
-    - ``queue``: the KAI queue that the pod names; None: it does not exist. ``pod_group``: KAI's PodGroup of the pod.
+    - ``queue``: the KAI queue that the pod names; None: it does not exist. ``gang``: None: the pod is in none.
     - ``may_read_nodes``: whether commands about nodes would work. ``slices``: of ResourceSlices; None: not read.
     - ``info``: None: not published, or not read.
     - ``system``: the release's namespace.
@@ -58,7 +68,7 @@ class Facts:
     deployments: Sequence[Object] | Unread = NOT_READ
     objects: Mapping[ObjectRef, Object | Unread | None] = field(default_factory=dict)
     queue: Object | Unread | None = NOT_READ
-    pod_group: Object | Unread | None = None
+    gang: GangFacts | None = None
     slices: int | None = None
     may_read_nodes: bool = True
     info: ReleaseInfo | None = None

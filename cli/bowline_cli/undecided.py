@@ -6,10 +6,13 @@ from typing import Final
 
 from bowline.api import names
 from bowline.api.failed_decision import ABSENT, FailedDecision, condition_of, failed_decision_of
+from bowline.api.gang import counts_as_bound, min_members
 from bowline.api.meta import Object, ObjectKey, format_time, key_of, parse_time, status_of
+from bowline.api.request_facts import reported_status
 from bowline_cli.facts import (
     Explanation,
     Facts,
+    GangFacts,
     ReleaseInfo,
     age_of,
     components,
@@ -21,6 +24,8 @@ from bowline_cli.facts import (
 from bowline_cli.reader import Unread, acquired_at
 
 _KAI: Final = "kai-scheduler"
+# Pods of a gang that are named.
+_NAMED_MEMBERS: Final = 8
 # Below it a name that is not served is another scheduler's, not a misspelt one.
 _MISSPELT: Final = 0.85
 
@@ -135,7 +140,7 @@ def running(facts: Facts, scheduler: str) -> tuple[str, ...]:
 
 
 def scheduling(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
-    return (*_queue(facts, pod, scheduler), *_group(facts), *devices(facts, pod))
+    return (*_queue(facts, pod, scheduler), *gang_state(facts), *devices(facts, pod))
 
 
 def _queue(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
@@ -149,14 +154,40 @@ def _queue(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
     return (f"queue: label {names.QUEUE_LABEL} of the pod's owner, else {of_pod}, else default-queue",)
 
 
-def _group(facts: Facts) -> tuple[str, ...]:
-    """Return what KAI-Scheduler says of the pod's group, such as a queue over its quota."""
-    if facts.pod_group is None or isinstance(facts.pod_group, Unread):
+def gang_state(facts: Facts) -> tuple[str, ...]:
+    """Return how many pods of the pod's gang have a decision and which have none, and what its PodGroup reports."""
+    gang = facts.gang
+    if gang is None:
         return ()
-    status = status_of(facts.pod_group)
-    conditions = [*(status.get("schedulingConditions") or ()), *(status.get("conditions") or ())]
-    messages = [str(each.get("message")) for each in conditions if isinstance(each, dict) and each.get("message")]
-    return tuple(f"PodGroup {key_of(facts.pod_group)}: {message}" for message in messages[-1:])
+    if gang.pod_group is None:
+        return (f"{gang.ref} does not exist",)
+    minimum, messages = 0, []
+    if not isinstance(gang.pod_group, Unread):
+        minimum, status = min_members(gang.pod_group), status_of(gang.pod_group)
+        conditions = [*(status.get("schedulingConditions") or ()), *(status.get("conditions") or ())]
+        messages = [str(each["message"]) for each in conditions if isinstance(each, dict) and each.get("message")]
+    return (*_decisions(gang, minimum), *(f"{gang.ref}: {message}" for message in messages[-1:]))
+
+
+def _decisions(gang: GangFacts, minimum: int) -> tuple[str, ...]:
+    """Return the count of a gang's decisions. ``minimum``: of pods that are bound together; 0: not known, or none."""
+    if isinstance(gang.members, Unread) or isinstance(gang.requests, Unread):
+        return ()
+    phases = {
+        (request.get("spec") or {}).get("podName"): reported_status(request).get("phase") for request in gang.requests
+    }
+    lacking = sorted(
+        f"{name} (failed)" if phases.get(name) == "Failed" else name
+        for pod in gang.members
+        if not counts_as_bound(pod) and phases.get(name := pod["metadata"]["name"], "Failed") == "Failed"
+    )
+    count = len(gang.members)
+    text = f"{gang.ref}{f' requires {minimum} pods' if minimum else ''}: {count - len(lacking)} of its {count} pods "
+    text += "have a decision"
+    if lacking:
+        rest = len(lacking) - _NAMED_MEMBERS
+        text += f"; without one: {', '.join(lacking[:_NAMED_MEMBERS])}{f' and {rest} more' if rest > 0 else ''}"
+    return (text,)
 
 
 def devices(facts: Facts, pod: Object) -> tuple[str, ...]:

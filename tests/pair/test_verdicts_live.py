@@ -122,7 +122,8 @@ def test_a_denial_and_explain_name_the_published_documentation(
     try:
         pair.pair.upgrade({"config.docsURL": "https://docs.example.com/bowline/"})
         pair.pair.launch_webhook().wait_ready()
-        result = pair.kubectl("apply", "-f", "-", objects=shared_pod(ONE), check=False)
+        share = {**shared_pod(ONE), "metadata": {"name": "w", "annotations": ONE}}
+        result = pair.kubectl("apply", "-f", "-", objects=share, check=False)
         page = "https://docs.example.com/bowline/rules.html#gpu_requestfraction-range"
         assert result.stderr.splitlines()[-1] == f"* bowline: denied the object; see {page}"
         pair.create_pod()

@@ -13,6 +13,7 @@ from datetime import timedelta
 from weakref import WeakValueDictionary
 
 from bowline.api.bindrequest import BindRequest
+from bowline.api.gang import counts_as_bound, gang_of, min_members
 from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Status
@@ -21,7 +22,7 @@ from bowline.kube.errors import ApiError, NotFound, UnrecognizedReply
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS, Selection
 from bowline.runtime.shared_read import SharedReads
 from bowline_reconciler.binding.state import RequestState, RequestStates
-from bowline_reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
+from bowline_reconciler.decide.gang import incomplete_message, is_complete
 
 # A change of the PodGroup, or a pod bound by another component, ends a wait at the next poll. The pods of a gang
 # wake one another: only the longest prepared one polls often; the others, in case that one's request has ended.

@@ -1,50 +1,12 @@
-"""Gangs: the pods of a PodGroup, of which a minimum is bound together or none. Pure.
+"""When the pods of a gang are bound: a minimum of them together, or none. Pure.
 
 A pod of a gang is bound only when enough pods of its gang are prepared or bound. That is no transaction: the Bindings
 follow one another, and one of them may still fail. Decision 206.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
-from bowline.api import names
-from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, has_ended, is_deleting, key_of
-
-
-def gang_of(pod: Object) -> ObjectRef | None:
-    """Return the PodGroup that the pod names; None if it is in no gang.
-
-    Of a pod that names both, KAI-Scheduler's counts.
-    """
-    namespace = key_of(pod).namespace
-    kai_name = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME)
-    if kai_name:
-        return ObjectRef(names.KAI_POD_GROUP_API, names.POD_GROUP_KIND, ObjectKey(namespace, kai_name))
-    own_name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
-    if own_name:
-        return ObjectRef(names.POD_GROUP_API, names.POD_GROUP_KIND, ObjectKey(namespace, own_name))
-    return None
-
-
-def min_members(pod_group: Object) -> int:
-    """Return how many pods of the PodGroup are bound together at least; 0 if each is bound by itself.
-
-    Of a group of KAI-Scheduler without ``minMember`` it is the sum over its subgroups without subgroups of their own.
-    One with ``minSubGroup`` has no minimum here: which of its subgroups the scheduler chose is not recorded.
-    """
-    spec = pod_group.get("spec") or {}
-    gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
-    own = _count(spec.get("minMember")) or _count(gang.get("minCount"))
-    subgroups: Collection[Mapping[str, Any]] = spec.get("subGroups") or ()
-    if own or any(_count(part.get("minSubGroup")) for part in (spec, *subgroups)):
-        return own
-    parents = {subgroup.get("parent") for subgroup in subgroups}
-    return sum(_count(subgroup.get("minMember")) for subgroup in subgroups if subgroup.get("name") not in parents)
-
-
-def counts_as_bound(pod: Object) -> bool:
-    """Return whether a pod is on a node and counts for its gang: one that is ending leaves its place."""
-    return bool(pod["spec"].get("nodeName")) and not is_deleting(pod) and not _has_failed(pod)
+from bowline.api.meta import ObjectRef, ObjectUID
 
 
 def is_complete(minimum: int, prepared: Collection[ObjectUID], bound: Collection[ObjectUID]) -> bool:
@@ -69,11 +31,3 @@ def incomplete_message(gang: ObjectRef, minimum: int) -> str:
         f"fewer than {minimum} pods of {gang.kind} {gang.key} are prepared or bound; its pods are bound when as many "
         "as it requires are"
     )
-
-
-def _has_failed(pod: Object) -> bool:
-    return has_ended(pod) and (pod.get("status") or {}).get("phase") == "Failed"
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0

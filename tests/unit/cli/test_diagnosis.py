@@ -12,7 +12,7 @@ from bowline.api.meta import ObjectKey, ObjectRef, format_micro_time, format_tim
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline_cli.diagnosis import explain
 from bowline_cli.explain import ExplainedObject, as_json, as_table, as_text, info_of
-from bowline_cli.facts import Explanation, Facts, ReleaseInfo, age, current_request, named_objects
+from bowline_cli.facts import Explanation, Facts, GangFacts, ReleaseInfo, age, current_request, named_objects
 from bowline_cli.reader import Unread, acquired_at
 from bowline_cli.undecided import explain_uncreated
 
@@ -347,6 +347,12 @@ def test_only_a_misspelt_scheduler_has_a_hint(scheduler: str, is_hinted: bool) -
     assert ("did you mean kai-scheduler?" in explanation.cause) is is_hinted
 
 
+GANG = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("team", "pg"))
+MEMBERS = [pod(metadata={"name": name}, spec={"nodeName": "n"} if name == "a" else {}) for name in "abcd"]
+DECISIONS = [
+    {"metadata": {}, "spec": {"podName": "b"}, "status": {}},
+    {"metadata": {}, "spec": {"podName": "c"}, "status": {"phase": "Failed"}},
+]
 KAI = pod(spec={"schedulerName": "kai-scheduler"}, metadata={"labels": {names.QUEUE_LABEL: "gpus"}})
 
 
@@ -362,14 +368,27 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"}, metadata={"labels": {names.QU
         pytest.param(
             {
                 "pod": KAI,
-                "pod_group": {
-                    "metadata": {"name": "pg", "namespace": "team"},
-                    "status": {"schedulingConditions": [{"message": "over quota"}]},
-                },
+                "gang": GangFacts(GANG, {"status": {"schedulingConditions": [{"message": "over quota"}]}}),
             },
             "PodGroup team/pg: over quota",
             id="what KAI-Scheduler says of the group",
         ),
+        pytest.param(
+            {"gang": GangFacts(GANG, {"spec": {"minMember": 4}}, MEMBERS, DECISIONS)},
+            "PodGroup team/pg requires 4 pods: 2 of its 4 pods have a decision; without one: c (failed), d",
+            id="pods of a gang without a decision",
+        ),
+        pytest.param(
+            {"gang": GangFacts(GANG, {"spec": {"minMember": 4}}, MEMBERS, DECISIONS), "request": waiting()},
+            "PodGroup team/pg requires 4 pods: 2 of its 4 pods have a decision; without one: c (failed), d",
+            id="a gang whose pod waits",
+        ),
+        pytest.param(
+            {"gang": GangFacts(GANG, Unread("403"), [pod(metadata={"name": f"m{i}"}) for i in range(9)])},
+            "without one: m0, m1, m2, m3, m4, m5, m6, m7 and 1 more",
+            id="a large gang whose group may not be read",
+        ),
+        pytest.param({"gang": GangFacts(GANG, None)}, "PodGroup team/pg does not exist", id="no group"),
         pytest.param(
             {"pod": pod(spec={"resourceClaims": [{}]}), "slices": 0},
             "the cluster has no ResourceSlice: no DRA driver offers devices",

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.gang import counts_as_bound, gang_of, min_members
 from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.testing.builders import bind_request, pod, stored
 from bowline_reconciler.binding.state import RequestStates
-from bowline_reconciler.decide.gang import counts_as_bound, gang_of, incomplete_message, is_complete, min_members
+from bowline_reconciler.decide.gang import incomplete_message, is_complete
 
 KAI = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("ns", "gang"))
 OTHER = ObjectRef("scheduling.run.ai/v2alpha2", "PodGroup", ObjectKey("ns", "other"))
