@@ -1,5 +1,6 @@
 """Every fenced block of the documents is executed by a test, or marked as not executed. Decision 183."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def test_every_block_has_a_known_info_string(page: Path) -> None:
     assert [block for block in blocks(page) if block.info not in (EXECUTED, NOT_EXECUTED, *DATA)] == []
     fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
     assert len(fences) == 2 * len(list(blocks(page))), "a fence that is not closed, or has another indentation"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if "decisions" not in page.parts and page.name not in ("AGENTS.md", "CHANGELOG.md")],
+    ids=name_of,
+)
+def test_a_decision_is_linked_or_not_named(page: Path) -> None:
+    assert re.findall(r"(?<!\[)\bdecisions? \d+", page.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

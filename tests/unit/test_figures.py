@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.benchmarks.peers import FIGURES, PICTURE, drawn, figures_of
 from tests.benchmarks.report import Figure, Report, as_text
 from tests.documents import ROOT
 
@@ -24,3 +25,18 @@ def test_no_figure_of_the_document_has_a_noise_of_zero() -> None:
     """Only what was zero in every repetition has none."""
     rows = [line.split("|") for line in (ROOT / "docs" / "figures.md").read_text().splitlines() if "| 0% |" in line]
     assert {row[2].strip() for row in rows} <= {"0.00"}
+
+
+def test_the_picture_of_peers_is_drawn_from_the_present_tables() -> None:
+    """After a change of docs/figures.md: ``python -m tests.benchmarks.peers``."""
+    page = FIGURES.read_text(encoding="utf-8")
+    assert PICTURE.read_text(encoding="utf-8") == drawn(figures_of(page))
+    with pytest.raises(KeyError, match="KAI-Scheduler"):
+        drawn(figures_of(page.partition("## KAI-Scheduler")[0]))
+
+
+def test_a_figure_has_the_date_of_its_section() -> None:
+    row = "| ours: drain | 2.00 | binds/s | 1 run |  |  |"
+    page = f"## A\n\n{row}\n## B\n\nrun (2026-11-23, alone):\n\n{row.replace('ours', 'dated')}\n"
+    (name, figure), *rest = figures_of(page).items()
+    assert (name, figure.date, figure.text, rest) == ("dated: drain", "2026-11-23", "2.0 binds/s  (1 run)", [])

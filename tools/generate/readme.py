@@ -25,7 +25,7 @@ _HEAD: Final = """\
 
 {description}
 
-Chart {version}, Kubernetes {kubernetes}, Helm 4 (decision 185).
+Chart {version}, Kubernetes {kubernetes}, Helm 4.
 
 ```sh notest
 helm install bowline {reference} --namespace bowline-system --create-namespace{registry} \\
