@@ -21,7 +21,7 @@ from bowline_cli.facts import (
     Facts,
     age_of,
     components,
-    created,
+    creation_time,
     current_request,
     delete_request,
     last_event,
@@ -32,7 +32,7 @@ from bowline_cli.facts import (
     troubles,
 )
 from bowline_cli.reader import Unread, acquired_at
-from bowline_cli.undecided import devices, gang_state, running, undecided
+from bowline_cli.undecided import devices, explain_undecided, gang_state, running
 
 # A scheduler decides within seconds; one that has not for so long may not be running.
 _IDLE: Final = timedelta(minutes=1)
@@ -48,21 +48,21 @@ def explain(facts: Facts) -> Explanation | None:
     if is_deleting(facts.pod):
         return _deleting_pod(facts, facts.pod)
     if status_of(facts.pod).get("phase") in ("Succeeded", "Failed"):
-        return Explanation(f"the pod has ended without a node: {pod_state(facts.pod)}", created(facts.pod))
+        return Explanation(f"the pod has ended without a node: {pod_state(facts.pod)}", creation_time(facts.pod))
     if request is None:
-        return undecided(facts, facts.pod)
-    return _decided(facts, facts.pod, request)
+        return explain_undecided(facts, facts.pod)
+    return _explain_decision(facts, facts.pod, request)
 
 
 # --- after the decision ---
 
 
-def _decided(facts: Facts, pod: Object, request: Object) -> Explanation:
+def _explain_decision(facts: Facts, pod: Object, request: Object) -> Explanation:
     if is_deleting(request):
         return _deleting(facts, request)
     status = reported_status(request)
     if status.get("phase") == "Failed":
-        return _failed(facts, pod, request)
+        return _explain_failure(facts, pod, request)
     if status.get("phase") == "Succeeded":
         node = (request.get("spec") or {}).get("selectedNode")
         if pod_uid(request) == pod["metadata"].get("uid"):
@@ -70,32 +70,32 @@ def _decided(facts: Facts, pod: Object, request: Object) -> Explanation:
             return Explanation(f"the pod is bound to node {node} since a moment ago", is_stuck=False)
         cause = f"its BindRequest has Succeeded for node {node}, of an earlier pod of that name"
         return Explanation(cause, commands=(delete_request(request),))
-    unserved = _unserved(facts, request)
-    if unserved is not None:
-        return unserved
+    lack = _lack_of_reconciler(facts, request)
+    if lack is not None:
+        return lack
     message = str(status.get("reason") or "")
     describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"
-    prepared, rolled_back = (
+    preparation, rollback = (
         condition_of({"status": status}, "Prepared"),
         condition_of({"status": status}, "RolledBack"),
     )
     if wait_of(status) is not None:
-        return _waiting(facts, pod, request, str(prepared.get("message") or message))
-    if rolled_back.get("status") == "False":
-        since = parse_time(rolled_back.get("lastTransitionTime")) or created(request)
+        return _waiting(facts, pod, request, str(preparation.get("message") or message))
+    if rollback.get("status") == "False":
+        since = parse_time(rollback.get("lastTransitionTime")) or creation_time(request)
         return Explanation(message, since, "the rollback is complete", (describe,))
-    if prepared.get("reason") == "Released":
-        since = parse_time(prepared.get("lastTransitionTime")) or created(request)
+    if preparation.get("reason") == "Released":
+        since = parse_time(preparation.get("lastTransitionTime")) or creation_time(request)
         return Explanation(message, since, "a reconciler that is not being uninstalled leads", (describe,))
     if status.get("phase"):
-        since = parse_time(status.get("startTime")) or created(request)
+        since = parse_time(status.get("startTime")) or creation_time(request)
         next_attempt = parse_time(status.get("nextAttemptTime"))
         until = "the next attempt"
         if next_attempt is not None:
             until += f", at {format_time(next_attempt)}" if next_attempt > facts.now else ", which is due"
         return Explanation(message, since, until, (describe,))
     cause = "the reconciler has not reported on the BindRequest yet; it reports what prevents progress after 5 s"
-    since = created(request)
+    since = creation_time(request)
     is_new = since is not None and facts.now - since < _IDLE
     commands = () if is_new else (describe,)
     return Explanation(cause, since, "the reconciler reports", commands, is_stuck=not is_new)
@@ -112,54 +112,56 @@ def _waiting(facts: Facts, pod: Object, request: Object, message: str) -> Explan
             until = f"it fails with WaitTimeout: its deadline was {format_time(wait.deadline)}"
     commands, details = [], []
     for ref in wait.objects:
-        stored = facts.objects.get(ref, NOT_READ)
-        if isinstance(stored, Unread):
+        target = facts.objects.get(ref, NOT_READ)
+        if isinstance(target, Unread):
             continue
-        commands.append(show(ref.key, ref.kind, is_absent=stored is None))
-        if stored is None:
+        commands.append(show(ref.key, ref.kind, is_absent=target is None))
+        if target is None:
             details.append(f"{ref} does not exist: create it")
         elif ref.kind == "Pod" and ref.key != key_of(pod):
-            details.append(f"{ref}: {pod_state(stored)}")
-    since = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or created(request)
-    failed = failed_decision_of(pod)
+            details.append(f"{ref}: {pod_state(target)}")
+    since = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or creation_time(
+        request
+    )
+    record = failed_decision_of(pod)
     if (
-        failed is not None
-        and failed.has_ended
-        and failed.decision.node == (request.get("spec") or {}).get("selectedNode")
+        record is not None
+        and record.has_ended
+        and record.decision.node == (request.get("spec") or {}).get("selectedNode")
     ):
-        times = f"{failed.failures} {'time' if failed.failures == 1 else 'times'}"
-        details.append(f"the decision for this node has failed {times} before, last {failed.reason}")
-        since = min(since, failed.first) if since is not None else failed.first
-    others = [str(key_of(other)) for other in facts.requests if other is not request]
-    details += [f"other requests for the pod: {', '.join(others)}"] if others else []
+        times = f"{record.failures} {'time' if record.failures == 1 else 'times'}"
+        details.append(f"the decision for this node has failed {times} before, last {record.reason}")
+        since = min(since, record.first) if since is not None else record.first
+    further_requests = [str(key_of(candidate)) for candidate in facts.requests if candidate is not request]
+    details += [f"other requests for the pod: {', '.join(further_requests)}"] if further_requests else []
     details += gang_state(facts)
     describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"
     return Explanation(message, since, until, tuple(commands or [describe]), tuple(details))
 
 
-def _failed(facts: Facts, pod: Object, request: Object) -> Explanation:
+def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     status = reported_status(request)
     suggestion = next((each for each in Suggestion if each.value == status.get("suggestion")), None)
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
-    ended = parse_time(status.get("completionTime"))
+    end = parse_time(status.get("completionTime"))
     until = "the cause is corrected and the BindRequest deleted, for a new decision"
     if suggestion is not None:
         until = suggestion.next_step.replace("its scheduler", scheduler)
-        if ended is not None and facts.now - ended > _IDLE:
-            until += f"; it has not for {age_of(ended, facts.now)}: is it running?"
+        if end is not None and facts.now - end > _IDLE:
+            until += f"; it has not for {age_of(end, facts.now)}: is it running?"
     failure, node = failure_of(status), str((request.get("spec") or {}).get("selectedNode") or "")
     commands = []
     for ref in failure.objects if failure is not None else ():
-        stored = facts.objects.get(ref, NOT_READ)
-        commands += [] if isinstance(stored, Unread) else [show(ref.key, ref.kind, is_absent=stored is None)]
+        target = facts.objects.get(ref, NOT_READ)
+        commands += [] if isinstance(target, Unread) else [show(ref.key, ref.kind, is_absent=target is None)]
     remedy = remedy_of(facts, failure.reason if failure is not None else "", node)
     commands += [remedy] if remedy else []
     if suggestion is Suggestion.DELETE_POD:
         commands.append(f"kubectl -n {facts.key.namespace} delete pod {facts.key.name}")
     elif suggestion is None:
         commands.append(delete_request(request))
-    failed = failed_decision_of(pod)
-    since = failed.first if failed is not None and failed.has_ended else ended
+    record = failed_decision_of(pod)
+    since = record.first if record is not None and record.has_ended else end
     details = (*running(facts, scheduler), *devices(facts, pod))
     cause = f"the bind has failed: {status.get('reason')}"
     return Explanation(cause, since, until, tuple(dict.fromkeys(commands)), details)
@@ -172,7 +174,7 @@ def _orphan(facts: Facts, request: Object) -> Explanation:
         f"the pod does not exist; its BindRequest {key_of(request)} remains until the garbage collector or its "
         "scheduler deletes it"
     )
-    return Explanation(cause, created(request), commands=(delete_request(request),))
+    return Explanation(cause, creation_time(request), commands=(delete_request(request),))
 
 
 def _deleting_pod(facts: Facts, pod: Object) -> Explanation:
@@ -191,18 +193,18 @@ def _deleting(facts: Facts, request: Object) -> Explanation:
     cause = f"its BindRequest is being deleted; finalizer {names.FINALIZER} keeps it until it is rolled back"
     message = condition_of({"status": reported_status(request)}, "RolledBack").get("message")
     details = (f"rollback: {message}",) if message else ()
-    unserved = _unserved(facts, request)
-    if unserved is None:
+    lack = _lack_of_reconciler(facts, request)
+    if lack is None:
         describe = f"kubectl -n {facts.key.namespace} describe bindrequest {request['metadata']['name']}"
         return Explanation(cause, since, "the rollback is complete", (describe,), details)
-    return replace(unserved, cause=f"{cause}; {unserved.cause}", since=since, details=(*details, *unserved.details))
+    return replace(lack, cause=f"{cause}; {lack.cause}", since=since, details=(*details, *lack.details))
 
 
-def _unserved(facts: Facts, request: Object) -> Explanation | None:
+def _lack_of_reconciler(facts: Facts, request: Object) -> Explanation | None:
     """Explain that no reconciler serves the request; None if one does, or if that could not be read."""
     if isinstance(facts.leases, Unread):
         return None
-    since = created(request)
+    since = creation_time(request)
     held_leases = [lease for lease in facts.leases if acquired_at(lease, facts.now) is not None]
     if not held_leases:
         renewals = [
@@ -245,7 +247,7 @@ def _selector(lease: Object) -> str | None:
 def _bound(facts: Facts, pod: Object) -> Explanation:
     node, state, phase = pod["spec"]["nodeName"], pod_state(pod), status_of(pod).get("phase")
     describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
-    since = parse_time(condition_of(pod, "PodScheduled").get("lastTransitionTime")) or created(pod)
+    since = parse_time(condition_of(pod, "PodScheduled").get("lastTransitionTime")) or creation_time(pod)
     if phase == "Failed":
         cause = f"the pod has failed on node {node}: {state}"
         return Explanation(cause, since, "its controller creates another one", (describe,), last_event(facts))

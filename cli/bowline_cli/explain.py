@@ -140,17 +140,17 @@ class Reading:
         info = info_of(reading.get(f"configmap {INFO} in {system}", path))
         return replace(reading, leases=leases, info=info)
 
-    def list(self, what: str, path: str, **query: str | int) -> Any:
+    def list(self, label: str, path: str, **query: str | int) -> Any:
         """Return the objects of a list, or Unread, which is noted."""
-        return self._noted(what, self.reader.list(path, **query))
+        return self._note(label, self.reader.list(path, **query))
 
-    def pages(self, what: str, path: str) -> Any:
+    def pages(self, label: str, path: str) -> Any:
         """Return the objects of a long list, or Unread, which is noted."""
-        return self._noted(what, self.reader.pages(path))
+        return self._note(label, self.reader.pages(path))
 
-    def get(self, what: str, path: str) -> Any:
+    def get(self, label: str, path: str) -> Any:
         """Return an object, None if it does not exist, or Unread, which is noted."""
-        return self._noted(what, self.reader.get(path))
+        return self._note(label, self.reader.get(path))
 
     def pods(self, path: str, **query: str | int) -> Sequence[Object]:
         """Return pods. Raises ClusterError without the right: nothing can be explained then."""
@@ -171,9 +171,9 @@ class Reading:
         requests = self.list("bindrequests", path)
         return requests if isinstance(requests, Unread) else [r for r in requests if _pod_name(r) == pod]
 
-    def _noted(self, what: str, answer: Any) -> Any:
+    def _note(self, label: str, answer: Any) -> Any:
         if isinstance(answer, Unread):
-            self.unread.setdefault(what, answer.reason)
+            self.unread.setdefault(label, answer.reason)
         return answer
 
 
@@ -196,8 +196,8 @@ def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObje
         return subject if subject is not None or kind else _uncreated_pod(reading, key)
     kinds = [each for each in KINDS if kind.lower().partition(".")[0] in each.aliases]
     if not kinds:
-        known = ", ".join(("pod", *(each.aliases[0] for each in KINDS)))
-        raise ClusterError(f"{kind} is no kind that is known here; there are: {known}")
+        kind_names = ", ".join(("pod", *(each.aliases[0] for each in KINDS)))
+        raise ClusterError(f"{kind} is no kind that is known here; there are: {kind_names}")
     return _find_workload(reading, namespace, name, kinds)
 
 
@@ -225,18 +225,18 @@ def _workload_subject(reading: Reading, namespace: str, kind: Kind, owner: Objec
         for pod in reading.pods(f"/api/v1/namespaces/{namespace}/pods")
         if any(reference.get("uid") in uids for reference in pod["metadata"].get("ownerReferences") or ())
     ]
-    described = f"{kind.name} {key}"
+    title = f"{kind.name} {key}"
     failure = _failed_creation(reading, namespace, [owner, *(e for e in between if e["metadata"].get("uid") in uids)])
     waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
-    if not waiting and (not pods or (failure is not None and len(pods) < _desired(owner))):
+    if not waiting and (not pods or (failure is not None and len(pods) < _replica_count(owner))):
         facts = Facts(key, reading.now, deployments=_deployments(reading), system=reading.system)
         facts = _with_unread(facts, reading)
-        return ExplainedObject(described, facts, explain_uncreated(owner, kind.name, facts, failure))
+        return ExplainedObject(title, facts, explain_uncreated(owner, kind.name, facts, failure))
     oldest = min(waiting or pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
     subject = _pod_subject(reading, key_of(oldest), oldest)
     assert subject is not None  # noqa: S101 - the pod exists
     count = f"{len(waiting)} of {len(pods)} pods wait" if waiting else f"none of {len(pods)} pods waits"
-    explanation = replace(subject.explanation, details=(*subject.explanation.details, f"{described}: {count}"))
+    explanation = replace(subject.explanation, details=(*subject.explanation.details, f"{title}: {count}"))
     return replace(subject, explanation=explanation)
 
 
@@ -251,7 +251,7 @@ def _seems_stuck(reading: Reading, pod: Object) -> bool:
     return explanation is not None and explanation.is_stuck
 
 
-def _desired(owner: Object) -> int:
+def _replica_count(owner: Object) -> int:
     spec = owner.get("spec") or {}
     return int(spec.get("replicas", spec.get("parallelism", 1)))
 

@@ -91,13 +91,15 @@ class Explanation:
 def current_request(facts: Facts) -> Object | None:
     """Return the request for this pod that is processed: an unfinished one, the oldest first, else the newest."""
     uid = facts.pod["metadata"].get("uid") if facts.pod is not None else None
-    own = [request for request in facts.requests if uid is None or pod_uid(request) in ("", uid)]
-    own.sort(key=lambda request: str(request["metadata"].get("creationTimestamp") or ""))
-    unfinished = [request for request in own if status_of(request).get("phase") not in ("Succeeded", "Failed")]
-    if unfinished:
+    candidates = [request for request in facts.requests if uid is None or pod_uid(request) in ("", uid)]
+    candidates.sort(key=lambda request: str(request["metadata"].get("creationTimestamp") or ""))
+    in_progress = [
+        request for request in candidates if status_of(request).get("phase") not in ("Succeeded", "Failed")
+    ]
+    if in_progress:
         # One that waits for another's end is explained by that one, unless that is not here.
-        return unfinished[0]
-    return own[-1] if own else None
+        return in_progress[0]
+    return candidates[-1] if candidates else None
 
 
 def named_objects(request: Object | None) -> tuple[ObjectRef, ...]:
@@ -114,9 +116,9 @@ def pod_state(pod: Object) -> str:
     if status.get("reason") or status.get("message"):
         words.append(": ".join(str(status[key]) for key in ("reason", "message") if status.get(key)))
     words += troubles(pod)
-    scheduled = condition_of(pod, "PodScheduled")
-    if not node and scheduled.get("message"):
-        words.append(str(scheduled["message"]))
+    scheduling = condition_of(pod, "PodScheduled")
+    if not node and scheduling.get("message"):
+        words.append(str(scheduling["message"]))
     return ", ".join(words)
 
 
@@ -126,14 +128,14 @@ def troubles(pod: Object) -> list[str]:
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         state = container.get("state") or {}
         waiting = state.get("waiting") or {}
-        ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+        end = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
         if waiting.get("reason"):
             message = f": {waiting['message']}" if waiting.get("message") else ""
             words.append(f"container {container.get('name')} {waiting['reason']}{message}")
-        if ended.get("exitCode") and (waiting or state.get("terminated")):
-            message = f": {ended['message']}" if ended.get("message") else ""
-            text = f"container {container.get('name')} ended: {ended.get('reason') or 'Error'}, exit code"
-            words.append(f"{text} {ended['exitCode']}{message}")
+        if end.get("exitCode") and (waiting or state.get("terminated")):
+            message = f": {end['message']}" if end.get("message") else ""
+            text = f"container {container.get('name')} ended: {end.get('reason') or 'Error'}, exit code"
+            words.append(f"{text} {end['exitCode']}{message}")
     return words
 
 
@@ -182,7 +184,7 @@ def age_of(moment: datetime, now: datetime) -> str:
     return age(now - moment)
 
 
-def created(obj: Object) -> datetime | None:
+def creation_time(obj: Object) -> datetime | None:
     return parse_time(obj["metadata"].get("creationTimestamp"))
 
 

@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Review pods, workloads and BindRequests in manifests as the cluster's webhook would. "
         "Exit status: 0 nothing denied, 1 something denied, 2 a file that cannot be read, no objects, or bad usage."
     )
-    what = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
-    parser.add_argument("files", nargs="*", metavar="FILE", help=what)
+    help_text = f"YAML or JSON, or a directory of such files; {STANDARD_INPUT} is standard input"
+    parser.add_argument("files", nargs="*", metavar="FILE", help=help_text)
     parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help="as for kubectl")
     parser.add_argument(
         "-o", "--output", choices=("text", "json", "sarif", "junit", "github"), default="text", help="(%(default)s)"
@@ -220,7 +220,7 @@ def as_json(results: Iterable[LintResult], reading: _Reading) -> str:
 
 def subjects(results: Iterable[LintResult], reading: _Reading) -> list[FindingSubject]:
     """Return the results for a report: one subject per listed object, and one per file that is not read."""
-    reviewed = [
+    listed_results = [
         FindingSubject(
             f"{result.manifest.file}:{result.manifest.line}: {result.manifest.kind} {result.name}",
             _words(result),
@@ -231,7 +231,7 @@ def subjects(results: Iterable[LintResult], reading: _Reading) -> list[FindingSu
         if result.is_listed
     ]
     return [
-        *reviewed,
+        *listed_results,
         *(FindingSubject(finding.file, "unreadable", True, [finding]) for finding in reading.unreadable),
         *(FindingSubject(file, "unrendered", False) for file, _ in reading.unrendered),
         *(FindingSubject(chart, _CHART, False) for chart in reading.charts),
@@ -283,8 +283,8 @@ def _summary(results: Sequence[LintResult], reading: _Reading) -> str:
     objects = "1 object" if len(verdicts) == 1 else f"{len(verdicts)} objects"
     parts = [f"{objects}: {', '.join(counts)}" if verdicts else "no objects found"]
     if reading.others:
-        what = "document is no manifest" if reading.others == 1 else "documents are no manifests"
-        parts.append(f"{reading.others} {what}")
+        noun = "document is no manifest" if reading.others == 1 else "documents are no manifests"
+        parts.append(f"{reading.others} {noun}")
     if reading.unrendered or reading.charts:
         parts.append(f"{len(reading.unrendered) + len(reading.charts)} not rendered")
     kinds = dict.fromkeys(result.manifest.kind for result in results if not result.has_schema and result.is_listed)
@@ -301,8 +301,10 @@ def _changes(result: LintResult) -> list[str]:
     """Return the lines that admission adds to and removes from an allowed object, with the lines around them."""
     if not (result.review.allowed and result.review.patch):
         return []
-    stored = jsonpatch.apply_patch(result.submitted, list(result.review.patch))
-    before, after = (yaml.safe_dump(content, sort_keys=False).splitlines() for content in (result.submitted, stored))
+    patched_object = jsonpatch.apply_patch(result.submitted, list(result.review.patch))
+    before, after = (
+        yaml.safe_dump(content, sort_keys=False).splitlines() for content in (result.submitted, patched_object)
+    )
     return [f"  {line}" for line in unified_diff(before, after, "submitted", "stored", lineterm="")]
 
 

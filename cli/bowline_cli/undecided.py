@@ -16,7 +16,7 @@ from bowline_cli.facts import (
     ReleaseInfo,
     age_of,
     components,
-    created,
+    creation_time,
     last_event,
     remedy_of,
     show,
@@ -34,12 +34,12 @@ def explain_uncreated(
     owner: Object, kind: str, facts: Facts, failure: tuple[str, datetime | None] | None
 ) -> Explanation:
     """Explain a workload without the pods that it should have. ``failure``: of a creation, and since when."""
-    key, since = facts.key, created(owner)
+    key, since = facts.key, creation_time(owner)
     describe = f"kubectl -n {key.namespace} describe {kind.lower()} {key.name}"
     if (owner.get("spec") or {}).get("suspend"):
         until = "spec.suspend is removed, by a queue such as Kueue or by its owner"
         return Explanation(f"{kind} {key} is suspended and has no pods", since, until, (describe,))
-    if any(condition_of(owner, ended).get("status") == "True" for ended in ("Complete", "Failed")):
+    if any(condition_of(owner, end_condition).get("status") == "True" for end_condition in ("Complete", "Failed")):
         return Explanation(f"{kind} {key} has ended, and has no pods", since, "", (describe,), is_stuck=False)
     if (owner.get("spec") or {}).get("replicas") == 0:
         return Explanation(f"{kind} {key} has replicas 0, so it has no pods", since, is_stuck=False)
@@ -60,22 +60,23 @@ def explain_uncreated(
     return Explanation(cause, failed_since, until, (describe,))
 
 
-def undecided(facts: Facts, pod: Object) -> Explanation:
-    spec, since, namespace = pod.get("spec") or {}, created(pod), facts.key.namespace
+def explain_undecided(facts: Facts, pod: Object) -> Explanation:
+    """Explain a pod without a request."""
+    spec, since, namespace = pod.get("spec") or {}, creation_time(pod), facts.key.namespace
     scheduler = spec.get("schedulerName") or "default-scheduler"
     describe = f"kubectl -n {namespace} describe pod {facts.key.name}"
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     if gates:
         cause = f"no scheduler decides while the pod has scheduling gates: {', '.join(gates)}"
         return Explanation(cause, since, "their owners remove the gates", (describe,))
-    served = facts.info.scheduler_names if facts.info is not None else ()
+    served_names = facts.info.scheduler_names if facts.info is not None else ()
     condition = condition_of(pod, "PodScheduled")
     is_reported = condition.get("status") == "False" and bool(condition.get("message"))
-    if served and "*" not in served and scheduler not in served:
+    if served_names and "*" not in served_names and scheduler not in served_names:
         return _unserved_name(facts, pod, scheduler, condition if is_reported else {})
-    failed = failed_decision_of(pod)
-    if failed is not None and failed.has_ended:
-        return _failed_before(facts, pod, failed, condition if is_reported else {})
+    record = failed_decision_of(pod)
+    if record is not None and record.has_ended:
+        return _explain_past_decision(facts, pod, record, condition if is_reported else {})
     if is_reported:
         cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
@@ -86,29 +87,29 @@ def undecided(facts: Facts, pod: Object) -> Explanation:
 
 
 def _unserved_name(facts: Facts, pod: Object, scheduler: str, condition: Object) -> Explanation:
-    served = facts.info.scheduler_names if facts.info is not None else ()
-    cause = f"schedulerName {scheduler} is not one that Bowline serves ({', '.join(served)})"
-    matches = get_close_matches(scheduler, served, 1, _MISSPELT) if scheduler != "default-scheduler" else []
+    served_names = facts.info.scheduler_names if facts.info is not None else ()
+    cause = f"schedulerName {scheduler} is not one that Bowline serves ({', '.join(served_names)})"
+    matches = get_close_matches(scheduler, served_names, 1, _MISSPELT) if scheduler != "default-scheduler" else []
     if matches:
         cause += f"; did you mean {matches[0]}?"
     if condition:
         cause += f"; {scheduler} reports: {condition['message']}"
     until = f"a scheduler named {scheduler} binds it; to change the immutable name, delete and create the pod"
     command = f"kubectl -n {facts.key.namespace} get pod {facts.key.name} -o jsonpath='{{.spec.schedulerName}}'"
-    return Explanation(cause, created(pod), until, (command,), (*running(facts, scheduler), *last_event(facts)))
+    return Explanation(cause, creation_time(pod), until, (command,), (*running(facts, scheduler), *last_event(facts)))
 
 
-def _failed_before(facts: Facts, pod: Object, failed: FailedDecision, condition: Object) -> Explanation:
+def _explain_past_decision(facts: Facts, pod: Object, record: FailedDecision, condition: Object) -> Explanation:
     """Explain a pod between two decisions: the last one has failed, and its request is deleted."""
     sentence = str(condition_of(pod, names.CONDITION_POD_BOUND).get("message") or "")
-    times = f", {failed.failures} times since {age_of(failed.first, facts.now)} ago" if failed.failures > 1 else ""
+    times = f", {record.failures} times since {age_of(record.first, facts.now)} ago" if record.failures > 1 else ""
     cause = (
-        f"the decision for node {failed.decision.node} has failed {age_of(failed.last, facts.now)} ago{times}: "
-        f"{failed.reason}: {sentence}"
+        f"the decision for node {record.decision.node} has failed {age_of(record.last, facts.now)} ago{times}: "
+        f"{record.reason}: {sentence}"
     )
     longest = facts.info.repeat_backoff if facts.info is not None else ReleaseInfo().repeat_backoff
-    denied_until = failed.denied_until(longest)
-    objects = ", ".join(str(entry) for entry in failed.objects) or "anything that it depends on"
+    denied_until = record.denied_until(longest)
+    objects = ", ".join(str(entry) for entry in record.objects) or "anything that it depends on"
     scheduler = (pod.get("spec") or {}).get("schedulerName") or "default-scheduler"
     until = (
         f"{scheduler} decides for another node; the same decision is denied until {format_time(denied_until)}, or "
@@ -118,14 +119,14 @@ def _failed_before(facts: Facts, pod: Object, failed: FailedDecision, condition:
     )
     commands = [
         show(ObjectKey(facts.key.namespace, entry.name), entry.kind, is_absent=entry.print == ABSENT)
-        for entry in failed.objects
+        for entry in record.objects
         if entry.name
     ]
-    remedy = remedy_of(facts, failed.reason, failed.decision.node)
+    remedy = remedy_of(facts, record.reason, record.decision.node)
     details = (f"{scheduler} reports: {condition['message']}",) if condition else ()
     commands = commands or ([remedy] if remedy else [])
     describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
-    return Explanation(cause, failed.first, until, tuple(commands or [describe]), (*details, *devices(facts, pod)))
+    return Explanation(cause, record.first, until, tuple(commands or [describe]), (*details, *devices(facts, pod)))
 
 
 def running(facts: Facts, scheduler: str) -> tuple[str, ...]:
@@ -133,8 +134,8 @@ def running(facts: Facts, scheduler: str) -> tuple[str, ...]:
     if not facts.schedulers:
         return ()
     lease = max(facts.schedulers, key=lambda lease: str((lease.get("spec") or {}).get("renewTime") or ""))
-    renewed = parse_time((lease.get("spec") or {}).get("renewTime"))
-    age = f"renewed {age_of(renewed, facts.now)} ago" if renewed is not None else "never renewed"
+    renewal = parse_time((lease.get("spec") or {}).get("renewTime"))
+    age = f"renewed {age_of(renewal, facts.now)} ago" if renewal is not None else "never renewed"
     state = "is running" if acquired_at(lease, facts.now) is not None else "is not running"
     return (f"{scheduler} {state}: Lease {key_of(lease)} was {age}",)
 
