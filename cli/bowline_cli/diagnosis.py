@@ -107,7 +107,7 @@ def _waiting(facts: Facts, pod: Object, request: Object, message: str) -> Explan
     assert wait is not None  # noqa: S101 - the caller has looked
     until = "one of the objects changes; there is no deadline"
     if wait.deadline is not None:
-        until = f"one of the objects changes; fails with WaitTimeout at {format_time(wait.deadline)}"
+        until = f"one of the objects changes; at the latest it fails with WaitTimeout at {format_time(wait.deadline)}"
         if wait.deadline <= facts.now:
             until = f"it fails with WaitTimeout: its deadline was {format_time(wait.deadline)}"
     commands, details = [], []

@@ -33,7 +33,8 @@ PANELS: Final = (
         "reqps",
         ((f"sum by (reason) (rate(bowline_requests_finished_total{{{_NS}}}[5m])) > 0", "{{reason}}"),),
     ),
-    Panel("From the request to the bound pod", "s", _p("bowline_bind_duration_seconds")),
+    # A request's creation has whole seconds: a quantile of the time since then says nothing of milliseconds.
+    Panel("Duration of attempts", "s", _p("bowline_attempt_duration_seconds", "outcome")),
     Panel("Age of the oldest request", "s", ((f"max(bowline_requests_oldest_seconds{{{_NS}}})", "age"),)),
     Panel(
         "Requests in progress, ready, waiting",
@@ -65,7 +66,8 @@ PANELS: Final = (
         "reqps",
         (
             (
-                f'sum by (verb, resource, code) (rate(bowline_kube_requests_total{{{_NS}, code!~"2.."}}[5m])) > 0',
+                f'sum by (verb, resource, code) (rate(bowline_kube_requests_total{{{_NS}, code!~"2..|404"}}[5m]))'
+                " > 0",
                 "{{verb}} {{resource}}: {{code}}",
             ),
         ),
