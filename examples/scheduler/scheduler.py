@@ -1,6 +1,7 @@
 """A scheduler for pods of `schedulerName: bowline`: fit, spread, a BindRequest each. All state is in the API."""
 
 import json
+import os
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -11,7 +12,8 @@ from urllib3.exceptions import HTTPError
 
 NAME, GPU, GROUP, CORDON = "bowline", "nvidia.com/gpu", "runai-gpu-group", "node.kubernetes.io/unschedulable"
 API = {"group": "scheduling.run.ai", "version": "v1alpha2", "plural": "bindrequests"}
-AVOID, AVOID_S = "scheduler.example.com/avoid", 60  # on a pod, JSON: nodes that have failed, and until which time
+AVOID = "scheduler.example.com/avoid"  # on a pod, JSON: nodes that have failed, and until which time
+AVOID_S = float(os.environ.get("AVOID_S", "60"))
 
 
 def needs(pod):  # of all containers together, init containers too: simple, and never too little

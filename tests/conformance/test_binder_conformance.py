@@ -24,7 +24,7 @@ gpuSharing: {fakeGPUs: true}
 """
 LIMIT_S = 90.0
 # Long for a wrong binder that starts on a busy machine; those that do too little take all of it.
-WRONG_LIMIT_S = 30.0
+WRONG_LIMIT_S = 15.0
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ WRONG = [
     pytest.param("early", "rejected", "event Bound of pod pod, which is on no node", id="writes the event first"),
     pytest.param("early", "bound-elsewhere", "which is on node gpu-node-1", id="reports for another node"),
     pytest.param("leaky", "withdrawn", "reservation pods, ConfigMaps and labels are removed", id="releases nothing"),
-    pytest.param("forgetful", "killed", "not within 30 s", id="forgets what it did not see"),
+    pytest.param("forgetful", "killed", "not within 15 s", id="forgets what it did not see"),
     pytest.param("ignores_the_limit", "backoff-limit", "request limited is Failed", id="ignores the limit"),
     pytest.param("fails_at_once", "backoff-limit", "attempts left has ended", id="fails at once"),
     pytest.param("revives_failed", "final-phases", "Failed of request failed has become", id="revives Failed"),

@@ -18,7 +18,8 @@ from tests.kai.team import QUEUE_LABEL, TEAM, running_kai
 from tests.kai.team import SCHEDULER as KAI
 
 SETTING, NAME_SETTING = "BOWLINE_SCHEDULER", "BOWLINE_SCHEDULER_NAME"
-EXAMPLE = (sys.executable, str(EXAMPLES / "scheduler" / "scheduler.py"))
+# A node where a bind has failed is avoided for a minute otherwise.
+EXAMPLE = ("env", "AVOID_S=5", sys.executable, str(EXAMPLES / "scheduler" / "scheduler.py"))
 WRONG = Path(__file__).parent / "wrong"
 
 
