@@ -5,8 +5,8 @@ import pytest
 from tests.simulation.command import simulate
 from tests.simulation.plans import FOCUSES
 
-# Of each focus; together about half a minute of CPU.
-SEEDS = 4
+# Of each focus; with the rest of the folder at most a minute of CPU.
+SEEDS = 2
 
 
 # Seeds that once failed, with what they found.
