@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 DOCS_STAMP := $(VENV)/.docs-installed
 SPHINX := $(BIN)/sphinx-build -c docs -d build/doctrees --fail-on-warning --keep-going --quiet
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
+.PHONY: help setup demo up down test test-unit test-changed test-faults test-kai test-kubernetes test-scheduler-conformance test-binder-conformance test-node storm test-upgrade test-availability test-alerts test-presets simulate simulate-stories simulate-mutants soak check docs verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots dashboard lock wheel image release clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -32,12 +32,16 @@ up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real no
 down: ## Stop it and remove what it left
 	@if test -x $(BIN)/python; then $(BIN)/python -m bowline.localcluster down; else echo "nothing was set up here"; fi
 
+# A worker waits for processes half of its time: two for each core.
 test: setup ## Run the tests, against a real control plane; of faults, kai and node a part
 	$(BIN)/python -m bowline.localcluster assets
-	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=$(or $(WORKERS),4) --dist=loadfile --no-loadscope-reorder
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
+
+test-changed: setup ## The tests that a change concerns, by imports and folders: BASE=origin/main, DEPTH=2, ARGS for pytest
+	$(BIN)/python -m tests.changed --base=$(or $(BASE),origin/main) --depth=$(or $(DEPTH),2) $(ARGS)
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m bowline.localcluster assets

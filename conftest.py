@@ -33,7 +33,7 @@ OWN_TARGETS = {
 
 # How work is distributed. One worker has all tests of a folder below tests/, because they share clusters; of these
 # folders, workers have single files, because each has a cluster of its own or none.
-BY_FILE = ("tests/chart/", "tests/unit/", "shared/")
+BY_FILE = ("tests/chart/", "tests/pair/test_memory.py", "tests/unit/", "shared/")
 # What is given to workers first: what takes longest, so that at the end no worker is alone with it.
 FIRST = (
     "tests/plugins/",

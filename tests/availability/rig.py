@@ -58,10 +58,14 @@ class Rig:
         return replica
 
     async def ready(self) -> None:
-        """Wait until the balancer has observed every replica ready."""
+        """Wait until the balancer has observed every replica ready, apart from those that are being stopped."""
         async with asyncio.timeout(_READY_S):
-            while not all(backend.ready for backend in self.balancer.backends):  # noqa: ASYNC110 - polled anyway
+            while not self._is_ready():  # noqa: ASYNC110 - polled anyway
                 await asyncio.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        addresses = {replica.listen for replica in self.replicas}
+        return all(backend.ready for backend in self.balancer.backends if backend.listen in addresses)
 
     async def scale(self, count: int) -> None:
         """Start replicas until so many are ready."""
@@ -72,16 +76,18 @@ class Rig:
         await self.ready()
 
     async def stop(self, replica: LocalProcess) -> None:
-        """Stop a replica as a kubelet would."""
+        """Stop a replica as a kubelet would; it serves until it has drained."""
         self._remember(replica)
+        self.replicas.remove(replica)
         assert await asyncio.to_thread(replica.stop, 120.0), "it did not exit by itself"
-        self._remove_replica(replica)
+        self.balancer.forget(replica.listen)
 
     async def kill(self, replica: LocalProcess) -> None:
         """Kill a replica, as in a crash."""
         self._remember(replica)
+        self.replicas.remove(replica)
         await asyncio.to_thread(replica.kill)
-        self._remove_replica(replica)
+        self.balancer.forget(replica.listen)
 
     def total(self, series: str) -> float:
         """Return the sum of a counter over all replicas so far, with the last known values of stopped ones."""
@@ -99,10 +105,6 @@ class Rig:
     def _remember(self, replica: LocalProcess) -> None:
         for series in COUNTED:
             self._stopped_values[series] = self._stopped_values.get(series, 0.0) + _count(replica, series)
-
-    def _remove_replica(self, replica: LocalProcess) -> None:
-        self.replicas.remove(replica)
-        self.balancer.forget(replica.listen)
 
 
 RENEWALS = "bowline_certificate_renewals_total"

@@ -93,11 +93,15 @@ async def kill_replica(rig: Rig, load: Load) -> int:
 
 
 async def roll_replicas(rig: Rig, load: Load) -> int:
-    """Every replica is replaced, one ready before the next stops, as the chart's Deployment requires."""
-    for old in list(rig.replicas):
-        await rig.add()
-        await rig.ready()
-        await rig.stop(old)
+    """Every replica is replaced, one ready before the next stops, as the chart's Deployment requires.
+
+    A Deployment does not wait until a stopped pod has drained.
+    """
+    async with asyncio.TaskGroup() as draining:
+        for old in list(rig.replicas):
+            await rig.add()
+            await rig.ready()
+            draining.create_task(rig.stop(old))
     return 0
 
 

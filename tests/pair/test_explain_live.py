@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
 
 OWNER = "owner"
+# Before an end: from here on every answer is compared.
+SHORT = timedelta(seconds=3)
 
 Explain = Callable[..., str]
 
@@ -390,6 +392,11 @@ def test_a_request_of_another_name(pair: Live, explain: Explain) -> None:
     assert "bowline decides for another node" in out
 
 
+def time_left(request: Any) -> timedelta:
+    """How long the request waits on."""
+    return datetime.fromisoformat(request["status"]["wait"]["deadline"]) - datetime.now(UTC)
+
+
 def test_no_answer_is_false_beside_a_missing_claim(
     pair: Live, owner: Path, explain: Explain, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -398,6 +405,7 @@ def test_no_answer_is_false_beside_a_missing_claim(
     try:
         pair.request_bind()
         wrong, _ = false_statements(pair, owner, "pod", "claim data does not exist yet", capsys)
+        pair.until("the wait is nearly over", lambda: time_left(pair.request()) < SHORT)
         late, _ = false_statements(pair, owner, "pod", "the bind has failed: WaitTimeout", capsys)
         pair.kubectl("delete", "bindrequest", "pod")
         # The decision is denied when it is repeated, until something changes.

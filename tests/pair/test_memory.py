@@ -31,8 +31,8 @@ from tools.generate import crd
 LARGE = {"tenant.example/notes": "x" * 250_000}
 # Of each kind; 200 are 50 MB.
 COUNT = int(os.environ.get("BOWLINE_LARGE_OBJECTS", "200"))
-# Pods with so many values that they are not decoded; decoded, 50 would be 3 GB.
-TINY = int(os.environ.get("BOWLINE_TINY_OBJECTS", "50"))
+# Pods with so many values that they are not decoded; decoded, 10 would be 600 MB, more than the limit.
+TINY = int(os.environ.get("BOWLINE_TINY_OBJECTS", "10"))
 
 
 def large_objects(node: str, *, device_claims: bool) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """Upgrade and rollback between the previous version and this one, under load, with the processes of both.
 
-Chart and image change while the old processes run on for 20 s beside the new ones, as pods do while their replacement
+Chart and image change while the old processes run on for 10 s beside the new ones, as pods do while their replacement
 is scheduled and pulled. Helm, API server and processes are real; kwok acts as kubelets and as the agents of shares.
 The previous version binds each pod of a gang by itself; this version has the gate GangBinding, and completes the gang
 that it finds. Not run: images, and therefore one that cannot be pulled (tests/node).
@@ -36,7 +36,7 @@ from tests.upgrade.previous import Version, present_version, previous_version
 from tests.waiting import until_awaited
 
 NAMESPACE, WORK = "bowline-system", "default"
-OVERLAP_S, CALM_S = 20, 8
+OVERLAP_S, CALM_S = 10, 4
 REVIEWS_PER_S, BINDS_PER_S, SHARES_PER_S = 15, 3, 1
 VALUES = {"config.gpuSharing": {"fakeGPUs": True}, "config.binding.inFlightTimeout": "2s"}
 
