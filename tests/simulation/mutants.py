@@ -124,7 +124,7 @@ MUTANTS = (
         _set(writer.Writer, "add_finalizer", _request_as_it_is),
     ),
     Mutant("patches have no precondition", "general", _set(KubeClient, "patch", _patch_unconditionally)),
-    Mutant("no request holds its pod", "lag", _set(state.RequestStates, "acquire_pod", lambda *_: True), 20_015),
+    Mutant("no request holds its pod", "lag", _set(state.RequestStates, "acquire_pod", lambda *_: True)),
     Mutant(
         "devices are released whoever uses them",
         "releases",
