@@ -21,7 +21,7 @@ from bowline.framework.options import argument_type
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected
 from bowline_cli.reader import Reader, Unread, leases_path
-from bowline_cli.release import CRD, InstalledRelease, ReleaseFinding, Reply, findings
+from bowline_cli.release import CHECKS_CRD, CRD, InstalledRelease, ReleaseFinding, Reply, findings
 from bowline_cli.terminal import printable
 
 EXIT_WELL, EXIT_MISSING = 0, 1
@@ -30,6 +30,7 @@ FORMAT_VERSION = 1
 POLL_S = 2.0
 # The BindRequests in which another writer is looked for.
 SAMPLE = 500
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BOWLINE = "app.kubernetes.io/name=bowline"
 
 
@@ -125,7 +126,7 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
         reader.list(f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=BOWLINE),
         leases=reader.list(leases, labelSelector=names.SHARD_LABEL),
         requests=reader.list(f"/apis/{names.API_VERSION}/{names.PLURAL}", limit=SAMPLE),
-        crd=reader.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"),
+        crd=reader.get(f"{_CRDS}/{CRD}"),
     )
     settings = _settings(reader, release)
     if isinstance(settings, Unread):
@@ -136,6 +137,8 @@ def read_release(api: Api, namespace: str) -> InstalledRelease:
         runtime_classes=reader.list("/apis/node.k8s.io/v1/runtimeclasses"),
         policies=reader.list("/apis/nvidia.com/v1/clusterpolicies"),
     )
+    if release.asks_checks:
+        release = replace(release, checks_crd=reader.get(f"{_CRDS}/{CHECKS_CRD}"))
     account, hooks = release.agent_account, "/apis/admissionregistration.k8s.io/v1"
     agent = reader.get(f"/api/v1/namespaces/{account.namespace}/serviceaccounts/{account.name}")
     if release.webhook is None or settings.admission.mode == "Off":

@@ -19,6 +19,7 @@ from bowline_webhook.tls.bundle import bundle_of, entries
 from bowline_webhook.tls.ca import from_pem, is_valid_at
 
 CRD = f"{names.PLURAL}.{names.GROUP}"
+CHECKS_CRD = f"bindchecks.{names.DOMAIN}"
 COMPONENT = "app.kubernetes.io/component"
 # Those that only Bowline's CRD defines: with another project's the API server drops them. A test compares.
 STATUS_FIELDS = frozenset(
@@ -51,6 +52,7 @@ class ReleaseFinding:
 class InstalledRelease:
     """What was read. None is an object that does not exist, or a reply to an object that was not sent.
 
+    ``crd``, ``checks_crd``: the definitions of BindRequests, and of plugin checks' objects.
     ``now``: the API server's time. ``requests``: some BindRequests of the cluster. ``agent``: the ServiceAccount of
     reservation pods. ``runtime_classes``, ``policies``: RuntimeClasses, and ClusterPolicies of NVIDIA's GPU operator.
     ``mutating``, ``validating``: the webhook configurations.
@@ -63,6 +65,7 @@ class InstalledRelease:
     requests: Sequence[Object] | Unread = ()
     crd: Object | Unread | None = None
     settings: Settings | Unread = field(default_factory=Settings)
+    checks_crd: Object | Unread | None = None
     agent: Object | Unread | None = None
     runtime_classes: Sequence[Object] | Unread | None = None
     policies: Sequence[Object] | Unread = ()
@@ -97,6 +100,12 @@ class InstalledRelease:
         return all(plugin.enabled for plugin in self.settings.plugins if plugin.name == "gpu_sharing")
 
     @property
+    def asks_checks(self) -> bool:
+        """Whether plugin checks is enabled; False if the configuration could not be read."""
+        plugins = self.settings.plugins if isinstance(self.settings, Settings) else ()
+        return any(plugin.name == "checks" and plugin.enabled for plugin in plugins)
+
+    @property
     def agent_account(self) -> ObjectKey:
         """The ServiceAccount of reservation pods."""
         settings = self.settings if isinstance(self.settings, Settings) else Settings()
@@ -117,7 +126,7 @@ def findings(release: InstalledRelease) -> list[ReleaseFinding]:
     if not release.deployments:
         remedy = "helm list --all-namespaces, then bowline check --namespace NAME"
         return [ReleaseFinding(f"Deployments of Bowline in namespace {release.namespace}", remedy)]
-    checks = (_rollouts, _leaders, _admission, _runtime, _schema, _agent, _other_binders)
+    checks = (_rollouts, _leaders, _admission, _runtime, _schema, _checks, _agent, _other_binders)
     values = [getattr(release, entry.name) for entry in fields(release)]
     reasons = dict.fromkeys(value.reason for value in values if isinstance(value, Unread))
     return [*(finding for check in checks for finding in check(release)), *map(ReleaseFinding, reasons)]
@@ -233,6 +242,13 @@ def _schema(release: InstalledRelease) -> Iterator[ReleaseFinding]:
         if undefined:
             text = f"{', '.join(sorted(undefined))} in the status of {CRD}, whose CRD is another project's"
             yield ReleaseFinding(text, f"{release.upgrade} --force-conflicts")
+
+
+def _checks(release: InstalledRelease) -> Iterator[ReleaseFinding]:
+    """Yield the lack of the CRD of plugin checks, where it is enabled."""
+    if release.checks_crd is None and release.asks_checks:
+        remedy = f"{release.upgrade} --set crds.enabled=true"
+        yield ReleaseFinding(f"CustomResourceDefinition {CHECKS_CRD} of plugin checks", remedy)
 
 
 def _agent(release: InstalledRelease) -> Iterator[ReleaseFinding]:

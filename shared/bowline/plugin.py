@@ -20,8 +20,8 @@ from bowline.framework.plugin import AdmissionInfo, AdmissionPlugin, Inventory, 
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE, BindTimeoutConfig
-from bowline.kube.client import KubeClient
 from bowline.kube.events import EventNote
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 
 __all__ = [
@@ -46,10 +46,10 @@ __all__ = [
     "Gate",
     "Handle",
     "Inventory",
-    "KubeClient",
     "MutableObject",
     "MutablePod",
     "Object",
+    "ObjectClient",
     "ObjectKey",
     "ObjectRef",
     "ObjectUID",

@@ -1,5 +1,6 @@
-"""Resources of the API server, for ``KubeClient`` and ``EventSource``; ``Resource`` describes any other."""
+"""Resources of the API server, for ``ObjectClient`` and ``EventSource``; ``Resource`` describes any other."""
 
+from bowline.kube.messages import PatchType
 from bowline.kube.resources import (
     BINDREQUESTS,
     CONFIGMAPS,
@@ -12,6 +13,7 @@ from bowline.kube.resources import (
     SECRETS,
     STORAGECLASSES,
     Resource,
+    Selection,
 )
 
 __all__ = [
@@ -25,5 +27,7 @@ __all__ = [
     "RESOURCECLAIMS",
     "SECRETS",
     "STORAGECLASSES",
+    "PatchType",
     "Resource",
+    "Selection",
 ]

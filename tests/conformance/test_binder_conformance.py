@@ -69,6 +69,15 @@ WRONG = [
     pytest.param("reopens_succeeded", "final-phases", "Succeeded of request bound has become", id="reopens it"),
     pytest.param("newest_first", "two-requests", "the newer request was carried out", id="newest first"),
     pytest.param("exits_at_mig_instances", "mig-instance", "has ended with status 1", id="exits at a MIG instance"),
+    pytest.param("takes_a_conflict_as_bound", "terminating", "of pod leaving, which is on no node", id="a conflict"),
+    pytest.param("names_no_uid", "uid-in-binding", "does not name the pod's UID", id="no UID in the Binding"),
+    pytest.param("takes_another_node", "binds", "the pod is on", id="another node"),
+    pytest.param("takes_any_node", "absent-node", "request pod is Failed or deleted", id="no look at the node"),
+    pytest.param("deletes_requests", "binds", "request pod is Succeeded", id="deletes the request"),
+    pytest.param("never_reports", "binds", "request pod is Succeeded", id="never reports"),
+    pytest.param(
+        "serves_one_at_a_time", "terminating", "request pod is Succeeded", id="one stuck request blocks all"
+    ),
     pytest.param("ignores_claims", "claims", "its claim is not allocated", id="ignores claims"),
 ]
 

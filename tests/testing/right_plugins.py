@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
-from bowline import Access, AccessRule, BindContext, BindingPlugin, KubeClient, Object, Status
+from bowline import Access, AccessRule, BindContext, BindingPlugin, Object, ObjectClient, Status
 from bowline.errors import AlreadyExists, NotFound
 from bowline.resources import CONFIGMAPS, PODS
 from tests.testing.licence import Licence
@@ -89,7 +89,7 @@ class Asking(Licence):
         return Status.ok() if stored.get("data") else Status.wait("no answer yet")
 
 
-async def answer(client: KubeClient, namespace: str) -> None:
+async def answer(client: ObjectClient, namespace: str) -> None:
     """Play the other party: answer what is asked."""
     while True:
         for asked in await client.list_all(CONFIGMAPS, namespace):

@@ -321,6 +321,11 @@ readinessProbe: {{- merge (dict) ($probes.readiness | default dict) $readiness |
 {{- if $enabled }}true{{ end }}
 {{- end }}
 
+{{/* Whether plugin checks is enabled: "true" or nothing. Takes the root. */}}
+{{- define "bowline.checks" -}}
+{{- include "bowline.pluginEnabled" (dict "root" . "name" "checks" "default" false) -}}
+{{- end }}
+
 {{/* Whether plugin nv_fractions is enabled, on some nodes or all: "true" or nothing. Takes the root. */}}
 {{- define "bowline.nvFractions" -}}
 {{- $setting := dig "gpuSharing" "nvFractions" false .Values.config | toString -}}

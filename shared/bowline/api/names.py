@@ -47,6 +47,12 @@ CARRIED_STATUS: Final = "bowline.dev/status"
 PREPARED_FOR: Final = "bowline.dev/prepared-for"
 # Of a Lease that its holder has released: the renewTime of the release, if every write of the holder was answered.
 WRITES_ANSWERED: Final = "bowline.dev/writes-answered"
+# Plugin checks: the kind of its objects, the annotation by which a pod names its checks, the labels of the objects.
+BIND_CHECK_API_VERSION: Final = f"{DOMAIN}/v1alpha1"
+BIND_CHECK_KIND: Final = "BindCheck"
+CHECKS: Final = "bowline.dev/checks"
+LABEL_CHECK: Final = "bowline.dev/check"
+LABEL_CHECK_REQUEST: Final = "bowline.dev/request-uid"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
 # On a BindRequest, only if tracing is enabled: the trace that its binding continues.
 TRACEPARENT: Final = "bowline.dev/traceparent"

@@ -120,11 +120,17 @@ class Situation:
     @contextmanager
     def denied_binds(self, *pods: str) -> Iterator[None]:
         """Let each Binding of the pods fail until the block ends, as an exceeded quota does."""
-        policy, binding = denial(self.namespace, BINDING, f"!(object.metadata.name in {list(pods)})")
+        with self.bindings_that(f"!(object.metadata.name in {list(pods)})", pods[0]):
+            yield
+
+    @contextmanager
+    def bindings_that(self, expression: str, name: str = "pod") -> Iterator[None]:
+        """Let each Binding fail for which the CEL expression is false, as that of the pod ``name`` without a UID."""
+        policy, binding = denial(self.namespace, BINDING, expression)
         self.api.post(POLICIES, policy)
         self.api.post(POLICY_BINDINGS, binding)
         try:
-            self.until("the Binding is denied", lambda: self._is_bind_denied(pods[0]))
+            self.until("the Binding is denied", lambda: self._is_bind_denied(name))
             yield
         finally:
             self.api.delete(f"{POLICY_BINDINGS}/{self.namespace}")

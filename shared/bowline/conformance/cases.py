@@ -155,6 +155,33 @@ def _two_requests(case: Situation) -> None:
     case.require(node == NODE, f"the pod is on {node}: the newer request was carried out before the older one")
 
 
+def _terminating(case: Situation) -> None:
+    case.create_pod("leaving")
+    kept = {"metadata": {"finalizers": ["example.com/kept"]}}
+    path = PODS.path(case.namespace, "leaving")
+    case.api.request("PATCH", path, kept, "application/merge-patch+json")
+    case.api.request("DELETE", path, {"gracePeriodSeconds": 0})
+    try:
+        case.create_pod("pod")
+        case.request("leaving", backoffLimit=1)
+        case.request("pod")
+        case.await_phase("pod", "Succeeded")
+        _observe(case, "leaving")
+        case.require(case.phase("leaving") != "Succeeded", "Succeeded for a pod that is being deleted, on no node")
+    finally:
+        freed = {"metadata": {"finalizers": None}}
+        case.api.request("PATCH", path, freed, "application/merge-patch+json")
+
+
+def _uid_in_binding(case: Situation) -> None:
+    case.create_pod("pod")
+    with case.bindings_that("has(object.metadata.uid) && object.metadata.uid != ''"):
+        case.request("pod", backoffLimit=3)
+        case.await_phase("pod", "Succeeded", "Failed", "deleted")
+    why = "its Binding does not name the pod's UID: a pod that is created in the meantime would be bound in its place"
+    case.require(bool(case.node_of("pod")), why)
+
+
 def _mig_instance(case: Situation) -> None:
     for name in ("mig", "pod"):
         case.create_pod(name)
@@ -225,6 +252,10 @@ CASES: tuple[Case[Situation], ...] = (
     Case("backoff-limit", "a failed attempt is repeated, and not more often than backoffLimit", _backoff_limit),
     Case("final-phases", "Succeeded and Failed are final", _final_phases),
     Case("two-requests", "of two requests for one pod the older one is carried out", _two_requests),
+    Case(
+        "terminating", "a pod that is being deleted is not reported as Bound, and delays no other one", _terminating
+    ),
+    Case("uid-in-binding", "a Binding names the UID of its pod, so that no successor is bound", _uid_in_binding),
     Case("mig-instance", "a request of a kind that is not served keeps no other one from its end", _mig_instance),
     Case("claims", "a pod is not bound without the claims that its request allocates", _claims),
     Case("killed-share", "what a killed program has reserved is released after its restart", _killed_share),

@@ -19,8 +19,8 @@ from typing import Final
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.rule import DenialCause, Rule
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PODS
 from bowline.runtime.backoff import full_jitter
 from bowline.runtime.tasks import wait_until
@@ -127,7 +127,7 @@ def _is_qualified(key: str) -> bool:
 
 
 async def post_binding(
-    client: KubeClient,
+    client: ObjectClient,
     pod_key: ObjectKey,
     pod_uid: ObjectUID,
     node: str,

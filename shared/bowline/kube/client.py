@@ -41,13 +41,12 @@ from bowline.kube.errors import (
 from bowline.kube.late_writes import WrittenObject, current_writes, sent_write
 from bowline.kube.messages import Answer, LineSplitter, PatchType, Request, Transport, TransportOptions, parse_json
 from bowline.kube.metrics import KubeMetrics
+from bowline.kube.object_client import Body, Objects
 from bowline.kube.oversized import MAX_VALUES, has_too_many_values, reduced_event, reduced_page
 from bowline.kube.paging import Page, read_pages
 from bowline.kube.resources import EVENTS, LEASES, REVIEWS, Resource, Selection
 from bowline.runtime.clock import Clock, SystemClock
 
-Body = Mapping[str, Any]
-Objects = list[dict[str, Any]]
 T = TypeVar("T")
 _NO_PARAMS: Mapping[str, str] = {}
 # The list of API groups, with its metric label.

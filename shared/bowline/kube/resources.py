@@ -97,6 +97,8 @@ PERSISTENTVOLUMECLAIMS = Resource("", "v1", "persistentvolumeclaims", "Persisten
 BINDREQUESTS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
 # Another project's CRD has no selectable fields: see ``Reflector`` and ``rejects_fields``.
 UNFINISHED_BINDREQUESTS = Selection(BINDREQUESTS, field_selector="status.phase!=Succeeded")
+# Of plugin checks.
+BINDCHECKS = Resource(names.DOMAIN, "v1alpha1", "bindchecks", names.BIND_CHECK_KIND)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SELF_SUBJECT_REVIEWS = Resource(

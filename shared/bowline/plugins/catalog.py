@@ -4,6 +4,7 @@ from bowline.framework.config import Settings
 from bowline.framework.gates import GATES
 from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Builtin, Registry
+from bowline.plugins.checks.plugin import Checks
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.plugins.device_access import DeviceAccess
 from bowline.plugins.dynamic_resources.plugin import DynamicResources
@@ -27,6 +28,7 @@ BUILTINS: tuple[Builtin, ...] = (
     Builtin(DynamicResources),
     Builtin(NumaPlacement),
     Builtin(NodeFit, is_enabled=False),
+    Builtin(Checks, is_enabled=False),
     Builtin(DefaultBinder),
 )
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin_status import Status
-from bowline.kube.client import KubeClient
+from bowline.kube.object_client import ObjectClient
 from bowline.testing.lab import Lab, LabProcess, trial
 from bowline.testing.subject import Subject
 
@@ -36,7 +36,7 @@ class TestedAttempt(Generic[PluginT]):
     plugin: PluginT
     pod: dict[str, Any]
     request: dict[str, Any]
-    client: KubeClient
+    client: ObjectClient
     process: LabProcess
 
     @property

@@ -17,7 +17,7 @@ from typing import Any
 
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import Plugin
-from bowline.kube.client import KubeClient
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.testing import binding_checks, class_checks
@@ -81,7 +81,7 @@ def suite(  # noqa: PLR0913 - the keywords of Subject
     request: Mapping[str, Any] | None = None,
     limit_s: float = 10.0,
     others: Sequence[type[Plugin]] = (),
-    world: Callable[[KubeClient, str], Awaitable[None]] | None = None,
+    world: Callable[[ObjectClient, str], Awaitable[None]] | None = None,
     effects: Callable[[], Iterable[str]] = tuple,
 ) -> type:
     """Return a test class with one test for each check; see ``Subject`` for the arguments."""

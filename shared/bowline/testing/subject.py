@@ -10,7 +10,7 @@ from typing import Any
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_order import sorted_stably
-from bowline.kube.client import KubeClient
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing import builders
@@ -44,7 +44,7 @@ class Subject:
     request: Mapping[str, Any] = field(default_factory=dict)
     limit_s: float = 10.0
     others: Sequence[type[Plugin]] = ()
-    world: Callable[[KubeClient, str], Awaitable[None]] | None = None
+    world: Callable[[ObjectClient, str], Awaitable[None]] | None = None
     effects: Callable[[], Iterable[str]] = tuple
 
     def new(self) -> Plugin:

@@ -34,15 +34,32 @@ def is_final(request: Any) -> bool:
 def bind(request: Any) -> bool:
     """Bind the pod; return whether it is bound."""
     spec, namespace = request["spec"], request["metadata"]["namespace"]
-    target = client.V1ObjectReference(kind="Node", name=spec["selectedNode"])
-    binding = client.V1Binding(metadata=client.V1ObjectMeta(name=spec["podName"]), target=target)
+    node = "gpu-node-1" if MISTAKE == "takes_another_node" else spec["selectedNode"]
+    target = client.V1ObjectReference(kind="Node", name=node)
+    uid = None if MISTAKE == "names_no_uid" else request["metadata"]["ownerReferences"][0]["uid"]
+    binding = client.V1Binding(metadata=client.V1ObjectMeta(name=spec["podName"], uid=uid), target=target)
     try:
-        core.read_node(spec["selectedNode"])
+        if MISTAKE != "takes_any_node":
+            core.read_node(spec["selectedNode"])
         core.create_namespaced_pod_binding(spec["podName"], namespace, binding, _preload_content=False)
-    except client.ApiException:
+    except client.ApiException as error:
+        if MISTAKE == "takes_a_conflict_as_bound" and error.status == 409:
+            return True
         pod = core.read_namespaced_pod(spec["podName"], namespace)
         return bool(pod.spec and pod.spec.node_name == spec["selectedNode"])
     return True
+
+
+class StillUnbound(Exception):  # noqa: N818 - no request is served before this one
+    pass
+
+
+def finish(request: Any) -> None:
+    if MISTAKE == "deletes_requests":
+        metadata = request["metadata"]
+        custom.delete_namespaced_custom_object(GROUP, VERSION, metadata["namespace"], PLURAL, metadata["name"])
+    elif MISTAKE != "never_reports":
+        report(request, "Succeeded")
 
 
 def process(request: Any) -> None:
@@ -53,8 +70,10 @@ def process(request: Any) -> None:
         report(request, "Failed")
         return
     if bind(request):
-        report(request, "Succeeded")
+        finish(request)
         return
+    if MISTAKE == "serves_one_at_a_time":
+        raise StillUnbound
     failures[uid] = failures.get(uid, 0) + 1
     has_ended = failures[uid] > spec.get("backoffLimit", 0)
     if MISTAKE == "fails_at_once" or (has_ended and MISTAKE != "ignores_the_limit"):
@@ -68,6 +87,8 @@ while True:
         try:
             if not is_final(item):
                 process(item)
+        except StillUnbound:
+            break
         except client.ApiException as error:
             sys.stderr.write(f"{error.status}: {error.body}\n")
     time.sleep(0.2)

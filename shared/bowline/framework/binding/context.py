@@ -10,7 +10,7 @@ import orjson
 
 from bowline.api.bindrequest import BindRequest, BindRequestSpec
 from bowline.api.meta import Object
-from bowline.kube.client import KubeClient
+from bowline.kube.object_client import ObjectClient
 
 
 def copied(raw: Object) -> Object:
@@ -56,7 +56,7 @@ class BindContext:
     attempt: int  # number of the attempt, from 1
     attempt_id: str  # identifies the attempt in every log line
     deadline: datetime  # when the present wait expires, or one that started now
-    client: KubeClient
+    client: ObjectClient
     log: logging.LoggerAdapter[logging.Logger]
     state: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)

@@ -13,8 +13,8 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.config import Settings
 from bowline.framework.gates import FeatureGates
-from bowline.kube.client import KubeClient
 from bowline.kube.events import EventNote
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector, Transform
 from bowline.kube.resources import Resource
 from bowline.runtime.clock import Clock
@@ -79,7 +79,7 @@ class Handle:
     """
 
     settings: Settings
-    client: KubeClient
+    client: ObjectClient
     clock: Clock
     worker: Callable[[str, Reconcile], Callable[[ObjectKey], None]]
     background: Callable[[str, Callable[[], Awaitable[None]]], None]

@@ -10,8 +10,8 @@ from collections import OrderedDict
 
 from bowline.api.meta import Object, ResourceVersion, key_of, version_of
 from bowline.api.selectors import Node
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES
 
 # 1 to 2 KB each: label keys and common values are interned.
@@ -21,7 +21,7 @@ CAPACITY = 8192
 class NodeLabels:
     """A cache of nodes with all their labels, bounded by ``capacity``."""
 
-    def __init__(self, client: KubeClient, capacity: int = CAPACITY) -> None:
+    def __init__(self, client: ObjectClient, capacity: int = CAPACITY) -> None:
         self._client = client
         self._capacity = capacity
         self._nodes: OrderedDict[str, tuple[ResourceVersion, Node]] = OrderedDict()

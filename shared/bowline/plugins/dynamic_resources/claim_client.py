@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from bowline.api.meta import Object, ObjectKey, uid_of, version_of
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.plugin_status import Code, Status
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import RESOURCECLAIMS
 from bowline.plugins.dynamic_resources.claim import consumers_of
 from bowline.plugins.dynamic_resources.rules import (
@@ -42,7 +42,7 @@ class ClaimsNotServedError(Exception):
 class ClaimClient:
     """Client for ResourceClaims. Methods raise the client's errors except Conflict."""
 
-    def __init__(self, client: KubeClient, metrics: PluginMetrics, bind_timeout: timedelta | None) -> None:
+    def __init__(self, client: ObjectClient, metrics: PluginMetrics, bind_timeout: timedelta | None) -> None:
         self._client = client
         self._bind_timeout = bind_timeout
         self._changes = metrics.counter(

@@ -19,8 +19,8 @@ from bowline.framework.binding.node_labels import NodeLabels
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
 from bowline.plugins.dynamic_resources.claim_client import ClaimClient, contention_status
@@ -62,7 +62,7 @@ class ClaimReserver:
 
     def __init__(
         self,
-        client: KubeClient,
+        client: ObjectClient,
         metrics: PluginMetrics,
         clock: Clock,
         bind_timeout: timedelta | None,
@@ -286,7 +286,7 @@ class LeftoverClaims:
     process are checked, and all pods of a namespace share one list. Methods raise the client's errors.
     """
 
-    def __init__(self, client: KubeClient, claims: ClaimClient, clock: Clock) -> None:
+    def __init__(self, client: ObjectClient, claims: ClaimClient, clock: Clock) -> None:
         self._client = client
         self._claims = claims
         self._since: datetime = clock.now()

@@ -12,8 +12,8 @@ from bowline.api.meta import Object
 from bowline.framework.binding.handle import EventSource
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES
 from bowline.plugins.dynamic_resources.taints import (
@@ -46,7 +46,7 @@ class TaintWatch:
 
     async def refusal(
         self,
-        client: KubeClient,
+        client: ObjectClient,
         label: str,
         allocation: Mapping[str, Any] | None,
         requests: Sequence[Mapping[str, Any]],
@@ -74,7 +74,7 @@ class TaintWatch:
         watch = self.watches.get(kind)
         return list(watch.store.values()) if watch is not None else ()
 
-    async def _read(self, client: KubeClient, tainted: TaintedDevice) -> Object | None:
+    async def _read(self, client: ObjectClient, tainted: TaintedDevice) -> Object | None:
         try:
             stored = await client.get(_RESOURCES[tainted.kind], "", tainted.source.name)
         except NotFound:

@@ -18,8 +18,8 @@ from bowline.api.field_error import annotation_path
 from bowline.api.meta import Object, ObjectUID, is_deleting, key_of, uid_of, version_of
 from bowline.framework.plugin_status import Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.plugins.gpu_sharing.rules import (
     ShareConfigMaps,
@@ -34,7 +34,7 @@ from bowline.plugins.gpu_sharing.rules import (
 COLLECTED_SOON = timedelta(seconds=2)
 
 
-async def write_configmaps(client: KubeClient, maps: ShareConfigMaps, pod: Object) -> Status:
+async def write_configmaps(client: ObjectClient, maps: ShareConfigMaps, pod: Object) -> Status:
     """Write each ConfigMap, complete. OK also if they exist with the expected content.
 
     Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to another owner.
@@ -51,7 +51,7 @@ async def write_configmaps(client: KubeClient, maps: ShareConfigMaps, pod: Objec
 
 
 async def delete_configmaps(
-    client: KubeClient, configmap_names: Iterable[str], namespace: str, pod_uid: ObjectUID
+    client: ObjectClient, configmap_names: Iterable[str], namespace: str, pod_uid: ObjectUID
 ) -> Status:
     """Delete the ConfigMaps of these names that the pod owns. RETRY if one changes meanwhile."""
     for name in configmap_names:
@@ -68,7 +68,7 @@ async def delete_configmaps(
     return Status.ok()
 
 
-async def delete_left_behind(client: KubeClient, configmap_names: Iterable[str], namespace: str) -> None:
+async def delete_left_behind(client: ObjectClient, configmap_names: Iterable[str], namespace: str) -> None:
     """Delete the ConfigMaps of these names that their pod has left behind; others are kept. Raises ApiError."""
     for name in configmap_names:
         with suppress(NotFound, Conflict):
@@ -79,7 +79,9 @@ async def delete_left_behind(client: KubeClient, configmap_names: Iterable[str],
                 )
 
 
-async def _replace_own(client: KubeClient, body: dict[str, Any], maps: ShareConfigMaps, pod: Object) -> Status | None:
+async def _replace_own(
+    client: ObjectClient, body: dict[str, Any], maps: ShareConfigMaps, pod: Object
+) -> Status | None:
     """Replace an existing ConfigMap by the expected one if the pod owns it. None on success."""
     key = key_of(body)
     try:
@@ -102,7 +104,7 @@ async def _replace_own(client: KubeClient, body: dict[str, Any], maps: ShareConf
     return None
 
 
-async def _foreign(client: KubeClient, configmap: Object, owners: dict[ObjectUID, str]) -> Status:
+async def _foreign(client: ObjectClient, configmap: Object, owners: dict[ObjectUID, str]) -> Status:
     key = key_of(configmap)
     for uid, name in owners.items():
         try:

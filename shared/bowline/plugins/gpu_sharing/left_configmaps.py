@@ -12,8 +12,8 @@ from typing import Any
 
 from bowline.api.gpu_share import direct_env_map
 from bowline.api.meta import Object, ObjectKey, identity_of, is_deleting
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PODS
 from bowline.plugins.gpu_sharing.configmaps import delete_left_behind
 from bowline.plugins.gpu_sharing.rules import share_of
@@ -39,7 +39,7 @@ def transform_left(pod: dict[str, Any]) -> Object | None:
 class LeftConfigMaps:
     """One pod per call, until it is gone."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._names: dict[ObjectKey, tuple[str, ...]] = {}  # of the ConfigMaps, by pod
 

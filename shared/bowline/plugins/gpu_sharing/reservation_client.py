@@ -23,7 +23,6 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -34,6 +33,7 @@ from bowline.kube.errors import (
     NotFound,
 )
 from bowline.kube.events import EventNote, event_body, event_name, name_suffix
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import rejects_fields
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
 from bowline.plugins.gpu_sharing.recovery import Evidence, common_devices, possible_devices, shown_mode
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 class ReservationClient:
     """The reservation namespace and the objects that refer to it. Methods raise the client's errors."""
 
-    kube: KubeClient
+    kube: ObjectClient
     spec: ReservationSpec
     scale_adjust_namespace: str
 

@@ -17,8 +17,8 @@ from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.post import denied_status
 from bowline.framework.plugin_status import Code, Status, merge_waits
 from bowline.framework.reason import Reason, Suggestion
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
 from bowline.plugins.volume_binding.rules import (
     BindVolume,
@@ -91,7 +91,7 @@ class VolumeBinder:
     """Evaluates and writes, for all requests. ``bind_timeout``: how long a wait for the volumes may last."""
 
     def __init__(
-        self, client: KubeClient, storage: Storage, metrics: PluginMetrics, bind_timeout: timedelta | None
+        self, client: ObjectClient, storage: Storage, metrics: PluginMetrics, bind_timeout: timedelta | None
     ) -> None:
         self._client = client
         self._storage = storage

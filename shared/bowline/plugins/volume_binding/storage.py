@@ -14,8 +14,8 @@ from bowline.api import names
 from bowline.api.meta import Object, ObjectKey, identity_of, key_of
 from bowline.api.selectors import Node
 from bowline.framework.binding.node_labels import NodeLabels
-from bowline.kube.client import KubeClient
 from bowline.kube.errors import ApiError, NotFound
+from bowline.kube.object_client import ObjectClient
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import (
     CSIDRIVERS,
@@ -54,7 +54,7 @@ def transform_class(raw: dict[str, Any]) -> Object:
 class Storage:
     """Reads. Every method raises the client's errors; a missing object is None."""
 
-    def __init__(self, client: KubeClient, clock: Clock) -> None:
+    def __init__(self, client: ObjectClient, clock: Clock) -> None:
         self._client = client
         self._volumes: Reflector | None = None
         self.free_volumes = FreeVolumes()

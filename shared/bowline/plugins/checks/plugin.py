@@ -1,0 +1,157 @@
+"""Asks other controllers before a bind: one BindCheck for each request and check, in the pod's namespace.
+
+The plugin creates the objects and reads the condition Ready; it never writes an answer. A check that has no answer is
+a wait, woken by the object. The objects of a request are deleted when it is rolled back and when its bound pod has
+ended: their deletion is the other controller's signal, and its finalizer holds them until it has returned what it
+has. Nothing waits for that finalizer: the name of an object belongs to one request. Decision 298.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any, Final
+
+from bowline.api import names
+from bowline.api.field_error import FieldError
+from bowline.api.meta import Object, key_of, uid_of
+from bowline.framework.plugin_status import merge_waits
+from bowline.framework.waiting import UNLIMITED
+from bowline.kube.errors import AlreadyExists, Conflict, NotFound, UnrecognizedReply
+from bowline.kube.resources import BINDCHECKS
+from bowline.plugin import (
+    Access,
+    AccessRule,
+    AdmissionInfo,
+    AdmissionPlugin,
+    BindContext,
+    BindingPlugin,
+    BindRequest,
+    Code,
+    EventSource,
+    ObjectClient,
+    Status,
+)
+from bowline.plugins.checks.config import Check, ChecksConfig
+from bowline.plugins.checks.rules import (
+    RULES,
+    CheckAnswer,
+    CheckVerdict,
+    annotation_errors,
+    bind_check,
+    required_checks,
+    verdict,
+)
+
+# While the CustomResourceDefinition is missing nothing is watched.
+_POLL: Final = timedelta(seconds=10)
+
+
+class Checks(AdmissionPlugin[ChecksConfig], BindingPlugin[ChecksConfig]):
+    """Lets a pod be bound when every check that it needs has consented."""
+
+    name = "checks"
+    rules = RULES
+    access = Access(
+        rules=(
+            AccessRule(
+                BINDCHECKS.plural,
+                ("get", "list", "watch", "create", "delete"),
+                BINDCHECKS.group,
+                label=names.LABEL_CHECK_REQUEST,
+            ),
+        ),
+        reviewed_annotations=(names.CHECKS,),
+    )
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        return annotation_errors(pod, old, self.args.names)
+
+    def applies(self, pod: Object, request: BindRequest) -> bool:
+        return bool(required_checks(pod, self.args.checks))
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return (EventSource(BINDCHECKS, label_selector=names.LABEL_CHECK_REQUEST, optional=True),)
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        """Ask every check that has not been asked; consent is needed of all."""
+        assert ctx.pod is not None  # noqa: S101 - of an attempt
+        required = required_checks(ctx.pod, self.args.checks)
+        unknown = [name for name in required if name not in self.args.names]
+        if unknown:
+            why = (
+                f"annotation {names.CHECKS} names {', '.join(unknown)}; configure it in args.checks of plugin checks"
+            )
+            return Status.wait(why, timeout=UNLIMITED)
+        results = [
+            await self._ask(ctx, ctx.pod, check) for name in required if (check := self.args.named(name)) is not None
+        ]
+        denial = next((status for status in results if status.code is Code.FATAL), None)
+        waits = [status for status in results if status.code is Code.WAIT]
+        return denial or (merge_waits(waits) if waits else Status.ok())
+
+    async def _ask(self, ctx: BindContext, pod: Object, check: Check) -> Status:
+        asked = bind_check(check.name, pod, ctx.request, ctx.spec.selected_node)
+        try:
+            stored = await self._stored(ctx.client, asked)
+        except UnrecognizedReply as error:
+            if await _is_installed(ctx.client, error):
+                raise
+            why = (
+                f"check {check.name} cannot be asked: CustomResourceDefinition {BINDCHECKS} is not installed; "
+                "the chart installs it with crds.enabled"
+            )
+            return Status.wait(why, retry_after=_POLL, timeout=UNLIMITED)
+        return _status(check, stored, verdict(stored, asked))
+
+    async def _stored(self, client: ObjectClient, asked: Mapping[str, Any]) -> Object:
+        """Return the object that asks, which is created if there is none."""
+        namespace, name = asked["metadata"]["namespace"], asked["metadata"]["name"]
+        try:
+            return await client.get(BINDCHECKS, namespace, name)
+        except NotFound:
+            with suppress(AlreadyExists):
+                return await client.create(BINDCHECKS, namespace, asked)
+            return await client.get(BINDCHECKS, namespace, name)
+
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return await self.release(ctx)
+
+    async def release(self, ctx: BindContext) -> Status:
+        """Delete the objects of the request, also those of a check that is not configured any more."""
+        namespace = ctx.request.key.namespace
+        selector = f"{names.LABEL_CHECK_REQUEST}={ctx.request.uid}"
+        try:
+            present = await ctx.client.list_all(BINDCHECKS, namespace, label_selector=selector)
+        except UnrecognizedReply as error:
+            if await _is_installed(ctx.client, error):
+                raise
+            return Status.ok()
+        for stored in present:
+            with suppress(NotFound, Conflict):
+                await ctx.client.delete(BINDCHECKS, namespace, key_of(stored).name, uid=uid_of(stored))
+        return Status.ok()
+
+
+async def _is_installed(client: ObjectClient, error: UnrecognizedReply) -> bool:
+    """Return whether the kind is served, after a reply that may say the opposite."""
+    return error.code != HTTPStatus.NOT_FOUND or await client.serves(BINDCHECKS.group, BINDCHECKS.version)
+
+
+def _status(check: Check, stored: Object, said: CheckVerdict) -> Status:
+    """Return what follows from a verdict."""
+    ref = BINDCHECKS.ref(stored)
+    match said.answer:
+        case CheckAnswer.CONSENT:
+            return Status.ok()
+        case CheckAnswer.DENIAL:
+            why = f"check {check.name} denies the bind: {said.message or 'its controller gives no reason'}"
+            return Status.fatal(why, said.word, check.denial_suggestion)
+        case CheckAnswer.OPEN:
+            text = said.message or f"its controller has not set condition Ready of BindCheck {ref.key}"
+        case CheckAnswer.DELETED:
+            text = f"BindCheck {ref.key} is being deleted; it is asked again when that is done"
+        case CheckAnswer.FOREIGN:
+            text = f"BindCheck {ref.key} asks something else; delete it"
+    why = f"check {check.name}: {text}"
+    return Status.wait(why, ref, timeout=check.timeout, suggestion=check.timeout_suggestion)

@@ -1,0 +1,132 @@
+"""Which checks a pod needs, what its objects ask, and what an answer means."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bowline.api import names
+from bowline.api.bindrequest import decode_bind_request
+from bowline.plugins.checks.config import Check, ChecksConfig
+from bowline.plugins.checks.rules import (
+    CHANGED,
+    MAX_ANNOTATION,
+    UNKNOWN,
+    CheckAnswer,
+    CheckVerdict,
+    annotation_errors,
+    bind_check,
+    required_checks,
+    verdict,
+)
+from bowline.testing import builders
+
+CHECKS = (Check(name="network"), Check(name="audit", namespaces=("payments",)), Check(name="all", namespaces=("*",)))
+
+
+def pod(text: str | None, namespace: str = "work") -> dict[str, Any]:
+    body = builders.stored(builders.pod(namespace=namespace))
+    if text is not None:
+        body["metadata"]["annotations"] = {names.CHECKS: text}
+    return body
+
+
+@pytest.mark.parametrize(
+    ("text", "namespace", "required"),
+    [
+        pytest.param(None, "work", ("all",), id="of every namespace"),
+        pytest.param(" network ,,network", "work", ("all", "network"), id="named, with spaces and twice"),
+        pytest.param("network,audit", "payments", ("audit", "all", "network"), id="named and of its namespace"),
+        pytest.param("other", "work", ("all", "other"), id="not configured: not skipped"),
+    ],
+)
+def test_a_pod_needs_the_checks_of_its_namespace_and_those_it_names(
+    text: str | None, namespace: str, required: tuple[str, ...]
+) -> None:
+    assert required_checks(pod(text, namespace), CHECKS) == required
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "rules"),
+    [
+        pytest.param("network", None, [], id="configured"),
+        pytest.param(None, None, [], id="none"),
+        pytest.param("network,other", None, [UNKNOWN], id="not configured"),
+        pytest.param("network," * MAX_ANNOTATION, None, [UNKNOWN], id="too long"),
+        pytest.param("other", pod("other"), [], id="stays, although it is not configured any more"),
+        pytest.param("network", pod("network,audit"), [CHANGED], id="changed"),
+        pytest.param(None, pod("network"), [CHANGED], id="removed"),
+        pytest.param("network", pod(None), [CHANGED], id="added"),
+    ],
+)
+def test_the_annotation_names_configured_checks_and_stays(
+    text: str | None, before: dict[str, Any] | None, rules: list[Any]
+) -> None:
+    errors = annotation_errors(pod(text), before, ("network", "audit"))
+    assert [error.rule for error in errors] == rules
+
+
+def asked() -> dict[str, Any]:
+    request = decode_bind_request(builders.stored(builders.bind_request("pod", uid="pod-uid")))
+    return bind_check("network", pod("network"), request, "node")
+
+
+def answered(status: str | None, **fields: str) -> dict[str, Any]:
+    others = [{"type": "Other", "status": "True"}]
+    ready = [] if status is None else [{"type": "Ready", "status": status, **fields}]
+    return {**asked(), "status": {"conditions": [*others, *ready]}}
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        pytest.param(asked(), CheckVerdict(CheckAnswer.OPEN), id="no status"),
+        pytest.param(answered(None), CheckVerdict(CheckAnswer.OPEN), id="another condition only"),
+        pytest.param(
+            answered("Unknown", message="queued"), CheckVerdict(CheckAnswer.OPEN, message="queued"), id="unknown"
+        ),
+        pytest.param(answered("True", message="yes"), CheckVerdict(CheckAnswer.CONSENT), id="consent"),
+        pytest.param(
+            answered("False", reason="NoAddress", message="none is free"),
+            CheckVerdict(CheckAnswer.DENIAL, "NoAddress", "none is free"),
+            id="denial with a word of its own",
+        ),
+        pytest.param(
+            answered("False", reason="NodeGone"),
+            CheckVerdict(CheckAnswer.DENIAL, "Denied", "NodeGone"),
+            id="a word of Bowline's",
+        ),
+        pytest.param(
+            answered("False", reason="no address"),
+            CheckVerdict(CheckAnswer.DENIAL, "Denied", "no address"),
+            id="no word",
+        ),
+        pytest.param(answered("False"), CheckVerdict(CheckAnswer.DENIAL, "Denied"), id="no reason"),
+    ],
+)
+def test_the_condition_ready_is_the_answer(stored: dict[str, Any], expected: CheckVerdict) -> None:
+    assert verdict(stored, asked()) == expected
+
+
+def test_the_answer_of_an_object_that_ends_or_asks_something_else_is_void() -> None:
+    ending = answered("True")
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert verdict(ending, asked()).answer is CheckAnswer.DELETED
+    foreign = answered("True")
+    foreign["spec"] = {**foreign["spec"], "node": "other"}
+    assert verdict(foreign, asked()).answer is CheckAnswer.FOREIGN
+
+
+def test_the_configuration_names_each_check_once_and_has_durations() -> None:
+    config = ChecksConfig.model_validate({"checks": [{"name": "network", "timeout": "90s"}]})
+    assert config.checks[0].timeout == timedelta(seconds=90)
+    invalid: list[list[dict[str, str]]] = [
+        [{"name": "a"}, {"name": "a"}],
+        [{"name": "A"}],
+        [{"name": "a", "timeout": "0s"}],
+        [{}],
+    ]
+    for checks in invalid:
+        with pytest.raises(ValidationError):
+            ChecksConfig.model_validate({"checks": checks})

@@ -1,0 +1,315 @@
+"""Binds that wait for the answer of another controller: the example's shell script, with its own account's rights."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bowline.api import names
+from bowline.localcluster.assets.recipes import Tool
+from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.errors import LocalApiError
+from bowline.localcluster.pair import Pair
+from bowline_cli.main import main
+from tests.live import Live
+from tests.pairs import own_namespace, running_pair
+from tests.waiting import wait_until
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "checks"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindchecks.bowline.dev"
+ACCOUNT = "system:serviceaccount:default:network"
+TENANT = "tenant@example.com"
+LEASE = {"config.leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s"}}
+CHECKS = [
+    *yaml.safe_load((EXAMPLE / "values.yaml").read_text())["config"]["plugins"]["checks"]["args"]["checks"],
+    {"name": "silent", "timeout": "1s", "timeoutSuggestion": "DeletePod"},
+    {"name": "audit", "namespaces": ["audited"], "denialSuggestion": "DeletePod"},
+]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Cluster, Pair]]:
+    plugins = [{"name": "checks", "args": {"checks": CHECKS}}]
+    with running_pair(2, {"config.plugins": plugins, **LEASE}) as (cluster, pair):
+        cluster.kubectl("create", "serviceaccount", "network", "--namespace=default")
+        role, account = "--clusterrole=bowline-check-network", "--serviceaccount=default:network"
+        cluster.kubectl("create", "clusterrolebinding", "network", role, account)
+        yield cluster, pair
+
+
+@pytest.fixture
+def live(running: tuple[Cluster, Pair]) -> Iterator[Live]:
+    with own_namespace(*running) as live:
+        yield live
+
+
+@contextmanager
+def controller(cluster: Cluster, tmp_path: Path, **environ: str) -> Iterator[None]:
+    """Run the example's script, with the account of its check."""
+    kubectl = cluster.assets.path(Tool.KUBECTL)
+    (tmp_path / "kubectl").symlink_to(kubectl)
+    kubeconfig = cluster.service_account_kubeconfig("default", "network")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        script = subprocess.Popen(
+            [EXAMPLE / "controller.sh"],
+            env={**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig), **environ},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            os.killpg(script.pid, 9)
+            script.wait()
+
+
+def bind_checks(live: Live) -> list[Any]:
+    path = f"/apis/{names.BIND_CHECK_API_VERSION}/namespaces/{live.namespace}/bindchecks"
+    items: list[Any] = live.cluster.api.get(path)["items"]
+    return items
+
+
+def asked(live: Live) -> Any:
+    """Wait for the only BindCheck."""
+    return live.until("a check is asked", lambda: next(iter(bind_checks(live)), None))
+
+
+def path_of(check: Any) -> str:
+    metadata = check["metadata"]
+    return f"/apis/{names.BIND_CHECK_API_VERSION}/namespaces/{metadata['namespace']}/bindchecks/{metadata['name']}"
+
+
+def ready(status: str, **fields: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": "Ready", "status": status, **fields}]}}
+
+
+def answer(live: Live, check: Any, status: str, **fields: str) -> None:
+    """Answer as the administrator."""
+    patch = "application/merge-patch+json"
+    live.cluster.api.request("PATCH", f"{path_of(check)}/status", ready(status, **fields), patch)
+
+
+def waits(live: Live, text: str) -> None:
+    """Wait until the request reports that it waits with this text."""
+    live.until(
+        f"the request waits: {text}", lambda: text in (live.request().get("status") or {}).get("reason", "") or None
+    )
+
+
+def request(live: Live, checks: str = "network", node: str = "gpu-node-0") -> str:
+    uid = live.create_pod(annotations={names.CHECKS: checks})
+    live.request_bind(node=node)
+    return uid
+
+
+def end_pod(live: Live) -> None:
+    """Delete pod and request, as the owner and the garbage collector do."""
+    live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    live.kubectl("delete", "bindrequest", "pod", "--wait=false")
+
+
+def test_a_script_with_kubectl_alone_answers_and_gets_back_what_it_gave(live: Live, tmp_path: Path) -> None:
+    with controller(live.cluster, tmp_path, ADDRESSES="10.0.0.7"):
+        request(live)
+        live.phase("pod", "Succeeded")
+        (check,) = bind_checks(live)
+        assert check["metadata"]["annotations"]["example.com/address"] == "10.0.0.7"
+        assert check["spec"]["pod"]["uid"] == live.pod()["metadata"]["uid"]
+        assert check["spec"]["node"] == "gpu-node-0"
+        # The only address is taken: the second pod waits with the controller's words, until the first one ends.
+        live.create_pod("second", annotations={names.CHECKS: "network"})
+        live.request_bind("second")
+        live.until(
+            "the second waits",
+            lambda: (
+                "all addresses are taken" in (live.request("second").get("status") or {}).get("reason", "") or None
+            ),
+        )
+        end_pod(live)
+        live.phase("second", "Succeeded")
+        (check,) = (check for check in bind_checks(live) if "deletionTimestamp" not in check["metadata"])
+        assert check["metadata"]["annotations"]["example.com/address"] == "10.0.0.7"
+        assert check["spec"]["pod"]["name"] == "second"
+
+
+def test_a_denial_of_the_script_ends_the_decision_and_leaves_nothing(live: Live, tmp_path: Path) -> None:
+    with controller(live.cluster, tmp_path, NO_NETWORK="gpu-node-1"):
+        request(live, node="gpu-node-1")
+        status = live.phase("pod", "Failed")["status"]
+    assert status["reason"].startswith("checks/NoNetwork: ")
+    assert "node gpu-node-1 has no network" in status["reason"]
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert bind_checks(live) == []
+    assert "finalizers" not in live.request()["metadata"]
+
+
+def test_without_an_answer_the_request_ends_with_the_suggestion_of_the_check(live: Live) -> None:
+    request(live, "silent")
+    status = live.phase("pod", "Failed")["status"]
+    assert status["failure"]["reason"] == "WaitTimeout"
+    assert status["suggestion"] == "DeletePod"
+    assert bind_checks(live) == []
+
+
+def test_a_namespaces_check_is_asked_of_every_pod_in_it(running: tuple[Cluster, Pair]) -> None:
+    cluster, pair = running
+    cluster.make_namespace("audited")
+    live = Live(cluster, "audited", pair)
+    live.create_pod()
+    live.request_bind()
+    check = asked(live)
+    assert check["spec"]["check"] == "audit"
+    # A reason of Kubernetes' own, or none, is no word of the plugin's.
+    answer(live, check, "False", reason="NodeGone", message="not this one")
+    status = live.phase("pod", "Failed")["status"]
+    assert status["reason"].startswith("checks/Denied: ")
+    assert status["suggestion"] == "DeletePod"
+
+
+def test_all_checks_of_a_pod_are_asked_at_once_and_one_denial_is_enough(live: Live) -> None:
+    request(live, "network, audit")
+    checks = {
+        check["spec"]["check"]: check
+        for check in live.until("both are asked", lambda: bind_checks(live) if len(bind_checks(live)) == 2 else None)
+    }
+    answer(live, checks["network"], "True")
+    waits(live, "has not set condition Ready of BindCheck")
+    answer(live, checks["audit"], "False", message="over budget")
+    assert "over budget" in live.phase("pod", "Failed")["status"]["reason"]
+    assert bind_checks(live) == []
+
+
+def test_an_object_that_is_deleted_while_the_bind_waits_is_asked_again(live: Live) -> None:
+    request(live)
+    first = asked(live)
+    waits(live, "has not set condition Ready")
+    live.cluster.api.delete(path_of(first))
+    uid = first["metadata"]["uid"]
+    live.until("it is asked again", lambda: [c for c in bind_checks(live) if c["metadata"]["uid"] != uid] or None)
+    answer(live, asked(live), "True")
+    live.phase("pod", "Succeeded")
+
+
+def test_a_consent_to_an_object_that_is_being_deleted_binds_nothing(live: Live) -> None:
+    request(live)
+    first = asked(live)
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    live.cluster.api.request("PATCH", path_of(first), held, "application/merge-patch+json")
+    live.cluster.api.delete(path_of(first))
+    answer(live, first, "True")
+    waits(live, "is being deleted")
+    free = {"metadata": {"finalizers": None}}
+    live.cluster.api.request("PATCH", path_of(first), free, "application/merge-patch+json")
+    uid = first["metadata"]["uid"]
+    live.until("it is asked again", lambda: [c for c in bind_checks(live) if c["metadata"]["uid"] != uid] or None)
+    answer(live, asked(live), "True")
+    live.phase("pod", "Succeeded")
+
+
+def test_a_reconciler_killed_while_it_waits_is_succeeded_by_one_that_continues(live: Live) -> None:
+    request(live)
+    check = asked(live)
+    (reconciler,) = live.pair.reconcilers
+    reconciler.kill()
+    answer(live, check, "True")
+    live.pair.launch_reconciler()
+    live.phase("pod", "Succeeded")
+    assert [c["metadata"]["uid"] for c in bind_checks(live)] == [check["metadata"]["uid"]]
+    # Ended while no reconciler ran.
+    (reconciler,) = live.pair.reconcilers
+    reconciler.kill()
+    end_pod(live)
+    live.pair.launch_reconciler()
+    live.until("the object is deleted", lambda: not bind_checks(live) or None)
+
+
+def test_an_unknown_check_is_denied_and_the_annotation_stays(live: Live) -> None:
+    with pytest.raises(LocalApiError, match="names other; configured: network, silent, audit"):
+        live.create_pod(annotations={names.CHECKS: "network,other"})
+    live.create_pod(annotations={names.CHECKS: "network"})
+    for value in (None, "audit"):
+        change = {"metadata": {"annotations": {names.CHECKS: value}}}
+        path = f"/api/v1/namespaces/{live.namespace}/pods/pod"
+        with pytest.raises(LocalApiError, match="must stay 'network'; create another pod"):
+            live.cluster.api.request("PATCH", path, change, "application/merge-patch+json")
+
+
+def test_only_the_account_of_a_check_answers_it(live: Live) -> None:
+    """A tenant with every right in its namespace is denied, and so is the controller of another check."""
+    request(live, "network,audit")
+    everything = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "everything"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+    }
+    live.kubectl("apply", "-f", "-", objects=everything)
+    live.kubectl("create", "rolebinding", "everything", "--role=everything", f"--user={TENANT}")
+    live.until("both are asked", lambda: len(bind_checks(live)) == 2 or None)
+    network, audit = sorted(bind_checks(live), key=lambda check: check["spec"]["check"] != "network")
+    patch = "application/merge-patch+json"
+    tenant, account = live.cluster.api_as(TENANT), live.cluster.api_as(ACCOUNT)
+    forged = {**network, "metadata": {"name": "forged"}}
+    attempts = [
+        (tenant, "PATCH", f"{path_of(network)}/status", ready("True"), "one namespace is not enough"),
+        (tenant, "PATCH", path_of(network), {"metadata": {"labels": {"x": "y"}}}, "one namespace is not enough"),
+        (tenant, "DELETE", path_of(network), None, "one namespace is not enough"),
+        (tenant, "POST", path_of(network).rpartition("/")[0], forged, "one namespace is not enough"),
+        (account, "PATCH", f"{path_of(audit)}/status", ready("True"), "only an account with the verb answer"),
+    ]
+    for client, method, path, body, message in attempts:
+        with pytest.raises(LocalApiError, match=message):
+            client.request(method, path, body, patch if method == "PATCH" else "application/json")
+    account.request("PATCH", f"{path_of(network)}/status", ready("True"), patch)
+    with pytest.raises(LocalApiError, match="a question does not change"):
+        live.cluster.api.request("PATCH", path_of(audit), {"spec": {"node": "gpu-node-1"}}, patch)
+
+
+def test_a_missing_right_is_a_wait_that_names_it(live: Live) -> None:
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/bowline-reconciler"
+    before = live.cluster.api.get(role)["rules"]
+    rules = [rule for rule in before if rule["resources"] != ["bindchecks"]]
+    live.cluster.api.request("PATCH", role, {"rules": rules}, "application/merge-patch+json")
+    try:
+        request(live)
+        waits(live, "bindchecks")
+        assert live.request()["status"]["phase"] != "Failed"
+        assert "plugin" in live.request()["status"]["reason"]
+    finally:
+        live.cluster.api.request("PATCH", role, {"rules": before}, "application/merge-patch+json")
+    answer(live, asked(live), "True")
+    live.phase("pod", "Succeeded")
+
+
+def test_without_the_definition_only_pods_with_checks_wait_and_bowline_check_names_it(
+    live: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last test: every BindCheck of the cluster is gone after it."""
+    definition = live.cluster.api.get(CRD)
+    free = {"metadata": {"finalizers": None}}
+    # What the script of an earlier test holds would keep the definition.
+    for check in live.cluster.api.get(f"/apis/{names.BIND_CHECK_API_VERSION}/bindchecks")["items"]:
+        live.cluster.api.request("PATCH", path_of(check), free, "application/merge-patch+json")
+    live.cluster.api.delete(CRD)
+    wait_until(lambda: live.not_found(CRD), "the definition is deleted")
+    request(live)
+    waits(live, "CustomResourceDefinition bindchecks.bowline.dev is not installed")
+    live.create_pod("plain")
+    live.request_bind("plain")
+    live.phase("plain", "Succeeded")
+    flags = ["--kubeconfig", str(live.cluster.kubeconfig), "--namespace", "bowline-system", "--wait", "0s"]
+    assert main(["check", *flags]) == 1
+    assert "missing: CustomResourceDefinition bindchecks.bowline.dev" in capsys.readouterr().out
+    metadata = {key: definition["metadata"][key] for key in ("name", "labels") if key in definition["metadata"]}
+    live.cluster.api.post(CRD.rpartition("/")[0], {**definition, "metadata": metadata, "status": None})
+    live.cluster.wait_established("bindchecks.bowline.dev")
+    answer(live, asked(live), "True")
+    live.phase("pod", "Succeeded")
