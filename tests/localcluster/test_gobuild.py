@@ -106,13 +106,24 @@ def test_a_build_yields_every_program_under_its_tools_name(
     ("output", "expected"),
     [
         pytest.param("", "0% compiled", id="nothing-yet-no-estimate"),
-        pytest.param("go: downloading x\nstd\nstd", "50% compiled, about 106 s remain", id="half"),
+        pytest.param(
+            "go: downloading x\nstd\nstd",
+            "50% compiled, about 106 s remain; `bowline lint FILE` needs none of it",
+            id="half",
+        ),
         pytest.param("std\nown", "compiled, linking", id="all"),
     ],
 )
 def test_the_progress_of_a_build_names_the_time_that_remains(output: str, expected: str) -> None:
     sizes = stale_packages("std 3\n\nown 3\n")
-    assert Estimate(sizes, programs=1).text(output, elapsed_s=100.0) == expected
+    assert Estimate(sizes, programs=1).text([(0.0, ""), (100.0, output)]) == expected
+
+
+def test_the_remaining_time_is_that_of_the_last_minute() -> None:
+    sizes = {f"p{number}": 1 for number in range(10)}
+    half, more = "\n".join(list(sizes)[:5]), "\n".join(list(sizes)[:6])
+    text = Estimate(sizes, programs=0).text([(100.0, half), (160.0, more)])
+    assert text.startswith("60% compiled, about 240 s remain")
 
 
 def test_without_a_go_toolchain_every_tool_fails_with_that_reason(quiet: Progress, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from bowline.localcluster.assets.providers import ProviderAnswer
 from bowline.localcluster.assets.recipes import GoBuild, Recipe
 
 _REPORT_EVERY_S = 20
+_REPORTS_OF_A_MINUTE = 4
 # More programs than this are counted in messages, not named.
 _NAMED = 3
 _TAIL_LINES = 15
@@ -112,14 +113,15 @@ class GoBuilder:
         return log.read_text(errors="replace")
 
     def _wait(self, process: subprocess.Popen[bytes], names: str, errors: Path, estimate: "Estimate | None") -> None:
-        began = time.monotonic()
+        outputs = [(time.monotonic(), "")]
         while True:
             try:
                 process.wait(timeout=_REPORT_EVERY_S)
             except subprocess.TimeoutExpired:
                 text = "go is still at work"
                 if estimate:
-                    text = estimate.text(errors.read_text(errors="replace"), time.monotonic() - began)
+                    outputs.append((time.monotonic(), errors.read_text(errors="replace")))
+                    text = estimate.text(outputs[-_REPORTS_OF_A_MINUTE:])
                 self._progress.report(f"{names}: {text}")
             else:
                 return
@@ -136,16 +138,24 @@ class Estimate:
     sizes: Mapping[str, int]
     programs: int
 
-    def text(self, output: str, elapsed_s: float) -> str:
-        """Describe the state, from the output of `go build -v` so far and the seconds since its start."""
-        whole = sum(self.sizes.values()) or 1
-        compiled = sum(self.sizes.get(line, 0) for line in set(output.splitlines())) / whole
-        done = compiled / (1 + _LINK_SHARE * self.programs)
-        if done < _FIRST_ESTIMATE:
-            return f"{compiled:.0%} compiled"
+    def text(self, outputs: Sequence[tuple[float, str]]) -> str:
+        """Describe the state, from what `go build -v` had printed at moments in seconds, the present one last.
+
+        What remains follows from the progress since the first of them: the machine may be busier than at the start.
+        """
+        (since, earlier), (now, output) = outputs[0], outputs[-1]
+        compiled = self._compiled(output)
+        progress = compiled - self._compiled(earlier)
         if compiled == 1:
             return "compiled, linking"
-        return f"{compiled:.0%} compiled, about {elapsed_s * (1 - done) / done:.0f} s remain"
+        if progress < _FIRST_ESTIMATE:
+            return f"{compiled:.0%} compiled"
+        remaining_s = (now - since) * (1 + _LINK_SHARE * self.programs - compiled) / progress
+        return f"{compiled:.0%} compiled, about {remaining_s:.0f} s remain; `bowline lint FILE` needs none of it"
+
+    def _compiled(self, output: str) -> float:
+        """Return the share of the packages that the compiler has started on."""
+        return sum(self.sizes.get(line, 0) for line in set(output.splitlines())) / (sum(self.sizes.values()) or 1)
 
 
 def stale_packages(listing: str) -> dict[str, int]:
