@@ -67,7 +67,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     await probes.start()
     await debug.start()
     try:
-        access = await wait_for_access(options.common.kubeconfig, stop, partial(_set_not_ready, checks))
+        access = await wait_for_access(options.common.api_server, stop, partial(_set_not_ready, checks))
         if access is not None:
             client_options = ClientOptions(
                 name=names.FIELD_MANAGER_RECONCILER,

@@ -13,6 +13,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
@@ -118,7 +119,7 @@ async def rig_on(cluster: Cluster) -> AsyncIterator[Rig]:
     balancer = Balancer(free_port())
     values = {"webhook.url": f"https://127.0.0.1:{balancer.port}"}
     await asyncio.to_thread(Pair.install, cluster, find_helm(), PairOptions(set_values=values))
-    access = await load_access(cluster.kubeconfig)
+    access = await load_access(api_server(cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(name="availability")) as client, balancer.running():
         rig = Rig(cluster, client, balancer)
         try:

@@ -26,6 +26,7 @@ from bowline.kube.errors import Invalid
 from bowline.kube.resources import PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline_webhook.hooks import Hook
@@ -78,7 +79,9 @@ async def bench_admission(sizes: AdmissionSizes) -> Report:
         cluster.make_runtime_class()  # for shares
         webhook = pair.launch_webhook()
         webhook.wait_ready(READY_S)
-        async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
+        async with KubeClient(
+            await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bench")
+        ) as client:
             await _until(client, is_mutated=True)
             bodies = await review_bodies(client)
             _pin(webhook.pid, {_cores()[0]})

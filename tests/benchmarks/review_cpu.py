@@ -18,6 +18,7 @@ from bowline.framework.registry import Registry
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.spec import ClusterSpec
 from bowline.plugins.catalog import BUILTINS
 from bowline_webhook.hooks import Hook
@@ -46,7 +47,9 @@ async def bench_reviews(sizes: ReviewSizes) -> Report:
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_namespace(NAMESPACE)
         cluster.make_runtime_class()  # for shares
-        async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
+        async with KubeClient(
+            await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bench")
+        ) as client:
             bodies = await review_bodies(client)
     for (word, kind), body in bodies.items():
         hook = HOOKS[word]

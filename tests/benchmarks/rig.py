@@ -13,6 +13,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions
@@ -38,11 +39,11 @@ class Rig:
 
     async def client(self) -> KubeClient:
         """The administrator's client, for preparations."""
-        return KubeClient(await load_access(self.cluster.kubeconfig), ClientOptions(name="bench"))
+        return KubeClient(await load_access(api_server(self.cluster.kubeconfig)), ClientOptions(name="bench"))
 
     async def bare(self) -> KubeClient:
         """A bare client with the reconciler's rights: the ceiling is measured with it."""
-        return KubeClient(await load_access(self._account), ClientOptions(name="bench"))
+        return KubeClient(await load_access(api_server(self._account)), ClientOptions(name="bench"))
 
     @contextmanager
     def reconciler(
@@ -55,7 +56,9 @@ class Rig:
         self._pair.upgrade({"config.plugins": [], **(values or {})})
         _without_admission(self.cluster)
         env = {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"} if checkout is not None else {}
-        process = self._pair.launch_reconciler(WorkloadOptions(in_pod=in_pod, env=env))
+        # The checkouts that are compared are older than the flags of the API server.
+        options = WorkloadOptions(in_pod=in_pod, env=env, has_kubeconfig=checkout is not None)
+        process = self._pair.launch_reconciler(options)
         try:
             yield process
         finally:

@@ -17,6 +17,7 @@ from bowline.kube.config import load_access
 from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import PODS, Selection
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.spec import ClusterSpec
 from tests.benchmarks.cpu import cpu_s
 from tests.benchmarks.report import Figure, Report
@@ -92,7 +93,10 @@ async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterato
     with Cluster.start(_spec(controllers, scheduler=True)) as cluster:
         cluster.make_nodes(nodes)
         cluster.make_namespace(NAMESPACE)
-        async with KubeClient(await load_access(cluster.kubeconfig)) as client, _watch_bound_pods(client) as bound:
+        async with (
+            KubeClient(await load_access(api_server(cluster.kubeconfig))) as client,
+            _watch_bound_pods(client) as bound,
+        ):
             yield Side("kube-scheduler", client, bound, _pids(cluster, "kube-scheduler"))
 
 

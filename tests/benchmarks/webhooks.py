@@ -32,6 +32,7 @@ from bowline.localcluster.assets.recipes import Tool
 from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.spec import ClusterSpec
 from bowline.plugins.catalog import BUILTINS
@@ -82,7 +83,9 @@ async def bench_webhooks(sizes: WebhookSizes, checkout: Path | None = None) -> R
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_namespace(NAMESPACE)
         cluster.make_runtime_class()  # for shares
-        async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
+        async with KubeClient(
+            await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bench")
+        ) as client:
             bodies = await review_bodies(client)
         compare(cluster, bodies, sizes, report, checkout)
     return report

@@ -12,6 +12,7 @@ from bowline.conformance.binder import Binder, BinderCluster, Situation
 from bowline.conformance.case import Case
 from bowline.conformance.cases import CASES
 from bowline.conformance.report import run_case
+from bowline.localcluster.kubeconfig import access_words
 
 BINDERS = Path(__file__).parent / "binders"
 ROOT = Path(__file__).parents[2]
@@ -40,20 +41,18 @@ def case(name: str) -> Case[Situation]:
     return selected
 
 
-def reconciler(folder: Path) -> Sequence[str]:
-    """The command of Bowline's reconciler; a shell gives it the kubeconfig."""
+def reconciler(cluster: BinderCluster, folder: Path) -> Sequence[str]:
+    """The command of Bowline's reconciler."""
     (folder / "config.yaml").write_text(CONFIG)
-    listen = "--metrics-listen=127.0.0.1:0 --debug-listen=127.0.0.1:0 --namespace=default"
-    command = (
-        f"{sys.executable} -m bowline_reconciler --config={folder}/config.yaml --kubeconfig=$KUBECONFIG {listen}"
-    )
-    return ("/bin/sh", "-c", f"exec {command}")
+    listen = ("--metrics-listen=127.0.0.1:0", "--debug-listen=127.0.0.1:0", "--namespace=default")
+    access = access_words(cluster.cluster.kubeconfig)
+    return (sys.executable, "-m", "bowline_reconciler", f"--config={folder}/config.yaml", *access, *listen)
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("selected", [pytest.param(entry, id=entry.name) for entry in CASES])
 def test_the_reconciler_passes(cluster: BinderCluster, selected: Case[Situation], tmp_path: Path) -> None:
-    result = run_case(selected, cluster, Binder(cluster, reconciler(tmp_path)), LIMIT_S)
+    result = run_case(selected, cluster, Binder(cluster, reconciler(cluster, tmp_path)), LIMIT_S)
     assert result.why == "", cluster.cluster.log_tails(15)
 
 

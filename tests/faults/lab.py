@@ -18,6 +18,7 @@ from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
+from bowline.localcluster.kubeconfig import access_words
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
 from bowline.localcluster.workload import LocalProcess, WorkloadOptions, start_workload
@@ -98,7 +99,7 @@ class Reconciler:
             WorkloadOptions(
                 name=self.name,
                 env={"PYTHONPATH": PLUGINS, CLOCK: str(self._clock)},
-                extra_args=(f"--kubeconfig={kubeconfig}",),
+                extra_args=access_words(kubeconfig),
             ),
         )
 

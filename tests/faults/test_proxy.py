@@ -21,6 +21,7 @@ from bowline.kube.errors import (
 )
 from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.faults import (
     AfterReply,
     CutWatch,
@@ -68,7 +69,7 @@ def silence_s() -> float:
 
 @pytest.fixture
 async def client(proxy: FaultProxy, account: Path, tmp_path: Path, silence_s: float) -> AsyncIterator[KubeClient]:
-    access = await load_access(proxy.kubeconfig(account, tmp_path / "kubeconfig"))
+    access = await load_access(api_server(proxy.kubeconfig(account, tmp_path / "kubeconfig")))
     async with KubeClient(access, ClientOptions(name="proxied", watch_silence_s=silence_s)) as client:
         yield client
 
@@ -329,7 +330,7 @@ async def test_an_unavailable_api_server_is_a_failed_connection(
     with FaultProxy(cluster.server, cluster.ca_pem) as stopped_proxy:
         address = stopped_proxy.url
     with FaultProxy(address, cluster.ca_pem) as proxy:
-        access = await load_access(proxy.kubeconfig(account, tmp_path / "kubeconfig"))
+        access = await load_access(api_server(proxy.kubeconfig(account, tmp_path / "kubeconfig")))
         async with KubeClient(access) as client:
             with pytest.raises(InfrastructureError):
                 await client.list(CONFIGMAPS, "default")

@@ -15,6 +15,7 @@ from bowline.kube.errors import InfrastructureError
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.resources import NAMESPACES, PODS
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 from tests.waiting import until_awaited
@@ -35,7 +36,7 @@ async def connect(client: KubeClient) -> None:
 @pytest.fixture
 async def access(bare_cluster: Cluster) -> ClusterAccess:
     """The administrator's kubeconfig."""
-    return await load_access(bare_cluster.kubeconfig)
+    return await load_access(api_server(bare_cluster.kubeconfig))
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ async def proxied(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> A
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:proxied", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "proxied", *rights)
     account = bare_cluster.service_account_kubeconfig(namespace, "proxied")
-    access = await load_access(proxy.kubeconfig(account, account.with_suffix(".proxied")))
+    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
     async with KubeClient(access, ClientOptions(metrics=KubeMetrics(CollectorRegistry()))) as client:
         yield client
 
@@ -94,5 +95,5 @@ async def unprivileged(bare_cluster: Cluster, namespace: str) -> AsyncIterator[K
     """A client of a ServiceAccount in the test's namespace without any rights."""
     bare_cluster.kubectl("create", "serviceaccount", "unprivileged", "-n", namespace)
     path = bare_cluster.service_account_kubeconfig(namespace, "unprivileged")
-    async with KubeClient(await load_access(path)) as client:
+    async with KubeClient(await load_access(api_server(path))) as client:
         yield client

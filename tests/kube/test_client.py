@@ -31,9 +31,10 @@ from bowline.kube.messages import PatchType
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.oversized import MAX_VALUES, is_reduced
 from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
-from bowline.kube.trust import Authorities, Trust
+from bowline.kube.trust import Trust
 from bowline.localcluster.certs import LocalAuthority
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
@@ -292,11 +293,8 @@ async def test_an_html_page_is_a_lost_reply(access: ClusterAccess, namespace: st
 
 
 async def test_a_certificate_of_another_ca_is_no_connection(access: ClusterAccess) -> None:
-    async def others() -> Authorities:
-        return Authorities(LocalAuthority("other-ca").pem.decode())
-
-    trust = Trust(others)
-    await trust.load()
+    trust = Trust(LocalAuthority("other-ca").pem.decode)
+    trust.load()
     stranger = replace(access, trust=trust)
     async with KubeClient(stranger) as client:
         with pytest.raises(ConnectionFailed, match="certificate verify failed"):
@@ -324,11 +322,11 @@ async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
     token_file = path.with_name(f"{path.name}.token")
     good = token_file.read_text()
     token_file.write_text("worthless")
-    async with KubeClient(await load_access(path)) as client:
+    async with KubeClient(await load_access(api_server(path))) as client:
         with pytest.raises(Unauthorized):
             await client.list(PODS, namespace)
     token_file.write_text("worthless")
-    async with KubeClient(await load_access(path)) as client:
+    async with KubeClient(await load_access(api_server(path))) as client:
         token_file.write_text(good)
         with pytest.raises(Forbidden, match='cannot list resource "pods"'):  # authenticated, without rights
             await client.list(PODS, namespace)

@@ -14,6 +14,7 @@ from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.lease import LeaderElector, LeaseTimings, LeaseVersions
 from bowline.kube.resources import CONFIGMAPS, LEASES, Resource
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
@@ -100,7 +101,7 @@ async def proxied(
         rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:leader", f"--namespace={namespace}")
         cluster.kubectl("create", "rolebinding", "leader", *rights)
         cluster.service_account_kubeconfig(namespace, "leader", account)
-        access = await load_access(proxy.kubeconfig(account, account.with_suffix(".proxied")))
+        access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
         async with KubeClient(access, ClientOptions(connections=connections)) as client:
             yield proxy, client
 

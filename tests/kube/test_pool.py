@@ -10,6 +10,7 @@ from bowline.kube.config import load_access
 from bowline.kube.errors import ConnectionFailed
 from bowline.kube.resources import CONFIGMAPS
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.faults import FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
@@ -25,7 +26,9 @@ async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
     bare_cluster.kubectl("create", "rolebinding", "pooled", *rights)
     bare_cluster.service_account_kubeconfig(namespace, "pooled", account_config)
     with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
-        access = await load_access(proxy.kubeconfig(account_config, account_config.with_suffix(".proxied")))
+        access = await load_access(
+            api_server(proxy.kubeconfig(account_config, account_config.with_suffix(".proxied")))
+        )
         options = ClientOptions(connections=2, connect_timeout_s=3)
         async with KubeClient(access, options) as client:
             gate = FaultGate()

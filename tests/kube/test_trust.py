@@ -1,21 +1,19 @@
 """The CA of the API server's certificate is rotated while a process runs."""
 
-import base64
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from bowline.api.meta import ObjectKey
 from bowline.kube.client import KubeClient
-from bowline.kube.config import load_access, load_in_cluster
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import CredentialsError, NoResponse
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import CONFIGMAPS, Selection
 from bowline.localcluster.certs import LocalAuthority
 from bowline.localcluster.cluster import Cluster
-from bowline.runtime.clock import SystemClock
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.builders import configmap
 from bowline.testing.fault_proxy.faults import DropBefore
 from bowline.testing.fault_proxy.rules import FaultRule
@@ -23,39 +21,27 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.test_reflector import running
 
 
-@pytest.mark.parametrize("kind", ["service account", "kubeconfig with a file", "kubeconfig with data"])
+@pytest.mark.parametrize("in_pod", [True, False], ids=["of a pod", "of a named server"])
 async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
-    bare_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, kind: str
+    bare_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, in_pod: bool
 ) -> None:
     """First both CAs are trusted, then the API server has a certificate of the new CA; all connections are closed."""
     bare_cluster.kubectl("create", "serviceaccount", "reader", f"--namespace={namespace}")
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:reader", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "reader", *rights)
-    account = bare_cluster.service_account_kubeconfig(namespace, "reader")
-    token = dict((await load_access(account)).credentials.headers)["Authorization"].removeprefix("Bearer ")
-    (tmp_path / "token").write_text(token)
+    token_file = api_server(bare_cluster.service_account_kubeconfig(namespace, "reader")).token_file
+    assert token_file is not None
+    (tmp_path / "token").write_bytes(token_file.read_bytes())
 
     def publish(*authorities: bytes) -> None:
-        pem = b"".join(authorities)
-        (tmp_path / "ca.crt").write_bytes(pem)
-        ca = {"certificate-authority": str(tmp_path / "ca.crt")}
-        if kind == "kubeconfig with data":
-            ca = {"certificate-authority-data": base64.b64encode(pem).decode()}
-        cluster = {"server": proxy.url, **ca}
-        config = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": token}}],
-        }
-        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        (tmp_path / "ca.crt").write_bytes(b"".join(authorities))
 
     old = proxy.ca_pem
     publish(old)
     port = str(urlsplit(proxy.url).port)
     environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
-    in_pod = kind == "service account"
-    access = await load_access(None if in_pod else tmp_path / "config", environ=environ, service_account=tmp_path)
+    named = ApiServer(proxy.url, tmp_path / "token", tmp_path / "ca.crt")
+    access = await load_access(None if in_pod else named, environ=environ, service_account=tmp_path)
     async with KubeClient(access) as client:
         await client.list(CONFIGMAPS, namespace)
         proxy.rotate_authority()
@@ -70,7 +56,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
     # After the old CA is withdrawn, it is no longer trusted.
     publish(proxy.ca_pem)
     assert access.trust is not None
-    assert await access.trust.load()
+    assert access.trust.load()
     assert len(access.trust.context.get_ca_certs()) == 1
 
 
@@ -79,18 +65,18 @@ async def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> No
     one, two = (LocalAuthority(name).pem for name in ("one", "two"))
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_bytes(one)
-    access = await load_in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path, SystemClock())
+    access = await load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
     assert access.trust is not None
     before = access.trust.context
     for content in (two[: len(two) // 2], b"", b"\xff"):
         (tmp_path / "ca.crt").write_bytes(content)
         with pytest.raises(CredentialsError):
-            await access.trust.load()
+            access.trust.load()
         assert access.trust.context is before
     (tmp_path / "ca.crt").unlink()
     with pytest.raises(CredentialsError):
-        await access.trust.load()
+        access.trust.load()
     (tmp_path / "ca.crt").write_bytes(two)
-    assert await access.trust.load()
+    assert access.trust.load()
     assert access.trust.context is not before
-    assert not await access.trust.load()
+    assert not access.trust.load()

@@ -69,12 +69,14 @@ def test_keys_and_tokens_are_readable_by_their_owner_only(tmp_path: Path) -> Non
 
 def test_a_kubeconfig_has_one_context_that_is_current() -> None:
     pair = LocalAuthority().client(Identity("alice"))
-    document = yaml.safe_load(kubeconfig_text("https://127.0.0.1:1", b"ca", certificate_user(pair), "here"))
+    document = yaml.safe_load(
+        kubeconfig_text("https://127.0.0.1:1", Path("/pki/ca.crt"), certificate_user(pair), "here")
+    )
     [context] = document["contexts"]
     assert document["current-context"] == context["name"]
     assert context["context"]["namespace"] == "here"
     assert document["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:1"
-    assert base64.b64decode(document["clusters"][0]["cluster"]["certificate-authority-data"]) == b"ca"
+    assert document["clusters"][0]["cluster"]["certificate-authority"] == "/pki/ca.crt"
     assert base64.b64decode(document["users"][0]["user"]["client-key-data"]) == pair.key
 
 

@@ -199,8 +199,8 @@ def test_flag_value(argv: list[str], expected: str | None) -> None:
 
 
 def test_flags_of_the_surroundings_replace_rendered_ones() -> None:
-    plan = plan_of({"args": ["--listen=0.0.0.0:1", "x"]}, flags={"--listen": "127.0.0.1:2", "--kubeconfig": "k"})
-    assert plan.argv == ("app", "--listen=127.0.0.1:2", "x", "--kubeconfig=k")
+    plan = plan_of({"args": ["--listen=0.0.0.0:1", "x"]}, flags={"--listen": "127.0.0.1:2", "--server": "k"})
+    assert plan.argv == ("app", "--listen=127.0.0.1:2", "x", "--server=k")
 
 
 def test_every_source_is_named_once() -> None:

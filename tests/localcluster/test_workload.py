@@ -13,6 +13,7 @@ from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import CommandError, RenderError, StartError
 from bowline.localcluster.helm import HelmCli, find_helm
 from bowline.localcluster.helm_sdk import HelmSdk, load_sdk, merged_values
+from bowline.localcluster.kubeconfig import access_flags
 from bowline.localcluster.workload import WorkloadOptions, start_pod, start_workload
 from tests.localcluster.conftest import MakeScript
 
@@ -20,10 +21,11 @@ from tests.localcluster.conftest import MakeScript
 PROGRAM = """
 import argparse, http.server, json, os, pathlib
 flags = argparse.ArgumentParser()
-for name in ("--config", "--kubeconfig", "--metrics-listen"):
+for name in ("--config", "--server", "--token-file", "--ca-file", "--metrics-listen"):
     flags.add_argument(name)
 given = flags.parse_args()
-seen = {"config": pathlib.Path(given.config).read_text(), "kubeconfig": given.kubeconfig, "env": dict(os.environ)}
+access = [given.server, given.token_file, given.ca_file]
+seen = {"config": pathlib.Path(given.config).read_text(), "access": access, "env": dict(os.environ)}
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.path in ("/readyz", "/seen") else 404)
@@ -86,7 +88,8 @@ def test_a_deployment_runs_as_its_service_account_with_its_configuration(
         assert report["env"]["POD_NAMESPACE"] == "rendered"
         assert report["env"]["POD_NAME"] == process.name == "probe-local"
         assert "OF_THE_DEVELOPERS_SHELL" not in report["env"]
-        assert report["kubeconfig"] == str(process.kubeconfig)
+        assert process.kubeconfig is not None
+        assert report["access"] == list(access_flags(process.kubeconfig).values())
         result = cluster_with_probe.kubectl(
             "auth", "whoami", "-o=jsonpath={.status.userInfo.username}", kubeconfig=process.kubeconfig
         )

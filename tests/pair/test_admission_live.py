@@ -23,6 +23,7 @@ from bowline.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resou
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
@@ -61,7 +62,7 @@ def live(cluster_and_pair: tuple[Cluster, Pair]) -> Iterator[Live]:
 @pytest.fixture
 async def client(live: Live) -> AsyncIterator[KubeClient]:
     """The administrator's access."""
-    async with KubeClient(await load_access(live.cluster.kubeconfig)) as client:
+    async with KubeClient(await load_access(api_server(live.cluster.kubeconfig))) as client:
         yield client
 
 
@@ -260,15 +261,15 @@ class TestCertificate:
 class TestStart:
     """/readyz reports what is missing at start; the process becomes ready once it exists."""
 
-    def test_without_a_kubeconfig(self, live: Live, tmp_path: Path) -> None:
-        late = tmp_path / "kubeconfig"
-        process = another(live, f"--kubeconfig={late}")
+    def test_without_a_token(self, live: Live, tmp_path: Path) -> None:
+        late = tmp_path / "token"
+        process = another(live, f"--token-file={late}")
         live.until("it reports the file", lambda: is_not_ready(process, str(late)))
         given = webhook(live).kubeconfig
         assert given is not None
-        # The token is in the same folder; its path is relative or absolute: both are copied.
-        for file in given.parent.glob("kubeconfig*"):
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+        token_file = api_server(given).token_file
+        assert token_file is not None
+        late.write_bytes(token_file.read_bytes())
         process.wait_ready()
         process.stop()
 

@@ -18,6 +18,7 @@ from bowline.api import names
 from bowline.api.quantity import parse_quantity
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import access_words
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
@@ -121,7 +122,7 @@ def reconciler(cluster: Cluster) -> Iterator[LocalProcess]:
     """A ready reconciler process."""
     metrics = f"127.0.0.1:{free_port()}"
     argv = (
-        *(sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+        *(sys.executable, "-m", "bowline_reconciler", *access_words(cluster.kubeconfig)),
         *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
     )
     name = f"large-{uuid.uuid4().hex[:6]}"

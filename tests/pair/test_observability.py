@@ -20,6 +20,7 @@ from bowline.api import names
 from bowline.framework.binding.plugin import Budgets
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import access_words
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
@@ -102,7 +103,7 @@ def start(name: str, cluster: Cluster, config: Path, receiver: Receiver) -> Watc
     """Start a reconciler, and wait until it is ready."""
     metrics, debug = (f"127.0.0.1:{free_port()}" for _ in range(2))
     argv = (
-        *(sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+        *(sys.executable, "-m", "bowline_reconciler", *access_words(cluster.kubeconfig)),
         *(f"--metrics-listen={metrics}", f"--debug-listen={debug}", f"--config={config}", "--log-level=debug"),
     )
     environment = {

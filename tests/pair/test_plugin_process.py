@@ -10,6 +10,7 @@ import pytest
 
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import access_words
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
 from bowline.localcluster.spec import ClusterSpec
@@ -42,7 +43,7 @@ def reconciler(cluster: Cluster, folder: Path, name: str) -> LocalProcess:
     config.write_text(CONFIG)
     metrics = f"127.0.0.1:{free_port()}"
     argv = (
-        *(sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={cluster.kubeconfig}", f"--config={config}"),
+        *(sys.executable, "-m", "bowline_reconciler", *access_words(cluster.kubeconfig), f"--config={config}"),
         *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
     )
     environment = {**os.environ, "PYTHONPATH": str(PLUGINS)}

@@ -12,6 +12,7 @@ import pytest
 
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import access_words, api_server
 from bowline.localcluster.podsplace import has_pods_place
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch, Process
@@ -124,7 +125,7 @@ def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
     """The bare process, started from the checkout as in development; ``args`` may name a configuration."""
     metrics = f"127.0.0.1:{free_port()}"
     listen = (f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0")
-    argv = (sys.executable, "-m", "bowline_reconciler", f"--kubeconfig={kubeconfig}", *listen, *args)
+    argv = (sys.executable, "-m", "bowline_reconciler", *access_words(kubeconfig), *listen, *args)
     launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
     process: Process = cluster.run_process(launch)
     return LocalProcess(process, "", metrics, kubeconfig)
@@ -143,13 +144,15 @@ def test_an_api_server_unavailable_at_start_is_awaited(own_cluster: Cluster) -> 
     assert process.stop()
 
 
-def test_a_kubeconfig_written_late_is_awaited(own_cluster: Cluster, tmp_path: Path) -> None:
-    late = tmp_path / "kubeconfig"
-    process = reconciler(own_cluster, late)
+def test_a_token_written_late_is_awaited(own_cluster: Cluster, tmp_path: Path) -> None:
+    late = tmp_path / "token"
+    process = reconciler(own_cluster, own_cluster.kubeconfig, f"--token-file={late}")
     live = LiveCluster(own_cluster, "default")
     text = live.until("it reports the missing file", lambda: _not_ready(process))
     assert str(late) in text
-    late.write_bytes(own_cluster.kubeconfig.read_bytes())
+    token_file = api_server(own_cluster.kubeconfig).token_file
+    assert token_file is not None
+    late.write_bytes(token_file.read_bytes())
     process.wait_ready()
     assert process.stop()
 

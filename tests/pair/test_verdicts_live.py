@@ -19,6 +19,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import ApiError, ApiStatus, Invalid
 from bowline.kube.resources import Resource
+from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.catalog import BUILTINS
 from bowline.testing.builders import bind_request, pod
 from bowline_cli.main import main
@@ -40,7 +41,7 @@ FAULTY = {names.GPU_FRACTION: '2"\\', names.GPU_MEMORY: "much\nmore", names.GPU_
 @pytest.fixture
 async def client(pair: Live) -> AsyncIterator[KubeClient]:
     """The administrator's access."""
-    async with KubeClient(await load_access(pair.cluster.kubeconfig)) as client:
+    async with KubeClient(await load_access(api_server(pair.cluster.kubeconfig))) as client:
         yield client
 
 

@@ -19,6 +19,7 @@ from bowline.kube.errors import NotFound
 from bowline.kube.reflector import Reflector
 from bowline.kube.resources import DEVICETAINTRULES, RESOURCESLICES, Resource, Selection
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from tests.live import Live
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
@@ -46,7 +47,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
     cluster.make_namespace(namespace)
     publish(cluster)
-    client = CrashingClient(await load_access(cluster.kubeconfig))
+    client = CrashingClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         yield Case(client, namespace)
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")

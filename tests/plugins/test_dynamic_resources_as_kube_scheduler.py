@@ -13,6 +13,7 @@ import pytest
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.spec import ClusterSpec
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
@@ -38,7 +39,7 @@ def live() -> Iterator[LiveCluster]:
 @pytest.fixture
 async def case(live: LiveCluster) -> AsyncIterator[Case]:
     """The arguments of the plugin's calls on that cluster."""
-    client = CrashingClient(await load_access(live.cluster.kubeconfig))
+    client = CrashingClient(await load_access(api_server(live.cluster.kubeconfig)))
     async with client:
         yield Case(client, live.namespace)
 

@@ -24,6 +24,7 @@ from bowline.kube.errors import UnrecognizedReply
 from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.runtime.clock import SystemClock
 from bowline.testing.clock import SteppedClock
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
@@ -77,7 +78,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
     cluster.make_namespace(namespace)
     publish(cluster)
-    client = CrashingClient(await load_access(cluster.kubeconfig))
+    client = CrashingClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         yield Case(client, namespace)
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -211,7 +212,7 @@ async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster
     await case.create(claim("one"))
     created_pod = await case.pod(resourceClaims=CLAIMED)
 
-    client = MeddledClient(await load_access(cluster.kubeconfig))
+    client = MeddledClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         plugin = await new_plugin(client)
         assert await plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))) == Status.ok()
@@ -223,7 +224,7 @@ async def test_a_write_completes_before_a_cancelled_attempt_ends(case: Case, clu
     """Otherwise it could take effect after the rollback that follows has found nothing."""
     await case.create(claim("one"))
     created_pod = await case.pod(resourceClaims=CLAIMED)
-    client = SlowClient(await load_access(cluster.kubeconfig))
+    client = SlowClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         plugin = await new_plugin(client)
         attempt = asyncio.create_task(plugin.pre_bind(await case.context(created_pod, **claim_decisions("d0"))))
@@ -300,7 +301,7 @@ async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
     await case.create(claim("one"))
     created_pod = await case.pod(resourceClaims=CLAIMED)
     path = cluster.service_account_kubeconfig(case.namespace, "weak")
-    async with KubeClient(await load_access(path)) as client:
+    async with KubeClient(await load_access(api_server(path))) as client:
         answer = await (await new_plugin(client)).pre_bind(await case.context(created_pod, **claim_decisions("d0")))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.RBAC_MISSING)
     assert (
@@ -395,7 +396,7 @@ async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: C
             return await super().get(requested_resource, *args, **kwargs)
 
     context = await case.context(await case.pod(resourceClaims=CLAIMED), **claim_decisions("d0"))
-    async with BehindProxy(await load_access(cluster.kubeconfig)) as client:
+    async with BehindProxy(await load_access(api_server(cluster.kubeconfig))) as client:
         with pytest.raises(UnrecognizedReply):
             await (await new_plugin(client)).pre_bind(context)
 
@@ -404,7 +405,7 @@ async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case
     created_pod = await case.pod(resourceClaims=CLAIMED)
     context = await case.context(created_pod, **claim_decisions("d0"))
     assert (await (await new_plugin(case.client)).pre_bind(context)).code is Code.WAIT
-    async with OldClient(await load_access(cluster.kubeconfig)) as client:
+    async with OldClient(await load_access(api_server(cluster.kubeconfig))) as client:
         plugin = await new_plugin(client)
         answer = await plugin.pre_bind(context)
         assert (answer.code, answer.reason) == (Code.FATAL, Reason.NO_PLUGIN)

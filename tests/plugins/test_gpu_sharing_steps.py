@@ -22,6 +22,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.resources import CONFIGMAPS, PODS, Resource
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.gpu_sharing.config import GpuSharingConfig
 from bowline.plugins.gpu_sharing.group_controller import GroupController
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
@@ -97,7 +98,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
     for name in (namespace, f"{namespace}-devices"):
         cluster.make_namespace(name)
-    client = CrashingClient(await load_access(cluster.kubeconfig))
+    client = CrashingClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         yield Case(client, namespace)
     for name in (namespace, f"{namespace}-devices"):
@@ -149,7 +150,7 @@ async def test_a_write_completes_before_a_withdrawn_attempt_ends(case: Case, clu
     await reserve(case, devices)
     created_pod = await case.client.create(PODS, case.namespace, half(case))
     passes = Passes()
-    client = SlowClient(await load_access(cluster.kubeconfig), verb, case.namespace)
+    client = SlowClient(await load_access(api_server(cluster.kubeconfig)), verb, case.namespace)
     async with client:
         plugin = await new_plugin(client, devices, passes)
         context = replace(await case.context(created_pod, **share_of(case)), client=client)
@@ -189,7 +190,7 @@ async def test_a_reservation_deleted_during_its_creation_is_created_again(case: 
     await case.client.create(PODS, devices, foreign)
     created_pod = await case.client.create(PODS, case.namespace, half(case))
     passes = Passes()
-    client = VanishingClient(await load_access(cluster.kubeconfig))
+    client = VanishingClient(await load_access(api_server(cluster.kubeconfig)))
     async with client:
         plugin = await new_plugin(client, devices, passes)
         assert (await plugin.pre_bind(await case.context(created_pod, **share_of(case)))).code is Code.TRANSIENT
@@ -225,7 +226,7 @@ async def test_a_share_begun_during_a_resync_is_not_reported_as_unreserved(case:
         await reserve(case, devices)
         await running_share(case)
 
-    client = BusyClient(await load_access(cluster.kubeconfig))
+    client = BusyClient(await load_access(api_server(cluster.kubeconfig)))
     client.share = share
     async with client:
         assert await unreserved_groups(client, devices) == 0

@@ -10,6 +10,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.resources import NODES, Resource
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 
 
 class Counting(KubeClient):
@@ -24,7 +25,7 @@ class Counting(KubeClient):
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Counting]:
-    client = Counting(await load_access(cluster.kubeconfig))
+    client = Counting(await load_access(api_server(cluster.kubeconfig)))
     client.read = []
     async with client:
         yield client

@@ -15,6 +15,7 @@ from bowline.kube.config import load_access
 from bowline.kube.resources import PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from tests.live import LiveCluster
 from tests.plugins.claim_case import Case, CrashingClient, new_plugin
 from tests.plugins.claims import claim, claim_decisions, get_claim, is_free, publish, template
@@ -55,7 +56,7 @@ def live(cluster_with_groups: Cluster, request: pytest.FixtureRequest) -> LiveCl
 @pytest.fixture
 async def case(live: LiveCluster) -> AsyncIterator[Case]:
     """The arguments of the plugin's calls."""
-    client = CrashingClient(await load_access(live.cluster.kubeconfig))
+    client = CrashingClient(await load_access(api_server(live.cluster.kubeconfig)))
     async with client:
         yield Case(client, live.namespace)
 

@@ -18,6 +18,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.volume_binding import VolumeBinding
 from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import bind_request, pod, stored
@@ -51,7 +52,9 @@ class Counting(KubeClient):
 @pytest.fixture
 async def client(bare_cluster: Cluster) -> AsyncIterator[Counting]:
     clock = SteppedClock()
-    client = Counting(await load_access(bare_cluster.kubeconfig), ClientOptions(name="bowline-test", clock=clock))
+    client = Counting(
+        await load_access(api_server(bare_cluster.kubeconfig)), ClientOptions(name="bowline-test", clock=clock)
+    )
     client.lists = []
     async with client:
         yield client

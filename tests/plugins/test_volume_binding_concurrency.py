@@ -27,6 +27,7 @@ from bowline.kube.errors import NoResponse
 from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.volume_binding import VolumeBinding
 from bowline.runtime.clock import SystemClock
 from bowline.testing.builders import bind_request, pod, stored
@@ -52,7 +53,9 @@ def storage(cluster: Cluster) -> Iterator[Storage]:
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
     """The administrator's client."""
-    async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as kube_client:
+    async with KubeClient(
+        await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bowline-test")
+    ) as kube_client:
         yield kube_client
 
 
@@ -155,7 +158,7 @@ class Counting(KubeClient):
 @asynccontextmanager
 async def counting(cluster: Cluster) -> AsyncIterator[Counting]:
     """The administrator's client, with a record."""
-    async with Counting(await load_access(cluster.kubeconfig)) as kube_client:
+    async with Counting(await load_access(api_server(cluster.kubeconfig))) as kube_client:
         client = cast(Counting, kube_client)
         client.writes, client.read = [], []
         yield client
@@ -352,7 +355,9 @@ async def test_a_lost_reply_is_followed_by_a_read(storage: Storage, cluster: Clu
         storage.make_volume(short)
     for name in ("one", "two"):
         storage.make_claim(name)
-    async with Forgetful(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as kube_client:
+    async with Forgetful(
+        await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="bowline-test")
+    ) as kube_client:
         client = cast(Forgetful, kube_client)
         plugin, c = await process(client), context(storage, "pod", "one", "two")
         client.lose = nth
@@ -378,7 +383,7 @@ async def test_a_missing_right_is_named(storage: Storage, cluster: Cluster) -> N
         "create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", f"--serviceaccount={namespace}:poor"
     )
     try:
-        access = await load_access(cluster.service_account_kubeconfig(namespace, "poor"))
+        access = await load_access(api_server(cluster.service_account_kubeconfig(namespace, "poor")))
         async with KubeClient(access) as client:
             status = await (await process(client)).pre_bind(context(storage, "pod", "data"))
         assert status.reason is Reason.RBAC_MISSING

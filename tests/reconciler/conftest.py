@@ -12,6 +12,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.resources import NAMESPACES, Resource
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline_reconciler import leader
 from bowline_reconciler.controller import Term
@@ -36,7 +37,7 @@ def no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:
     """A namespace for this test only."""
-    access = await load_access(cluster.kubeconfig)
+    access = await load_access(api_server(cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
         namespace = f"test-{uuid.uuid4().hex[:8]}"
         await client.create(NAMESPACES, "", {"metadata": {"name": namespace}})
@@ -65,4 +66,4 @@ async def proxied(
     )
     bare_cluster.service_account_kubeconfig("default", name, path=account)
     with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
-        yield proxy, await load_access(proxy.kubeconfig(account, tmp_path / "proxied.kubeconfig"))
+        yield proxy, await load_access(api_server(proxy.kubeconfig(account, tmp_path / "proxied.kubeconfig")))

@@ -32,6 +32,7 @@ from bowline.kube.errors import NotFound
 from bowline.kube.lease import LeaseTimings, new_identity
 from bowline.kube.resources import BINDREQUESTS, EVENTS, LEASES, PODS
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.tasks import RootTasks, ShutdownSignal
@@ -247,7 +248,7 @@ class Stage:
         try:
             with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
                 account = cluster.service_account_kubeconfig(self.namespace, "proxied")
-                yield proxy, await load_access(proxy.kubeconfig(account, account.with_suffix(".proxied")))
+                yield proxy, await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
         finally:
             cluster.kubectl("delete", "clusterrolebinding", binding)
 

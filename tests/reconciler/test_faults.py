@@ -16,6 +16,7 @@ from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.config import load_access
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline_reconciler.informers import Informers
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
@@ -95,7 +96,7 @@ async def test_a_missing_right_is_terminal_and_named(bare_cluster: Cluster, stag
             return kubectl(*granted, check=False).stdout.strip()
 
         await until_awaited(may, lambda answer: answer == "yes")
-        access = await load_access(bare_cluster.service_account_kubeconfig(stage.namespace, "half"))
+        access = await load_access(api_server(bare_cluster.service_account_kubeconfig(stage.namespace, "half")))
         plugin = Scripted()
         async with stage.working(plugin, access=access) as working:
             await stage.create_pod()

@@ -19,6 +19,7 @@ from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.resources import KAI_PODGROUPS, PODGROUPS, PODS
 from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.pairs import BARE, bare_control_plane
 from tests.pod_groups import (
@@ -310,7 +311,7 @@ async def test_a_denied_read_of_the_pod_group_names_the_missing_right(stage: Sta
     bare_cluster.kubectl(
         "create", "clusterrolebinding", account, f"--clusterrole={account}", f"--serviceaccount=default:{account}"
     )
-    access = await load_access(bare_cluster.service_account_kubeconfig("default", account))
+    access = await load_access(api_server(bare_cluster.service_account_kubeconfig("default", account)))
     async with stage.working(access=access, gates=ON, binding=SHORT) as working:
         await request_members(stage, "member-0")
         await until(lambda: working.sizes["transientFailures"] == 1)

@@ -17,6 +17,7 @@ from bowline.kube.config import load_access
 from bowline.kube.messages import Request, TransportOptions
 from bowline.kube.transport import HTTPTransport
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from tests.pairs import bare_control_plane
 from tests.simulation.calls import (
     BINDREQUESTS,
@@ -101,7 +102,9 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 async def transport(cluster: Cluster) -> AsyncIterator[HTTPTransport]:
-    made = HTTPTransport(await load_access(cluster.kubeconfig), TransportOptions("bowline-test", 30, 10, 4))
+    made = HTTPTransport(
+        await load_access(api_server(cluster.kubeconfig)), TransportOptions("bowline-test", 30, 10, 4)
+    )
     await made.open()
     yield made
     await made.close()

@@ -13,6 +13,7 @@ from bowline.kube.errors import NotFound
 from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import PODS, Selection
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 
 
 @contextmanager
@@ -38,7 +39,7 @@ async def _report(cluster: Cluster, stop: asyncio.Event) -> None:
             unreported.put_nowait(pod)
 
     async with (
-        KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="node-agent")) as client,
+        KubeClient(await load_access(api_server(cluster.kubeconfig)), ClientOptions(name="node-agent")) as client,
         asyncio.TaskGroup() as tasks,
     ):
         selection = Selection(PODS, names.RESERVATION_APP)

@@ -31,6 +31,7 @@ class Version:
     tag: str
     values: Path
     gates: Mapping[str, bool] = field(default_factory=dict)
+    has_kubeconfig: bool = False
 
     @property
     def options(self) -> PairOptions:
@@ -62,7 +63,7 @@ def previous_version(folder: Path) -> Version:
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
         tar.extractall(folder / "code", filter="data")
     values = folder / "code" / "bowline" / "localcluster" / "values.yaml"
-    return _with_patient_chart(folder / "code", folder, "0.1.0", values)
+    return replace(_with_patient_chart(folder / "code", folder, "0.1.0", values), has_kubeconfig=True)
 
 
 def _with_patient_chart(code: Path, folder: Path, tag: str, values: Path) -> Version:

@@ -23,6 +23,7 @@ from bowline.kube.errors import KubeError
 from bowline.kube.resources import BINDREQUESTS, KAI_PODGROUPS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.helm import find_helm
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.spec import ClusterSpec
@@ -71,6 +72,7 @@ class Stage:
                 listen=f"127.0.0.1:{free_port()}" if component == "webhook" else "",
                 extra_args=extra,
                 env=version.env,
+                has_kubeconfig=version.has_kubeconfig,
             )
             process = await asyncio.to_thread(
                 start_workload, self.cluster, NAMESPACE, f"bowline-{component}", options
@@ -175,7 +177,7 @@ async def stage() -> AsyncIterator[Stage]:
         cluster.make_runtime_class()
         install_pod_groups(cluster)
         balancer = Balancer(free_port())
-        access = await load_access(cluster.kubeconfig)
+        access = await load_access(api_server(cluster.kubeconfig))
         async with KubeClient(access, ClientOptions(name="upgrade")) as client, balancer.running():
             stage = Stage(cluster, client, balancer)
             yield stage

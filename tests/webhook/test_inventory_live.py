@@ -13,6 +13,7 @@ from bowline.framework.config import Settings
 from bowline.framework.plugin import Inventory
 from bowline.kube.metrics import KubeMetrics
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.nodes import node_object
 from bowline.runtime.tasks import ShutdownSignal
 from bowline_webhook.inventory import InventoryWatcher
@@ -41,7 +42,7 @@ def grant(cluster: Cluster) -> None:
 
 @asynccontextmanager
 async def watching(kubeconfig: Path, registry: CollectorRegistry | None = None) -> AsyncIterator[InventoryWatcher]:
-    watcher = InventoryWatcher(kubeconfig, Settings(), KubeMetrics(registry or CollectorRegistry()))
+    watcher = InventoryWatcher(api_server(kubeconfig), Settings(), KubeMetrics(registry or CollectorRegistry()))
     task = asyncio.create_task(watcher.run(ShutdownSignal()))
     try:
         yield watcher

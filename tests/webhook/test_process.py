@@ -194,7 +194,9 @@ class TestStopping:
             assert process.popen.wait(LIMIT_S) == 0
 
     def test_the_process_can_be_stopped_while_it_waits_for_credentials(self, tmp_path: Path) -> None:
-        with running(tmp_path, f"--kubeconfig={tmp_path / 'none'}", "--drain=0s") as process:
+        with running(
+            tmp_path, "--server=https://127.0.0.1:1", f"--token-file={tmp_path / 'none'}", "--drain=0s"
+        ) as process:
             line = process.wait_for_line("no credentials yet")
             assert str(tmp_path / "none") in line["error"]
             status, text = process.get("/readyz")

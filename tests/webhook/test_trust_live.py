@@ -26,6 +26,7 @@ from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.helm import find_helm
+from bowline.localcluster.kubeconfig import access_words, api_server
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
@@ -92,7 +93,7 @@ def from_files(live: LiveCluster) -> Iterator[StartFromFiles]:
             url = cluster.api.get(VALIDATING)["webhooks"][0]["clientConfig"]["url"]
             address, metrics = listen or url.split("/")[2], f"127.0.0.1:{free_port()}"
             files = (f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}")
-            access = (f"--kubeconfig={cluster.kubeconfig}", f"--webhook-configuration={WEBHOOK}", "--drain=0s")
+            access = (*access_words(cluster.kubeconfig), f"--webhook-configuration={WEBHOOK}", "--drain=0s")
             argv = [*command(*files, *access, *flags), f"--listen={address}", f"--metrics-listen={metrics}"]
             log = folder / "webhook.log"
             launch = Launch(f"webhook-from-files-{folder.name}", argv, log, CHECKOUT, dict(environment()))
@@ -356,7 +357,7 @@ async def ca_controller(
     """The controller of the CA's Secret, until the block ends."""
     lifetimes = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
     config = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lifetimes, ("127.0.0.1",))
-    access = await load_access(live.cluster.kubeconfig)
+    access = await load_access(api_server(live.cluster.kubeconfig))
     async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(60):
         configurations = Configurations(client, [WEBHOOK], lambda: None)
         controller = CAController(client, configurations, serving, config, CertificateMetrics(CollectorRegistry()))

@@ -72,8 +72,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     certificates.follow("leaf", files.serving.not_after)
     tracing = configured_tracing("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
-    inventory = InventoryWatcher(options.common.kubeconfig, settings, kube_metrics) if options.inventory else None
-    guard = RepeatGuard(options.common.kubeconfig, kube_metrics, settings.admission.repeat_backoff)
+    inventory = InventoryWatcher(options.common.api_server, settings, kube_metrics) if options.inventory else None
+    guard = RepeatGuard(options.common.api_server, kube_metrics, settings.admission.repeat_backoff)
     server = AdmissionServer(
         options.listen,
         files.serving.context,
@@ -126,7 +126,7 @@ def _certificate_manager(
         names = (*services, *_own_host(options.listen.host), *LOOPBACK)
         authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names)
     trust_options = TrustOptions(
-        options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file
+        options.common.api_server, options.webhook_configurations, authorities, options.ca_file
     )
     return CertificateManager(trust_options, lambda: server.address, files.serving, metrics, kube_metrics)
 

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from bowline.api import names
@@ -18,7 +17,7 @@ from bowline.api.meta import Object, ObjectKey, identity_of
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Inventory
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import wait_for_access
+from bowline.kube.config import ApiServer, wait_for_access
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import EventType, Reflector
 from bowline.kube.resources import CLUSTERPOLICIES, NODES, RUNTIMECLASSES, Selection
@@ -33,8 +32,8 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 class InventoryWatcher:
     """Watches while the process runs, and provides the current inventory."""
 
-    def __init__(self, kubeconfig: Path | None, settings: Settings, metrics: KubeMetrics) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, api_server: ApiServer | None, settings: Settings, metrics: KubeMetrics) -> None:
+        self._api_server = api_server
         self._settings = settings
         self._metrics = metrics
         self._inventory: GpuInventory | None = None
@@ -45,7 +44,7 @@ class InventoryWatcher:
 
     async def run(self, stop: ShutdownSignal) -> None:
         """Watch until cancelled, or until ``stop`` while there is no access to an API server."""
-        access = await wait_for_access(self._kubeconfig, stop, lambda _: None)
+        access = await wait_for_access(self._api_server, stop, lambda _: None)
         if access is None:
             return
         async with KubeClient(

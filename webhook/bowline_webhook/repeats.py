@@ -18,7 +18,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from bowline.api import names
@@ -41,7 +40,7 @@ from bowline.api.meta import Object, ObjectKey, identity_of, status_of, uid_of, 
 from bowline.api.rule import Rule
 from bowline.framework import structure
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import wait_for_access
+from bowline.kube.config import ApiServer, wait_for_access
 from bowline.kube.errors import KubeError, NotFound
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.reflector import EventType, Reflector
@@ -84,8 +83,8 @@ _RESOURCES: Final[Mapping[str, Resource]] = {
 class RepeatGuard:
     """Checks BindRequests that are being created. ``longest``: the longest backoff; zero checks nothing."""
 
-    def __init__(self, kubeconfig: Path | None, metrics: KubeMetrics, longest: timedelta) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, api_server: ApiServer | None, metrics: KubeMetrics, longest: timedelta) -> None:
+        self._api_server = api_server
         self._metrics = metrics
         self._longest = longest
         self._checker: RepeatChecker | None = None
@@ -101,7 +100,7 @@ class RepeatGuard:
         """Watch until cancelled, or until ``stop`` while there is no access to an API server."""
         if not self._longest:
             return
-        access = await wait_for_access(self._kubeconfig, stop, lambda _: None)
+        access = await wait_for_access(self._api_server, stop, lambda _: None)
         if access is None:
             return
         options = ClientOptions(name=names.FIELD_MANAGER_WEBHOOK, metrics=self._metrics)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 from bowline.framework.config import ConfigurationError, Settings, load_settings
 from bowline.framework.gates import parse_gates_flag
 from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Registry
+from bowline.kube.config import ApiServer
 from bowline.runtime.address import ListenAddress, parse_listen
 from bowline.runtime.logging import LogFormat, configure_logging
 from bowline.runtime.version import version_text
@@ -31,7 +33,7 @@ class CommonOptions:
     """The options of both processes; ``--help`` documents each."""
 
     config: Path | None
-    kubeconfig: Path | None
+    api_server: ApiServer | None
     metrics_listen: ListenAddress
     namespace: str
     feature_gates: Mapping[str, bool]
@@ -44,12 +46,7 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
     """Add the common flags."""
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="configuration document; without it the built-in defaults hold")
-    add(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="access to the API server; without it the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config",
-    )
+    add_api_server(parser)
     add(
         "--metrics-listen",
         type=argument_type(parse_listen),
@@ -80,11 +77,38 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
 
 
+def add_api_server(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the API server's address and credentials."""
+    parser.add_argument(
+        "--server",
+        type=argument_type(parse_server),
+        metavar="URL",
+        help="API server, also `kubectl proxy`; without it the one of the pod's cluster, by its ServiceAccount",
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="bearer token for --server; read again every minute"
+    )
+    parser.add_argument("--ca-file", type=Path, metavar="FILE", help="CAs of --server, PEM; without it the system's")
+
+
+def parse_server(text: str) -> str:
+    """Return the URL. Raises ValueError for one that is none of an API server."""
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError(f"{text!r} must be an http or https URL")
+    return text
+
+
+def api_server(flags: argparse.Namespace) -> ApiServer | None:
+    """Return the API server that the flags name; None if they name none."""
+    return ApiServer(flags.server, flags.token_file, flags.ca_file) if flags.server else None
+
+
 def common_options(flags: argparse.Namespace) -> CommonOptions:
     """Return the values of the common flags."""
     return CommonOptions(
         config=flags.config,
-        kubeconfig=flags.kubeconfig,
+        api_server=api_server(flags),
         metrics_listen=flags.metrics_listen,
         namespace=flags.namespace,
         feature_gates=flags.feature_gates,

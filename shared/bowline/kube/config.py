@@ -1,11 +1,8 @@
 """Access to the cluster: server URL, its CA and the credentials.
 
-Credentials are searched in this order: the given kubeconfig, the pod's ServiceAccount, the kubeconfig of the
-environment (``$KUBECONFIG``, else ``~/.kube/config``). Proxy environment variables are ignored: a kubeconfig names
-its proxy itself.
-
-Kubeconfig files are read by the ``kubernetes`` package, which supports exec plugins and OIDC. It is imported only
-when needed: it takes 21 MB and a third of a second, and a pod with its token in a file does not use it.
+They come from the pod's ServiceAccount, or from a named API server with files for its CA and the token. Kubeconfig
+files are for the command ``bowline``; beside ``kubectl proxy`` a process needs no credentials. Proxy environment
+variables are ignored.
 """
 
 import asyncio
@@ -16,10 +13,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from bowline.kube.errors import CredentialsError
-from bowline.kube.kubeconfig import KubeconfigCredentials
-from bowline.kube.trust import Authorities, Trust
+from bowline.kube.trust import Trust
 from bowline.runtime.backoff import Backoff
 from bowline.runtime.clock import Clock, SystemClock
 from bowline.runtime.tasks import wait_until
@@ -31,6 +28,18 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _BACKOFF = (timedelta(seconds=1), timedelta(seconds=30))
 # The kubelet rotates at 80 % of a token's lifetime, which is at least ten minutes: a minute is early enough.
 REREAD_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServer:
+    """An API server and the files for it: a bearer token and the CAs, both read again when they are rotated.
+
+    ``url``: https, or http without a token. ``ca_file`` None: the system's CAs.
+    """
+
+    url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
 
 
 class Credentials(Protocol):
@@ -52,9 +61,9 @@ class Credentials(Protocol):
 
 
 class TokenFileCredentials:
-    """A ServiceAccount's bearer token in a file that is rotated externally, for example by the kubelet."""
+    """A bearer token in a file that is rotated externally, for example by the kubelet. Without a file: none."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path | None, clock: Clock) -> None:
         self._path = path
         self._clock = clock
         self._headers: Mapping[str, str] = {}
@@ -74,6 +83,8 @@ class TokenFileCredentials:
 
     def _read(self) -> bool:
         self._reread_at = self._clock.monotonic() + REREAD_AFTER_S
+        if self._path is None:
+            return False
         try:
             token = self._path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -91,28 +102,33 @@ class ClusterAccess:
     server: str  # a URL without a trailing slash
     credentials: Credentials
     trust: Trust | None = None  # None: plain HTTP
-    server_name: str | None = None  # in the server's certificate, if it is not the URL's host
-    proxy: str | None = None
 
 
 async def load_access(
-    kubeconfig: Path | None = None,
+    server: ApiServer | None = None,
     *,
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
     clock: Clock | None = None,
 ) -> ClusterAccess:
-    """Find and load the credentials. Raises CredentialsError, which names the file and the remedy."""
-    clock = clock or SystemClock()
-    if kubeconfig is not None:
-        return await load_kubeconfig([kubeconfig], clock)
-    if environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
-        return await load_in_cluster(environ, service_account, clock)
-    return await load_kubeconfig(default_kubeconfig_paths(environ), clock)
+    """Load the credentials for a named API server, or those of the pod.
+
+    Raises CredentialsError, which names the file and the remedy.
+    """
+    if server is None:
+        server = _in_cluster(environ, service_account)
+    is_secure = urlsplit(server.url).scheme == "https"
+    if is_secure and server.token_file is None:
+        raise CredentialsError(f"{server.url}: without a token; pass --token-file")
+    return ClusterAccess(
+        server.url.rstrip("/"),
+        TokenFileCredentials(server.token_file, clock or SystemClock()),
+        _trust(server.ca_file) if is_secure else None,
+    )
 
 
 async def wait_for_access(
-    kubeconfig: Path | None, stop: asyncio.Event, on_missing: Callable[[str], None]
+    server: ApiServer | None, stop: asyncio.Event, on_missing: Callable[[str], None]
 ) -> ClusterAccess | None:
     """Load credentials, retrying until it succeeds; None if ``stop`` is set first.
 
@@ -121,7 +137,7 @@ async def wait_for_access(
     backoff = Backoff(*_BACKOFF)
     while not stop.is_set():
         try:
-            return await load_access(kubeconfig)
+            return await load_access(server)
         except CredentialsError as error:
             on_missing(str(error))
             delay = backoff.next_delay(_BACKOFF[0] / 2)
@@ -130,52 +146,26 @@ async def wait_for_access(
     return None
 
 
-def default_kubeconfig_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Return the kubeconfig paths that kubectl uses."""
-    paths = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    return paths or [Path.home() / ".kube" / "config"]
+def _in_cluster(environ: Mapping[str, str], service_account: Path) -> ApiServer:
+    """Return the API server of the pod's cluster; the kubelet rotates token and CA in place."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    if not host:
+        remedy = "pass --server, --token-file and --ca-file, or --server of `kubectl proxy`"
+        raise CredentialsError(f"no API server is named, and this is no pod of a cluster; {remedy}")
+    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return ApiServer(url, service_account / "token", service_account / "ca.crt")
 
 
-async def load_in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> ClusterAccess:
-    """Load the pod's ServiceAccount. Token and CA are rotated in place; the token is read again every minute."""
-    host = environ["KUBERNETES_SERVICE_HOST"]
-    port = environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    authority = service_account / "ca.crt"
-
-    async def authorities() -> Authorities:
-        return Authorities(read_pem(authority))
+def _trust(ca_file: Path | None) -> Trust:
+    def authorities() -> str | None:
+        return read_pem(ca_file) if ca_file is not None else None
 
     trust = Trust(authorities)
     try:
-        await trust.load()
+        trust.load()
     except CredentialsError as error:
-        raise CredentialsError(f"{authority}: {error}; mount the pod's ServiceAccount token") from error
-    return ClusterAccess(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        credentials=TokenFileCredentials(service_account / "token", clock),
-        trust=trust,
-    )
-
-
-async def load_kubeconfig(paths: list[Path], clock: Clock) -> ClusterAccess:
-    """Load one kubeconfig, or several merged as kubectl does. Raises CredentialsError."""
-    credentials = KubeconfigCredentials(paths, clock)
-    kubeconfig = await credentials.load()
-    trust = None
-    if kubeconfig.server.startswith("https:"):
-
-        async def authorities() -> Authorities:
-            now = await credentials.reread()
-            return Authorities(read_pem(Path(now.authority)) if now.authority else None, now.verify)
-
-        trust = Trust(authorities, credentials.load_client_cert)
-        try:
-            await trust.load()
-        except CredentialsError as error:
-            raise CredentialsError(
-                f"{credentials.where}: its certificates cannot be used ({error}); renew the kubeconfig"
-            ) from error
-    return ClusterAccess(kubeconfig.server, credentials, trust, kubeconfig.server_name, kubeconfig.proxy)
+        raise CredentialsError(f"{ca_file}: {error}; mount the pod's ServiceAccount token") from error
+    return trust
 
 
 def read_pem(path: Path) -> str:

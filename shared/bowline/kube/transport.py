@@ -101,7 +101,6 @@ class HTTPTransport:
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            proxy=self._access.proxy,
             read_bufsize=_READ_BUFFER,
             timeout=self._timeout,
             middlewares=(_no_automatic_retry,),
@@ -229,7 +228,6 @@ class HTTPTransport:
             headers=headers,
             # The current context, not the session's: the cluster's CA may have been rotated.
             ssl=self._access.trust.context if self._access.trust is not None else True,
-            server_hostname=self._access.server_name,
             allow_redirects=False,
             **options,
         )
@@ -253,7 +251,7 @@ class HTTPTransport:
         used = trust.context
         async with self._renewal:
             try:
-                has_changed = await trust.load()
+                has_changed = trust.load()
             except CredentialsError as error:
                 log.warning("certificate authorities cannot be reloaded", extra={"error": str(error)})
                 return False

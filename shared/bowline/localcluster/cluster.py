@@ -203,7 +203,9 @@ class Cluster:
         flags = [f"--namespace={namespace}", f"--duration={duration}", *bound]
         token = self.kubectl("create", "token", name, *flags)
         token_file = write_private(target.with_name(f"{target.name}.token"), token.stdout.strip())
-        return write_private(target, kubeconfig_text(self.server, self.ca_pem, token_user(token_file), namespace))
+        return write_private(
+            target, kubeconfig_text(self.server, self.layout.ca_file, token_user(token_file), namespace)
+        )
 
     def while_stopped(self, work: Callable[[Path], object]) -> None:
         """Stop the API server and etcd, call ``work`` with etcd's data folder, and start them again.

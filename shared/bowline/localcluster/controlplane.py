@@ -8,6 +8,7 @@ This module covers processes and readiness; the API for users of a cluster is in
 
 import http.client
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from bowline.localcluster.flags import (
     kwok_config_text,
     scheduler_args,
 )
-from bowline.localcluster.kubeconfig import certificate_user, kubeconfig_text, write_private
+from bowline.localcluster.kubeconfig import certificate_user, kubeconfig_text, token_user, write_private
 from bowline.localcluster.ports import free_ports, reports_port_taken
 from bowline.localcluster.process import Launch, Process, ProcessWatchdog
 from bowline.localcluster.spec import ClusterSpec
@@ -94,7 +95,9 @@ class ControlPlane:
         """A client of the administrator."""
         pki = self.layout.pki
         certificate, key = pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key"
-        return ApiClient(self.ports.apiserver, pki / "ca.crt", certificate, key, timeout_s=timeout_s, headers=headers)
+        return ApiClient(
+            self.ports.apiserver, self.layout.ca_file, certificate, key, timeout_s=timeout_s, headers=headers
+        )
 
     def prepare(
         self, addresses: Sequence[str] = (), identities: Mapping[str, Identity] | None = None
@@ -114,14 +117,14 @@ class ControlPlane:
             )
         authority = LocalAuthority()
         self.ca_pem = authority.pem
-        (self.layout.pki / "ca.crt").write_bytes(authority.pem)
+        self.layout.ca_file.write_bytes(authority.pem)
         write_pair(self.layout.pki, "apiserver", authority.server(SERVING_NAMES, (LOOPBACK, "10.0.0.1", *addresses)))
         write_pair(self.layout.pki, "service-account", service_account_keys())
         for name, identity in {**_IDENTITIES, **(identities or {})}.items():
             pair = authority.client(identity)
             write_pair(self.layout.pki, name, pair)
-            text = kubeconfig_text(self.server, authority.pem, certificate_user(pair))
-            write_private(self.layout.kubeconfig(name), text)
+            user = token_user(self._write_token(identity)) if name == ADMIN else certificate_user(pair)
+            write_private(self.layout.kubeconfig(name), kubeconfig_text(self.server, self.layout.ca_file, user))
         self.layout.kwok_config.write_text(kwok_config_text(self.spec.kwok_stages or _STAGES.read_text()))
         if self.spec.audit is not None:
             self.layout.audit_policy.write_text(audit_policy_text(self.spec.audit))
@@ -130,6 +133,12 @@ class ControlPlane:
             self.layout.audit_log.unlink(missing_ok=True)
             self.layout.audit_log.symlink_to(self._audit_folder / f"{self.layout.root.name}.log")
         return authority
+
+    def _write_token(self, identity: Identity) -> Path:
+        """Give an identity a static token; returns the token's file."""
+        token, user, groups = secrets.token_urlsafe(32), identity.user, ",".join(identity.groups)
+        write_private(self.layout.tokens, f'{token},{user},{user},"{groups}"\n')
+        return write_private(self.layout.pki / f"{user}.token", token)
 
     def start(self) -> None:
         """Start everything in the spec and wait until it is ready."""

@@ -78,6 +78,16 @@ class Layout:
         """Files of processes started from rendered objects."""
         return self.root / "workloads"
 
+    @property
+    def ca_file(self) -> Path:
+        """The CA of the API server."""
+        return self.pki / "ca.crt"
+
+    @property
+    def tokens(self) -> Path:
+        """The static tokens that the API server accepts: the administrator's."""
+        return self.pki / "tokens.csv"
+
     def kubeconfig(self, user: str) -> Path:
         """The kubeconfig of one of the cluster's own users."""
         return self.root / f"{user}.kubeconfig"
@@ -121,7 +131,8 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
         f"--secure-port={ports.apiserver}",
         f"--tls-cert-file={layout.pki / 'apiserver.crt'}",
         f"--tls-private-key-file={layout.pki / 'apiserver.key'}",
-        f"--client-ca-file={layout.pki / 'ca.crt'}",
+        f"--client-ca-file={layout.ca_file}",
+        f"--token-auth-file={layout.tokens}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={layout.pki / 'service-account.crt'}",
         f"--service-account-signing-key-file={layout.pki / 'service-account.key'}",
@@ -152,7 +163,7 @@ def controller_manager_args(spec: ClusterSpec, layout: Layout) -> list[str]:
         f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
         "--use-service-account-credentials=true",
         f"--controllers={','.join(spec.all_controllers())}",
-        f"--root-ca-file={layout.pki / 'ca.crt'}",
+        f"--root-ca-file={layout.ca_file}",
         "--leader-elect=false",
         # No port: its metrics are not used here, and a port could collide.
         "--secure-port=0",

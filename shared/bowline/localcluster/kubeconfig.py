@@ -1,4 +1,4 @@
-"""Kubeconfig files of the local cluster (pure text, and one function that writes it).
+"""Kubeconfig files of the local cluster: pure text, a function that writes it, and one that reads it for processes.
 
 A kubeconfig here always has one cluster, one user and one context, so that `kubectl` needs no flag but the file.
 ServiceAccounts use `tokenFile` rather than `token`: clients read the file again, so a token can be renewed under a
@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from bowline.kube.config import ApiServer
 from bowline.localcluster.certs import KeyPair
 
 CONTEXT = "bowline-local"
@@ -26,18 +27,37 @@ def token_user(token_file: Path) -> dict[str, Any]:
     return {"tokenFile": str(token_file.absolute())}
 
 
-def kubeconfig_text(server: str, ca_pem: bytes, user: dict[str, Any], namespace: str = "default") -> str:
+def kubeconfig_text(server: str, ca_file: Path, user: dict[str, Any], namespace: str = "default") -> str:
     """The document, as YAML."""
     context = {"cluster": CONTEXT, "user": CONTEXT, "namespace": namespace}
+    cluster = {"server": server, "certificate-authority": str(ca_file.absolute())}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": CONTEXT, "cluster": {"server": server, "certificate-authority-data": _b64(ca_pem)}}],
+        "clusters": [{"name": CONTEXT, "cluster": cluster}],
         "users": [{"name": CONTEXT, "user": user}],
         "contexts": [{"name": CONTEXT, "context": context}],
         "current-context": CONTEXT,
     }
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def api_server(kubeconfig: Path) -> ApiServer:
+    """Return the server, token file and CA file of a kubeconfig of this module or of a fault proxy."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    return ApiServer(cluster["server"], Path(user["tokenFile"]), Path(cluster["certificate-authority"]))
+
+
+def access_flags(kubeconfig: Path) -> dict[str, str]:
+    """Return the flags by which a process gets the access of such a kubeconfig."""
+    server = api_server(kubeconfig)
+    return {"--server": server.url, "--token-file": str(server.token_file), "--ca-file": str(server.ca_file)}
+
+
+def access_words(kubeconfig: Path) -> tuple[str, ...]:
+    """Return the same flags as words of a command line."""
+    return tuple(f"{flag}={value}" for flag, value in access_flags(kubeconfig).items())
 
 
 def write_private(path: Path, text: str) -> Path:

@@ -12,6 +12,7 @@ from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.kubeconfig import api_server
 
 # The concurrency of one scheduler.
 REQUEUE = 32
@@ -31,7 +32,7 @@ def bind_many(cluster: Cluster, count: int, nodes: int) -> float:
 
 async def _bind_many(cluster: Cluster, count: int, nodes: int) -> float:
     turns = asyncio.Semaphore(REQUEUE)
-    async with KubeClient(await load_access(cluster.kubeconfig)) as client:
+    async with KubeClient(await load_access(api_server(cluster.kubeconfig))) as client:
 
         async def make_pod(index: int) -> str:
             async with turns:

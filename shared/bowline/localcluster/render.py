@@ -5,7 +5,7 @@ what a pod gets from its environment is replaced:
 
     the image          the interpreter and the checkout
     mounted volumes    folders, and the mount paths in arguments and environment are rewritten to them
-    the token          a `--kubeconfig` for the pod's ServiceAccount
+    the token          `--server` and files for the pod's ServiceAccount
     the pod's address  listening addresses on loopback
 
 What is not supported (an init container, a value from a resource field) is an error, never ignored: a silent

@@ -21,6 +21,7 @@ from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError, RenderError, StartError
 from bowline.localcluster.flags import LOOPBACK
+from bowline.localcluster.kubeconfig import access_flags
 from bowline.localcluster.podsplace import pods_place
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import STOP_TIMEOUT_S, Launch, Process
@@ -53,6 +54,7 @@ class WorkloadOptions:
     - `listen`, `metrics_listen`: `host:port` in place of the rendered ones; a free port if empty.
     - `container`: required only if the pod has several.
     - `in_pod`: the ServiceAccount's files where a kubelet mounts them, instead of a kubeconfig; see `pods_place`.
+    - `has_kubeconfig`: the program gets a kubeconfig, as an older version of Bowline, instead of a server and files.
     - `module`: the Python module to run in place of the rendered one.
     - `token_of`: the existing pod that the token is bound to, if the process represents one.
     """
@@ -64,6 +66,7 @@ class WorkloadOptions:
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     in_pod: bool = False
+    has_kubeconfig: bool = False
     token_of: str = ""
     module: str = ""
 
@@ -181,7 +184,7 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
         kubeconfig = cluster.service_account_kubeconfig(
             namespace, account, folder / "kubeconfig", pod=options.token_of
         )
-        flags["--kubeconfig"] = str(kubeconfig)
+        flags |= {"--kubeconfig": str(kubeconfig)} if options.has_kubeconfig else access_flags(kubeconfig)
     surroundings = Surroundings(namespace, options.name, folder, sys.executable, flags, options.extra_args)
     plan = plan_process(spec, container, _contents(cluster, namespace, spec, container), surroundings)
     for path in plan.folders:

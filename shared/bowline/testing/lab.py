@@ -35,6 +35,7 @@ from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
+from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing import builders
 from bowline.testing.expected import Expected
@@ -115,7 +116,12 @@ def lab_on(cluster: Cluster) -> Iterator[Lab]:
     account = cluster.service_account_kubeconfig("default", _ACCOUNT)
     with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
         proxied = proxy.kubeconfig(account, account.with_suffix(".proxied"))
-        yield Lab(cluster, proxy, asyncio.run(load_access(cluster.kubeconfig)), asyncio.run(load_access(proxied)))
+        yield Lab(
+            cluster,
+            proxy,
+            asyncio.run(load_access(api_server(cluster.kubeconfig))),
+            asyncio.run(load_access(api_server(proxied))),
+        )
 
 
 def _ensure(cluster: Cluster, collection: str, body: dict[str, Any]) -> None:

@@ -21,7 +21,9 @@ PROGRAMS = [
 
 def check(monkeypatch: pytest.MonkeyPatch, main: object, config: Path, *flags: str) -> object:
     """Run the program with ``--check`` and without access to a cluster; return its exit status."""
-    monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--kubeconfig=/nonexistent", "--check", *flags])
+    monkeypatch.setattr(
+        "sys.argv", ["program", f"--config={config}", "--server=https://127.0.0.1:1", "--check", *flags]
+    )
     assert callable(main)
     with pytest.raises(SystemExit) as exit_info:
         main()

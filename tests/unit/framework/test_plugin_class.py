@@ -295,7 +295,7 @@ def status_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Callable
     monkeypatch.syspath_prepend(str(tmp_path))
     if isinstance(program, str):
         return bowline_cli.main.main([program, "--config", str(config), str(pod)])
-    monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--kubeconfig=/nonexistent", "--check"])
+    monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--server=https://127.0.0.1:1", "--check"])
     with pytest.raises(SystemExit) as exit_info:
         program()
     return exit_info.value.code

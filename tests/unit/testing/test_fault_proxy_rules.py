@@ -1,6 +1,5 @@
 """How the fault proxy handles requests, rules and watch lines: pure functions over data."""
 
-import base64
 from pathlib import Path
 
 import orjson
@@ -264,14 +263,16 @@ class TestKubeconfig:
 
     def test_the_kubeconfig_has_the_proxys_address_and_the_same_credentials(self) -> None:
         text = self.document(tokenFile="token")
-        kubeconfig = yaml.safe_load(redirect(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA"))
+        kubeconfig = yaml.safe_load(
+            redirect(text, Path("/somewhere/kubeconfig"), "https://proxy:1", Path("/somewhere/ca.crt"))
+        )
         assert kubeconfig["clusters"][0]["cluster"] == {
             "server": "https://proxy:1",
-            "certificate-authority-data": base64.b64encode(b"CA").decode(),
+            "certificate-authority": "/somewhere/ca.crt",
         }
         assert kubeconfig["users"][0]["user"] == {"tokenFile": "/somewhere/token"}
 
     def test_a_client_certificate_is_rejected_with_the_remedy(self) -> None:
         text = self.document(**{"client-certificate": "crt", "client-key": "key"})
         with pytest.raises(ValueError, match="give it a ServiceAccount's token"):
-            redirect(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA")
+            redirect(text, Path("/somewhere/kubeconfig"), "https://proxy:1", Path("/somewhere/ca.crt"))

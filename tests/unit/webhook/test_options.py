@@ -14,7 +14,7 @@ from bowline_webhook.tls.rotation import CertLifetimes
 def test_without_arguments_everything_has_a_default() -> None:
     options = parse_options([], {})
     assert (str(options.listen), str(options.common.metrics_listen)) == (":9443", ":8080")
-    assert (options.common.config, options.common.kubeconfig) == (None, None)
+    assert (options.common.config, options.common.api_server) == (None, None)
     assert (options.files, options.ca_file, options.self_signed) == (FilePaths(), None, True)
     assert (options.webhook_configurations, options.service_name) == (("bowline-webhook",), "bowline-webhook")
     assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")

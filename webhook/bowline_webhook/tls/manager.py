@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bowline.api.names import FIELD_MANAGER_WEBHOOK
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import wait_for_access
+from bowline.kube.config import ApiServer, wait_for_access
 from bowline.kube.metrics import KubeMetrics
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.tasks import ShutdownSignal
@@ -33,7 +33,7 @@ _TIMEOUT_S = 10.0
 class TrustOptions:
     """Which configurations must trust the certificate, and by which CA: self-signed, from a file, or neither."""
 
-    kubeconfig: Path | None
+    api_server: ApiServer | None
     configurations: tuple[str, ...]
     authorities: SelfSignedConfig | None = None
     ca_file: Path | None = None
@@ -63,7 +63,7 @@ class CertificateManager:
 
     async def run(self, stop: ShutdownSignal) -> None:
         """Run until cancelled, or until ``stop`` while there is no access to an API server."""
-        access = await wait_for_access(self._options.kubeconfig, stop, self._no_access)
+        access = await wait_for_access(self._options.api_server, stop, self._no_access)
         if access is None:
             return
         client_options = ClientOptions(name=FIELD_MANAGER_WEBHOOK, timeout_s=_TIMEOUT_S, metrics=self._kube_metrics)

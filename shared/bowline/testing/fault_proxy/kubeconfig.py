@@ -1,16 +1,15 @@
 """A kubeconfig for connections through the proxy. Pure: text in, text out."""
 
-import base64
 from pathlib import Path
 
 import yaml
 
 
-def redirect(text: str, where: Path, url: str, ca_pem: bytes) -> str:
+def redirect(text: str, where: Path, url: str, ca_file: Path) -> str:
     """Return the document with ``url`` as the server of every cluster, users unchanged; ``where`` is its file."""
     document = yaml.safe_load(text)
     for entry in document["clusters"]:
-        entry["cluster"] = {"server": url, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
+        entry["cluster"] = {"server": url, "certificate-authority": str(ca_file.absolute())}
     for entry in document["users"]:
         user = entry["user"]
         if any(key.startswith("client-certificate") for key in user):

@@ -87,7 +87,9 @@ class FaultProxy:
 
         Raises ValueError for one whose user has a client certificate.
         """
-        text = redirect(original.read_text(), original, self.url, self.ca_pem)
+        ca_file = target.with_name(f"{target.name}.ca.crt")
+        ca_file.write_bytes(self.ca_pem)
+        text = redirect(original.read_text(), original, self.url, ca_file)
         target.touch(mode=0o600)
         target.write_text(text)
         return target

@@ -14,14 +14,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from bowline.api import names
 from bowline.api.meta import ObjectKey, uid_of
-from bowline.framework.options import argument_type
+from bowline.framework.options import add_api_server, api_server, argument_type
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import load_access
+from bowline.kube.config import ApiServer, load_access
 from bowline.kube.errors import ApiError, CredentialsError, InfrastructureError
 from bowline.kube.resources import NODES, PODS
 from bowline.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
@@ -50,7 +49,7 @@ class Options:
     node: str  # only used with ``fake``; empty: the reconciler has verified its label
     fake: bool
     listen: ListenAddress
-    kubeconfig: Path | None
+    api_server: ApiServer | None
     period: timedelta = PERIOD
 
 
@@ -67,7 +66,7 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
         default=parse_listen(":8080"),
         help="where /healthz and /readyz are served over plain HTTP (%(default)s)",
     )
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="access to the API server, outside a pod")
+    add_api_server(parser)
     flags = parser.parse_args(arguments)
     missing = [name for name in ("POD_NAMESPACE", "POD_NAME") if not environment.get(name)]
     if missing:
@@ -77,7 +76,7 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
         environment.get("NODE_NAME", ""),
         flags.fake,
         flags.listen,
-        flags.kubeconfig,
+        api_server(flags),
     )
 
 
@@ -106,7 +105,7 @@ class Agent:
         probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing}, "agent")
         await probes.start()
         try:
-            async with KubeClient(await load_access(self._options.kubeconfig), ClientOptions(name=PROGRAM)) as client:
+            async with KubeClient(await load_access(self._options.api_server), ClientOptions(name=PROGRAM)) as client:
                 await self._watch_device(client, stop)
         finally:
             await probes.stop()
