@@ -1,7 +1,8 @@
 """What holds for every test, wherever it lies."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 from xdist.workermanage import WorkerController
+
+from tests.scrambled import scrambled_texts
 
 # How long an example takes says nothing here: the machine may be busy with a control plane.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +53,13 @@ FIRST = (
 )
 # What is given to workers last: many short files, with which all workers end at about the same time.
 LAST = ("tests/unit/", "shared/")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the mode without texts."""
+    parser.addoption(
+        "--scrambled-texts", action="store_true", help="texts for people are random words: see tests/scrambled.py"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -110,6 +120,13 @@ def _place(unit: str) -> int:
     if unit.startswith(LAST):
         return len(FIRST) + 1
     return next((place for place, start in enumerate(FIRST) if unit.startswith(start)), len(FIRST))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _texts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--scrambled-texts`` replace the texts of the product."""
+    with scrambled_texts() if request.config.getoption("scrambled_texts") else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)
