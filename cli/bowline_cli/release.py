@@ -1,5 +1,6 @@
 """What an installed release lacks, decided from what was read of the cluster. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -15,6 +16,7 @@ from bowline.api.gpu_operator import (
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time
 from bowline.framework.config import Settings
 from bowline_cli.reader import Unread, acquired_at
+from bowline_cli.rules import admission_rules
 from bowline_webhook.tls.bundle import bundle_of, entries
 from bowline_webhook.tls.ca import from_pem, is_valid_at
 
@@ -28,12 +30,32 @@ STATUS_FIELDS = frozenset(
 )
 
 
+# How the API server begins the message of a denial.
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request")
+_HOOK = re.compile(r'admission webhook "([^"]+)" denied the request')
+# The rule of an error in a denial of Bowline's webhook.
+_RULE = re.compile(r"\(([a-z0-9_]+/[a-z0-9-]+)\)")
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """The reply to an object that is created as a dry run: the object, or the message of its denial."""
 
     stored: Object | None
     message: str = ""
+
+    def is_denied_by_another(self, webhook: str) -> bool:
+        """Return whether a policy or a hook that is not the release's has denied the object, or a plugin's own rule.
+
+        ``webhook``: the name of the release's webhook, from which the names of its policies are known.
+        """
+        policy, hook = _POLICY.search(self.message), _HOOK.search(self.message)
+        if policy is not None:
+            return not policy[1].startswith(webhook.removesuffix("webhook"))
+        if hook is not None and hook[1].endswith(f".{names.DOMAIN}"):
+            rules = set(_RULE.findall(self.message))
+            return bool(rules) and rules.isdisjoint(rule.id for rule in admission_rules())
+        return hook is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +197,13 @@ def _admission(release: InstalledRelease) -> Iterator[ReleaseFinding]:
     name, valid, invalid = webhook["metadata"]["name"], release.valid, release.invalid
     logs = f"kubectl -n {release.namespace} logs deployment/{name}"
     if isinstance(valid, Reply):
-        yield from _valid_pod(release, valid, logs)
+        yield from _valid_pod(release, valid, name, logs)
     if isinstance(invalid, Reply) and invalid.stored is not None and settings.admission.mode == "Enforce":
         yield ReleaseFinding(f"the denial of a pod with {names.GPU_FRACTION}: 2", logs)
     if isinstance(release.request, Reply) and release.request.stored is None and release.crd is not None:
-        yield ReleaseFinding(
-            f"the admission of a BindRequest ({release.request.message})", f"remove the cause, or read {logs}"
-        )
-    is_called = isinstance(valid, Reply) and valid.stored is not None
+        yield _denial("a BindRequest", release.request, name, logs)
+    # Hooks that mutate are called before policies and hooks that validate.
+    is_called = isinstance(valid, Reply) and (valid.stored is not None or valid.is_denied_by_another(name))
     for kind, configuration in (("mutating", release.mutating), ("validating", release.validating)):
         where = f"{kind}webhookconfiguration/{name}"
         if configuration is None:
@@ -192,7 +213,15 @@ def _admission(release: InstalledRelease) -> Iterator[ReleaseFinding]:
                 yield ReleaseFinding(f"{text} in {where}", logs)
 
 
-def _valid_pod(release: InstalledRelease, reply: Reply, logs: str) -> Iterator[ReleaseFinding]:
+def _denial(what: str, reply: Reply, webhook: str, logs: str) -> ReleaseFinding:
+    """Return the finding of an object that is not admitted: what another's policy denies says nothing of Bowline."""
+    text = f"the admission of {what} ({reply.message})"
+    if reply.is_denied_by_another(webhook):
+        return ReleaseFinding(text)
+    return ReleaseFinding(text, f"remove the cause, or read {logs}")
+
+
+def _valid_pod(release: InstalledRelease, reply: Reply, webhook: str, logs: str) -> Iterator[ReleaseFinding]:
     """Yield why a valid pod is not admitted, or not mutated."""
     if "does not support dry run" in reply.message:
         yield ReleaseFinding(f"admission: {reply.message}")
@@ -200,7 +229,7 @@ def _valid_pod(release: InstalledRelease, reply: Reply, logs: str) -> Iterator[R
         remedy = f"kubectl -n {release.namespace} get pods,endpointslices -l {COMPONENT}=webhook"
         yield ReleaseFinding(f"an answer of the webhook ({reply.message})", remedy)
     elif reply.stored is None:
-        yield ReleaseFinding(f"the admission of a valid pod ({reply.message})", f"remove the cause, or read {logs}")
+        yield _denial("a valid pod", reply, webhook, logs)
     elif release.shares_gpus and names.SHARED_GPU_CONFIGMAP not in (
         reply.stored["metadata"].get("annotations") or {}
     ):

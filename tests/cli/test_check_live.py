@@ -225,6 +225,57 @@ def test_a_second_binder(release: Release) -> None:
         assert text in report(cluster)
 
 
+LABELS = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "labels.example.com"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
+                {
+                    "apiGroups": [names.GROUP],
+                    "apiVersions": ["*"],
+                    "resources": [names.PLURAL],
+                    "operations": ["CREATE"],
+                },
+            ]
+        },
+        "validations": [
+            {
+                "expression": "has(object.metadata.labels) && 'team' in object.metadata.labels",
+                "message": "the label team is required",
+            }
+        ],
+    },
+}
+LABELS_BINDING = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "labels.example.com"},
+    "spec": {"policyName": "labels.example.com", "validationActions": ["Deny"]},
+}
+
+
+def test_a_policy_of_others_that_denies_the_objects_of_the_check_is_no_failure_of_bowline(release: Release) -> None:
+    cluster, _ = release
+    policy, binding = f"{HOOKS}/validatingadmissionpolicies", f"{HOOKS}/validatingadmissionpolicybindings"
+
+    def remove() -> None:
+        cluster.api.delete(f"{binding}/labels.example.com")
+        cluster.api.delete(f"{policy}/labels.example.com")
+
+    with repaired(release, remove):
+        cluster.api.post(policy, LABELS)
+        cluster.api.post(binding, LABELS_BINDING)
+        wait_until(lambda: "the label team" in check(cluster).stdout, "the API server applies the policy")
+        done = check(cluster)
+        assert (done.returncode, done.stderr) == (0, "")
+        for what in ("a valid pod", "a BindRequest"):
+            assert f"not checked: the admission of {what} (" in done.stdout
+        assert done.stdout.endswith("all is well, as far as it was checked\n")
+
+
 def test_what_a_user_may_not_read_is_not_checked_and_nothing_is_missing(release: Release) -> None:
     cluster, _ = release
     cluster.kubectl("create", "serviceaccount", "reader")

@@ -72,6 +72,11 @@ PREPARED = {"metadata": {"annotations": {names.SHARED_GPU_CONFIGMAP: "a"}}}
 CREATED = Reply(PREPARED)
 DENIED = Reply(None, 'metadata.annotations[gpu-fraction]: "2": must be less than 1')
 DOWN = Reply(None, '500 InternalError: failed calling webhook "pods.bowline.dev": connection refused')
+LABELS = Reply(None, "ValidatingAdmissionPolicy 'teams' with binding 'teams' denied request: label team is missing")
+KYVERNO = Reply(None, 'admission webhook "validate.kyverno.svc-fail" denied the request: no label')
+OWN_POLICY = Reply(None, "ValidatingAdmissionPolicy 'bowline-pods' with binding 'bowline-pods' denied request: no")
+OWN_HOOK = Reply(None, 'admission webhook "pods.bowline.dev" denied the request: no (gpu_request/fraction-range)')
+PLUGIN = Reply(None, 'admission webhook "pods.bowline.dev" denied the request: no (cost_centre/label)')
 HEALTHY = InstalledRelease(
     "bowline-system",
     NOW,
@@ -165,6 +170,10 @@ def test_nothing_is_missing_from_a_healthy_release() -> None:
             f"remove the cause, or read {LOGS}",
             id="a valid pod is denied",
         ),
+        pytest.param(
+            {"valid": OWN_POLICY}, f"a valid pod ({OWN_POLICY.message})", "remove the cause", id="own policy"
+        ),
+        pytest.param({"valid": OWN_HOOK}, f"a valid pod ({OWN_HOOK.message})", "remove the cause", id="own hook"),
         pytest.param(
             {"valid": Reply(None, '500 InternalError: failed calling webhook "a.example.com": EOF')},
             'the admission of a valid pod (500 InternalError: failed calling webhook "a.example.com": EOF)',
@@ -281,6 +290,10 @@ def test_what_is_not_required_is_not_missing(changes: dict[str, Any]) -> None:
             "no hooks",
             id="configurations",
         ),
+        pytest.param({"valid": LABELS}, f"the admission of a valid pod ({LABELS.message})", id="a policy of labels"),
+        pytest.param({"request": LABELS}, f"the admission of a BindRequest ({LABELS.message})", id="of every object"),
+        pytest.param({"valid": KYVERNO}, f"the admission of a valid pod ({KYVERNO.message})", id="another's hook"),
+        pytest.param({"valid": PLUGIN}, f"the admission of a valid pod ({PLUGIN.message})", id="a rule of a plugin"),
         pytest.param(
             {"valid": Reply(None, "400 BadRequest: webhook a does not support dry run")},
             "admission: 400 BadRequest: webhook a does not support dry run",
