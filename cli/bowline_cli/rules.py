@@ -7,7 +7,17 @@ from difflib import get_close_matches
 
 from bowline.api import bindrequest
 from bowline.api.rule import Rule
-from bowline.framework import admission, config, gates, plugin_class, plugin_order, registry, structure, workloads
+from bowline.framework import (
+    admission,
+    config,
+    gates,
+    installed,
+    plugin_class,
+    plugin_order,
+    registry,
+    structure,
+    workloads,
+)
 from bowline.framework.plugin import AdmissionPlugin
 from bowline.framework.registry import installed_plugins
 from bowline.kube import binding
@@ -26,7 +36,14 @@ _OF_OBJECTS = (
     *schema.RULES,
     *references.RULES,
 )
-_OF_CONFIGURATION = (*config.RULES, *workloads.RULES, *gates.RULES, *registry.RULES, *plugin_order.RULES)
+_OF_CONFIGURATION = (
+    *config.RULES,
+    *workloads.RULES,
+    *gates.RULES,
+    *installed.RULES,
+    *registry.RULES,
+    *plugin_order.RULES,
+)
 _OF_COMPONENTS = (*plugin_class.RULES, *binding.RULES, *review.RULES, *server.RULES, *findings.RULES)
 
 

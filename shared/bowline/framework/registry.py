@@ -1,8 +1,8 @@
 """Builds plugins from the configuration: which are enabled, in what order, with which arguments and feature gates.
 
 Built-ins are given as one tuple; others are found by the entry point group ``bowline.plugins``, only when the
-configuration names them. All errors, of the configuration's author or of a plugin's, are collected and reported
-together. No plugin is returned unless there are none.
+configuration names them. All errors, of the configuration's author or of a plugin's, or of the versions that are
+installed, are collected and reported together. No plugin is returned unless there are none.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +18,7 @@ from bowline.api.schema import schema_errors
 from bowline.framework.access import Access, hooks_of
 from bowline.framework.config import ConfigurationError, PluginEntry, Settings
 from bowline.framework.gates import FEATURE_GATE, FeatureGates, Gate, resolve_gates
+from bowline.framework.installed import version_errors
 from bowline.framework.plugin import AdmissionPlugin, Plugin, PluginConfig
 from bowline.framework.plugin_class import ACCESS, PLUGIN, class_errors
 from bowline.framework.plugin_order import PLUGIN_ORDER, PluginClass, dependency_errors, sorted_stably
@@ -79,6 +80,7 @@ class Registry:
         builtins: Sequence[Builtin],
         gates: Iterable[Gate] = (),
         discover: Discover = installed_plugins,
+        versions: Callable[[], Iterable[FieldError]] = version_errors,
     ) -> None:
         names = [builtin.plugin.name for builtin in builtins]
         twice = {name for name in names if names.count(name) > 1}
@@ -87,6 +89,7 @@ class Registry:
         self._builtins = {builtin.plugin.name: builtin for builtin in builtins}
         self._gates = tuple(gates)
         self._discover = discover
+        self._versions = versions
 
     def build(self, settings: Settings) -> tuple[Plugin, ...]:
         """Return the enabled plugins in order. Raises ConfigurationError with all errors."""
@@ -123,7 +126,7 @@ class Registry:
     # --- which plugins ---
 
     def _select(self, settings: Settings) -> _Selection:
-        selection = _Selection()
+        selection = _Selection(list(self._versions()))
         for name, builtin in self._builtins.items():
             selection.classes[name] = builtin.plugin
             if builtin.is_enabled or builtin.setting(settings):
