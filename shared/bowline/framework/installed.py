@@ -1,4 +1,4 @@
-"""Whether the installed distributions are those that this Bowline is made for: a plugin's own dependencies replace them.
+"""Whether what is installed are the versions that this Bowline is made for: a plugin's dependencies may replace them.
 
 pip installs what the last distribution asks for, and only warns. So the versions are compared when the plugins are:
 with the ranges of Bowline's own metadata, which the locks in ``requirements/`` are derived from, and in an image also
@@ -20,8 +20,8 @@ from bowline.runtime.version import DISTRIBUTION
 LOCK: Final = Path(sys.prefix) / "etc/bowline/constraints.txt"
 VERSION: Final = Rule(
     "install/version",
-    "a dependency of Bowline is installed in a version that this Bowline is not made for; a plugin's distribution may "
-    "have replaced it",
+    "a dependency of Bowline is installed in a version that this Bowline is not made for; a plugin's distribution "
+    "may have replaced it",
 )
 RULES: Final = (VERSION,)
 
