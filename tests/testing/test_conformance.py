@@ -38,6 +38,9 @@ WRONG = [
     pytest.param("wrong_plugins:Leaking", "binds", "leaves the task sleep behind", id="5 leaks a task"),
     pytest.param("wrong_plugins:Random", "admission_is_deterministic", "different results", id="6 random"),
     pytest.param("wrong_plugins:Appending", "double_mutation", "its own result", id="a mutation is not idempotent"),
+    pytest.param(
+        "wrong_plugins:Prioritising", "admitted", "priority (0) must not be provided", id="a default that is denied"
+    ),
     pytest.param("wrong_plugins:ReturningNone", "admission_results", "FieldErrors", id="7 a wrong validate"),
     pytest.param("wrong_plugins:Reading", "admission_is_pure", "time.sleep", id="admission waits"),
     pytest.param("wrong_plugins:WithoutRollback", "rollback", "leaves configmaps licence-pod", id="8 no rollback"),

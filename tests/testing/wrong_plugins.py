@@ -166,6 +166,15 @@ class ClassState(AdmissionPlugin):
         return ()
 
 
+class Prioritising(AdmissionPlugin):
+    """The API server has computed the priority before it calls the webhook."""
+
+    name = "prioritising"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set("system-node-critical", "spec", "priorityClassName")
+
+
 class NotRepeatable(Licence):
     name = "not_repeatable"
 

@@ -104,6 +104,10 @@ class WaitGroup:
         await self._zero.wait()
 
 
+# Turns of the event loop in which it reads what is in a socket, parses it and begins to handle it.
+_TURNS = 4
+
+
 class Connection(web.RequestHandler):
     """A connection after its handshake. ``peer``: its address; ``is_busy``: a request is being handled.
 
@@ -239,7 +243,8 @@ class HttpServer:
     async def stop(self, finish_s: float) -> None:
         """Stop accepting, give requests in flight ``finish_s`` seconds, then close all connections.
 
-        A peer that has connected before gets ``linger_s`` for its first request: it is about to send it.
+        A peer that has connected before gets ``linger_s`` for its first request: it is about to send it. What has
+        arrived on an idle connection is answered: its caller would see the end of the connection in its place.
         """
         sockets, self._sockets = self._sockets, []
         for listener in sockets:
@@ -249,6 +254,8 @@ class HttpServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(finish_s):
                 await self._first_requests()
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
                 await self._requests.wait()
         for task in self._handshakes.items():
             task.cancel()

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from bowline.framework.binding.plugin import BindingPlugin
-from bowline.framework.plugin import Plugin
+from bowline.framework.plugin import AdmissionPlugin, Plugin
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster
-from bowline.testing import binding_checks, class_checks
+from bowline.testing import admission_checks, binding_checks, class_checks
 from bowline.testing.lab import Lab, lab_on
 from bowline.testing.subject import Subject
 
-__all__ = ["BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]
+__all__ = ["ADMISSION_CHECKS", "BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]
 
 ClassCheck = Callable[[Subject], Iterator[str]]
 BindingCheck = Callable[[Lab, Subject], AsyncIterator[str]]
@@ -56,10 +56,12 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "overtaking_leader": binding_checks.survives_an_overtaking_leader,
     "slow_server": binding_checks.survives_a_slow_server,
 }
+# Of a plugin that changes pods, with or without a binding part.
+ADMISSION_CHECKS: Mapping[str, BindingCheck] = {"admitted": admission_checks.is_admitted_as_changed}
 # Of the checks that need no others to be passed first: a class that fails these cannot be called.
 _FIRST = ("class", "constructor")
 # Need no attempt that succeeds.
-_WITHOUT_BIND = ("concerned", "cancellation", "declared_writes")
+_WITHOUT_BIND = ("admitted", "concerned", "cancellation", "declared_writes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,8 @@ def suite(  # noqa: PLR0913 - the keywords of Subject
     tests: dict[str, Any] = {"__doc__": f"Conformance of {plugin.__name__}."}
     for name, check in CLASS_CHECKS.items():
         tests[f"test_{name}"] = _class_test(check, subject)
-    if issubclass(plugin, BindingPlugin):
-        for name, binding_check in BINDING_CHECKS.items():
-            tests[f"test_{name}"] = _binding_test(binding_check, subject)
+    for name, binding_check in _live_checks(plugin).items():
+        tests[f"test_{name}"] = _binding_test(binding_check, subject)
     return type("Conformance", (), tests)
 
 
@@ -118,20 +119,26 @@ def run(
         yield from findings
         if findings and name in _FIRST:
             return
-    if cluster is not None and issubclass(plugin, BindingPlugin):
-        selected = [name for name in BINDING_CHECKS if not checks or name in checks]
-        if selected:
-            yield from _binding_findings(cluster, made, selected)
+    selected = {name: check for name, check in _live_checks(plugin).items() if not checks or name in checks}
+    if cluster is not None and selected:
+        yield from _live_findings(cluster, made, selected)
 
 
-def _binding_findings(cluster: Cluster, made: Subject, selected: Sequence[str]) -> Iterator[Mistake]:
+def _live_checks(plugin: type[Plugin]) -> dict[str, BindingCheck]:
+    """Return the checks of the plugin that need an API server."""
+    changes_pods = issubclass(plugin, AdmissionPlugin) and plugin.mutate_pod is not AdmissionPlugin.mutate_pod
+    binds = issubclass(plugin, BindingPlugin)
+    return {**(ADMISSION_CHECKS if changes_pods else {}), **(BINDING_CHECKS if binds else {})}
+
+
+def _live_findings(cluster: Cluster, made: Subject, selected: Mapping[str, BindingCheck]) -> Iterator[Mistake]:
     with ExitStack() as stack:
         lab = stack.enter_context(lab_on(cluster))
         does_bind = True
-        for name in selected:
+        for name, check in selected.items():
             # Most of the others repeat a successful attempt.
             if does_bind or name in _WITHOUT_BIND:
-                findings = [Mistake(name, message) for message in asyncio.run(_all(BINDING_CHECKS[name], lab, made))]
+                findings = [Mistake(name, message) for message in asyncio.run(_all(check, lab, made))]
                 yield from findings
                 does_bind = does_bind and not (findings and name == "binds")
 

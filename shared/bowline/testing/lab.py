@@ -48,9 +48,10 @@ from bowline.testing.subject import Subject
 _WAKE_S = 0.05
 ATTEMPTS = 4  # after which an undisturbed attempt must have succeeded
 # UID of every admission request: values that are generated from it are equal in all trials.
-_REVIEW = "5f0c6d3a-0000-4000-8000-000000000000"
+REVIEW = "5f0c6d3a-0000-4000-8000-000000000000"
 _ACCOUNT = "plugin-under-test"
-_VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
+# Of metadata, what the API server sets.
+VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
 # What differs between trials beside the identity of the trial's own objects.
 _NEUTRAL = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
@@ -227,13 +228,13 @@ class Trial:
         admission = AdmissionChain(self.subject.chain()[1], Settings())
         pod = copy.deepcopy(self.subject.samples()[0])
         pod["metadata"]["namespace"] = self.namespace
-        admission.admit_pod(pod, AdmissionInfo(namespace=self.namespace, request_uid=_REVIEW))
+        admission.admit_pod(pod, AdmissionInfo(namespace=self.namespace, request_uid=REVIEW))
         created = await self.admin.create(PODS, self.namespace, pod)
         self.pod_uid = created["metadata"]["uid"]
         name = created["metadata"]["name"]
         spec = {"podUID": self.pod_uid, **self.subject.request_in(self.namespace)}
         request = builders.bind_request(name, self.node, self.namespace, self.pod_uid, **spec)
-        info = AdmissionInfo(namespace=self.namespace, kind=names.KIND, request_uid=_REVIEW)
+        info = AdmissionInfo(namespace=self.namespace, kind=names.KIND, request_uid=REVIEW)
         admission.admit_bind_request(request, info)
         stored = await self.admin.create(BINDREQUESTS, self.namespace, request)
         self.request_uid = stored["metadata"]["uid"]
@@ -380,6 +381,6 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _text(item: Mapping[str, Any]) -> str:
-    metadata = {key: value for key, value in item["metadata"].items() if key not in _VOLATILE}
+    metadata = {key: value for key, value in item["metadata"].items() if key not in VOLATILE}
     metadata["name"] = _name(item)
     return json.dumps({**item, "metadata": metadata, "status": item.get("status")}, sort_keys=True)

@@ -166,3 +166,17 @@ async def test_aiohttp_has_the_attributes_and_arguments_that_are_used() -> None:
     assert isinstance(web.BaseRequest.protocol, property)
     assert isinstance(web.BaseRequest.writer, property)
     assert StreamWriter.output_size == 0
+
+
+async def test_a_request_that_has_arrived_when_the_server_stops_is_answered() -> None:
+    """Its bytes are in the socket, and the event loop has not read them: without an answer its caller sees EOF."""
+    server = HttpServer(respond, LIMITS, lambda status, error: None)
+    port = await server.listen(ListenAddress("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HEAD + b"{}")
+    assert await status(reader) == 200
+    # The transport sends at once, in this turn of the event loop.
+    writer.write(HEAD + b"{}")
+    await server.stop(5)
+    assert await status(reader) == 200
+    writer.close()
