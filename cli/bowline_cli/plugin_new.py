@@ -45,7 +45,7 @@ asyncio_default_fixture_loop_scope = "function"
 MODULE = '''\
 """The plugin {name}: say here what it guarantees."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bowline import (
     AdmissionInfo,
@@ -70,7 +70,7 @@ class {class_name}(AdmissionPlugin, BindingPlugin):
     rules = (NO_TEAM,)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        annotations = pod["metadata"].get("annotations") or {{}}
+        annotations: Mapping[str, str] = pod["metadata"].get("annotations") or {{}}
         if TEAM in annotations and not annotations[TEAM]:
             yield FieldError(NO_TEAM, "metadata.annotations", "", f"{{TEAM}} must name a team")
 

@@ -7,6 +7,7 @@ Turn it on in the configuration::
         args: {annotation: example.bowline.dev/fail-attempts}
 """
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -43,6 +44,6 @@ class Flaky(BindingPlugin[FlakyConfig]):
         return Status.ok()
 
     def _failures_wanted(self, pod: Object | None) -> int:
-        annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
+        annotations: Mapping[str, str] = (pod or {"metadata": {}})["metadata"].get("annotations") or {}
         text = annotations.get(self.args.annotation, "")
         return int(text) if text.isascii() and text.isdigit() else 0

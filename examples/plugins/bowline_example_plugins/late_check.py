@@ -20,8 +20,8 @@ class LateCheck(BindingPlugin):
         return Status.ok()
 
     def binding_labels(self, ctx: BindContext) -> Mapping[str, str]:
-        rack = (ctx.shared["example_late_check/node"]["metadata"].get("labels") or {}).get(RACK)
-        return {RACK: rack} if rack else {}
+        labels: Mapping[str, str] = ctx.shared["example_late_check/node"]["metadata"].get("labels") or {}
+        return {RACK: labels[RACK]} if labels.get(RACK) else {}
 
     async def bind(self, ctx: BindContext) -> Status:
         if ctx.shared["example_late_check/node"]["spec"].get("unschedulable"):

@@ -48,7 +48,8 @@ class Network(BindingPlugin):
 
 
 def _network(pod: Object | None) -> str:
-    return str(((pod or {"metadata": {}})["metadata"].get("annotations") or {}).get(NETWORK, ""))
+    annotations: Mapping[str, str] = (pod or {"metadata": {}})["metadata"].get("annotations") or {}
+    return annotations.get(NETWORK, "")
 
 
 def _key(ctx: BindContext) -> ObjectKey:
@@ -56,4 +57,5 @@ def _key(ctx: BindContext) -> ObjectKey:
 
 
 def _has_address(_: ObjectKey, configmap: Object) -> bool:
-    return bool((configmap.get("data") or {}).get("address"))
+    data: Mapping[str, str] = configmap.get("data") or {}
+    return bool(data.get("address"))

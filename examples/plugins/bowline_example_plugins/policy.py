@@ -1,6 +1,6 @@
 """An organisation's policy: every pod has a cost centre, which stays, and images of the organisation's registries."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bowline import Access, AdmissionInfo, AdmissionPlugin, DenialCause, FieldError, Object, PluginConfig, Rule
 
@@ -31,7 +31,7 @@ class Policy(AdmissionPlugin[PolicyConfig]):
         if old is not None and centre != _cost_centre(old):
             message = f"must stay {_cost_centre(old)!r}; create another pod"
             yield FieldError(CHANGED, path, centre, message)
-        images = set() if old is None else {container["image"] for container in old["spec"]["containers"]}
+        images: set[str] = {container["image"] for container in old["spec"]["containers"]} if old else set()
         for index, container in enumerate(pod["spec"]["containers"]):
             image = container.get("image", "")
             if image not in images and not image.startswith(self.args.registries):
@@ -40,4 +40,5 @@ class Policy(AdmissionPlugin[PolicyConfig]):
 
 
 def _cost_centre(pod: Object) -> str | None:
-    return (pod["metadata"].get("labels") or {}).get(COST_CENTRE)
+    labels: Mapping[str, str] = pod["metadata"].get("labels") or {}
+    return labels.get(COST_CENTRE)

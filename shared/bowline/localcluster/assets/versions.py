@@ -4,7 +4,8 @@ One row per Kubernetes minor: the patch release that is downloaded or built. etc
 the same for every minor: a newer etcd serves older API servers, and one build then suffices for all rows.
 
 kwok is 0.8 and not 0.7 because GitHub publishes checksums only for assets uploaded after June 2025, and a download
-that cannot be verified is never used.
+that cannot be verified is never used. The checksums are those that each project publishes beside its files. Pinned
+here are the versions; the content of a Go module is pinned by Go's checksum database.
 """
 
 from collections.abc import Mapping
