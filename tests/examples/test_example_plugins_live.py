@@ -24,6 +24,8 @@ from tests.pairs import own_namespace, running_pair
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "plugins" / "bowline_example_plugins"
 CENTRE, RACK, LICENCE = "example.com/cost-centre", "example.com/rack", "example.com/licence"
 NETWORK, ADDRESS = "example.com/network", "example.com/address"
+# A killed leader is followed soon.
+LEASE = {"config.leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s"}}
 RECONCILER = "system:serviceaccount:bowline-system:bowline-reconciler"
 
 
@@ -84,7 +86,7 @@ def running(
         patch.setattr("sys.stdout.write", printed.append)
         assert main(["plugin", "access", "--config", str(config)]) == 0
     access = yaml.safe_load("".join(printed))
-    values = {"config.plugins": plugins, "config.binding.inFlightTimeout": "2s", **access}
+    values = {"config.plugins": plugins, "config.binding.inFlightTimeout": "2s", **LEASE, **access}
     with running_pair(2, values) as (cluster, pair):
         cluster.kubectl("label", "node", "gpu-node-0", f"{RACK}=r1")
         cluster.kubectl("cordon", "gpu-node-1")
@@ -171,6 +173,26 @@ def test_the_end_of_a_bound_pod_returns_licence_and_address(live: Live, licences
     assert configmaps(live)
     live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
     live.kubectl("delete", "bindrequest", "pod", "--wait=false")  # as the garbage collector does
+    live.until("the address is returned", lambda: not configmaps(live) or None)
+    live.until("the licence is returned", lambda: ("DELETE", uid) in licences[0].calls or None)
+
+
+def test_what_ends_while_no_reconciler_runs_is_returned_by_the_next(
+    live: Live, licences: tuple[LicenceServer, str]
+) -> None:
+    uid = create(live, **{LICENCE: "solver", NETWORK: "blue"})
+    live.request_bind()
+    live.until("the ConfigMap exists", lambda: configmaps(live) or None)
+    patch = json.dumps({"data": {"address": "10.0.0.7"}})
+    live.kubectl("patch", "configmap", f"network-{uid}", "--type=merge", f"--patch={patch}")
+    live.phase("pod", "Succeeded")
+    (reconciler,) = live.pair.reconcilers
+    reconciler.kill()
+    live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    live.kubectl("delete", "bindrequest", "pod", "--wait=false")
+    assert configmaps(live)
+    assert ("DELETE", uid) not in licences[0].calls
+    live.pair.launch_reconciler()
     live.until("the address is returned", lambda: not configmaps(live) or None)
     live.until("the licence is returned", lambda: ("DELETE", uid) in licences[0].calls or None)
 

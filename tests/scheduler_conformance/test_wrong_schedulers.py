@@ -20,6 +20,11 @@ SOON_S = 15.0
     ("program", "name", "rule"),
     [
         pytest.param("renames_requests", "first-decision", "named-after-the-pod", id="a new name for each request"),
+        pytest.param("sets_no_owner", "first-decision", "owner", id="no owner"),
+        pytest.param("takes_foreign_pods", "first-decision", "own-pods-only", id="pods of another scheduler"),
+        pytest.param("deletes_foreign_requests", "two-schedulers", "own-pods-only", id="requests of another one"),
+        pytest.param("counts_own_pods_only", "two-schedulers", "counts-what-is-used", id="own pods only"),
+        pytest.param("ignores_selectors", "restart", "counts-what-is-used", id="no nodeSelector"),
         pytest.param("ignores_failures", "repeated-failure", "replaces-failed-requests", id="failures are ignored"),
         pytest.param("ignores_nodes", "stale-node", "leaves-unsuitable-nodes", id="the first node, whatever happens"),
         pytest.param(
@@ -31,6 +36,7 @@ SOON_S = 15.0
         pytest.param("counts_gpus_only", "other-needs", "counts-every-resource", id="GPUs only"),
         pytest.param("ignores_taints", "tainted-node", "leaves-unsuitable-nodes", id="taints"),
         pytest.param("ignores_gates", "gates", "waits-for-gates", id="gates"),
+        pytest.param("repeats_at_once", "denied-request", "pauses-after-a-denial", id="no pause after a denial"),
         pytest.param("exits_at_a_denial", "denied-request", "survives-a-denial", id="a denial is fatal"),
     ],
 )

@@ -79,6 +79,18 @@ WRONG = [
     pytest.param("wrong_plugins:IgnoringOld", "unchanged_objects", "changes nothing", id="ignores old"),
     pytest.param("wrong_plugins:ChangingThePod", "declared_writes", "changes ctx.pod", id="changes the pod"),
     pytest.param("wrong_plugins:Lying", "binds", "the pod is on no node", id="a bind that lies"),
+    # Named before as well, with a pod that concerns them.
+    pytest.param("wrong_plugins:Uncalled", "binds", "instead of a Status", id="Status.ok without a call"),
+    pytest.param("wrong_plugins:Cancelling", "binds", "code CANCELLED", id="a code of the framework's"),
+    pytest.param("wrong_plugins:RetryingAtOnce", "binds", "ends RETRY: not yet", id="retries at once"),
+    pytest.param("wrong_plugins:Huge", "binds", "undisturbed attempt ends", id="300 KB of annotations"),
+    pytest.param("wrong_plugins:Colliding", "binds", "received-resource-type", id="a colliding annotation"),
+    pytest.param("wrong_plugins:RaisingAfterTheBind", "binds", "raises in post_bind", id="raises after the bind"),
+    pytest.param("wrong_plugins:ReturningStrings", "admission_results", "FieldErrors", id="texts for errors"),
+    pytest.param("wrong_plugins:Networking", "admission_is_pure", "socket", id="validation over the network"),
+    pytest.param("wrong_plugins:RememberingWhatToUndo", "rollback", "leaves configmaps", id="a rollback from memory"),
+    pytest.param("wrong_plugins:OutageIsFatal", "lost_replies", "FATAL", id="an outage is fatal"),
+    pytest.param("wrong_plugins:Pardoning", "rejected_writes", "on_failure", id="on_failure returns OK"),
     # Nothing of these was checked, and it said: no findings.
     pytest.param("wrong_plugins:Unconcerned", "concerned", "not checked: applies is False", id="no pod concerns it"),
     pytest.param("wrong_plugins:Skipping", "concerned", "not checked: every method returns SKIP", id="skips"),

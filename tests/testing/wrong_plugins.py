@@ -16,6 +16,7 @@ from bowline import (
     BindContext,
     BindingPlugin,
     BindRequest,
+    Code,
     EventSource,
     FieldError,
     Handle,
@@ -27,7 +28,7 @@ from bowline import (
     Settings,
     Status,
 )
-from bowline.errors import ApiError, KubeError, NotFound
+from bowline.errors import ApiError, InfrastructureError, KubeError, NotFound
 from bowline.resources import CONFIGMAPS
 from tests.testing.licence import SEATS, Licence
 
@@ -386,4 +387,100 @@ class WrongArguments(BindingPlugin):
     name = "wrong_arguments"
 
     async def pre_bind(self, ctx: BindContext, pod: Object) -> Status:  # type: ignore[override]
+        return Status.ok()
+
+
+class Uncalled(BindingPlugin):
+    name = "uncalled"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok  # type: ignore[return-value]
+
+
+class Cancelling(BindingPlugin):
+    name = "cancelling"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status(Code.CANCELLED)
+
+
+class RetryingAtOnce(BindingPlugin):
+    name = "retrying_at_once"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.retry("not yet")
+
+
+class Huge(BindingPlugin):
+    name = "huge"
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        return {SEATS: "1" * 300_000}
+
+
+class Colliding(BindingPlugin):
+    """Sets an annotation of the default binder."""
+
+    name = "colliding"
+
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        return {"received-resource-type": "Seat"}
+
+
+class RaisingAfterTheBind(BindingPlugin):
+    name = "raising_after_the_bind"
+
+    async def post_bind(self, ctx: BindContext) -> None:
+        raise KeyError("seats")
+
+
+class ReturningStrings(AdmissionPlugin):
+    name = "returning_strings"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        return ["must have a seat"]  # type: ignore[list-item]
+
+
+class Networking(AdmissionPlugin):
+    name = "networking"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", 9), timeout=1):
+            pass
+        return ()
+
+
+class RememberingWhatToUndo(Licence):
+    """Rolls back what it has in memory, which a restart loses."""
+
+    name = "remembering_what_to_undo"
+
+    def __init__(self, args: PluginConfig, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._taken: set[str] = set()
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self._taken.add(ctx.request.uid)
+        return await super().pre_bind(ctx)
+
+    async def release(self, ctx: BindContext) -> Status:
+        return await super().release(ctx) if ctx.request.uid in self._taken else Status.ok()
+
+
+class OutageIsFatal(Licence):
+    name = "outage_is_fatal"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        try:
+            return await super().pre_bind(ctx)
+        except InfrastructureError as error:
+            return Status.fatal(str(error))
+
+
+class Pardoning(Licence):
+    """Turns every failure into a success."""
+
+    name = "pardoning"
+
+    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
         return Status.ok()

@@ -227,6 +227,15 @@ class SchedulerStage:
         """Return the requests that were created or denied in the namespace, by name and HTTP status."""
         return Counter(self._creations())
 
+    def denials(self) -> int:
+        """Return the number of requests that were denied in the namespace."""
+        return sum(number for (_, code), number in self.creations().items() if code >= 400)
+
+    def observe(self, seconds: float) -> None:
+        """Let the program go on for a time. Raises BrokenRuleError if it ends."""
+        deadline = time.monotonic() + seconds
+        self.until("survives", "the time of the observation passes", lambda: time.monotonic() > deadline)
+
     def decided(self, rule: str, name: str) -> dict[str, Any]:
         """Wait for a request for the pod."""
         return self.until(rule, f"a request for pod {name}", lambda: next(iter(self.requests(name)), None))

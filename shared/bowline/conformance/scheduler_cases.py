@@ -25,6 +25,10 @@ HOSTILE: Final = (
 )
 
 
+# How long a scheduler is observed whose request is denied, and how often it may repeat it.
+OBSERVED_S: Final = 5.0
+DENIALS_PER_S: Final = 5
+
 _KEPT: Final = '{"metadata":{"finalizers":["example.com/kept"]}}'
 
 
@@ -33,6 +37,7 @@ def _first_decision(stage: SchedulerStage) -> None:
     uids = {name: stage.submit(name, gpus) for name, gpus in (("cpu", 0), ("one", 1), ("two", 2))}
     for name, uid in uids.items():
         stage.runs("decides", name)
+        stage.require("own-pods-only", not stage.requests("foreign"), f"a pod of {OTHER} got a request")
         requests = stage.requests(name)
         created = sum(count for (_, code), count in stage.creations().items() if code == 201)
         is_single = len(requests) == 1 and created <= len(uids)
@@ -42,7 +47,6 @@ def _first_decision(stage: SchedulerStage) -> None:
         stage.require("owner", owners == [uid], f"the owner of the request for {name} is not its pod")
         is_named = request["metadata"]["name"] == name
         stage.require("named-after-the-pod", is_named, "the pod's name prevents a second request")
-    stage.require("own-pods-only", not stage.requests("foreign"), f"a pod of {OTHER} got a request")
 
 
 def _repeated_failure(stage: SchedulerStage) -> None:
@@ -169,6 +173,11 @@ def _denied_request(stage: SchedulerStage) -> None:
         stage.runs("survives-a-denial", "first")
         stage.submit("second", 1)
         stage.runs("survives-a-denial", "second")
+        before = stage.denials()
+        stage.observe(OBSERVED_S)
+        tries = stage.denials() - before
+        why = f"{tries} denied requests in {OBSERVED_S:g} s: a scheduler pauses after a denial"
+        stage.require("pauses-after-a-denial", tries <= DENIALS_PER_S * OBSERVED_S, why)
     stage.runs("repeats-a-denied-request", "denied")
 
 
@@ -226,5 +235,9 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
     Case("other-needs", "init containers and resources other than GPUs are counted", _other_needs),
     Case("tainted-node", "a node with a taint that a pod does not tolerate is left", _tainted_node),
     Case("gates", "a pod with a scheduling gate gets no request before the gate is removed", _gates),
-    Case("denied-request", "a denied request keeps no other pod from a node, and is repeated", _denied_request),
+    Case(
+        "denied-request",
+        "a denied request keeps no other pod from a node, and is repeated, not at once",
+        _denied_request,
+    ),
 )

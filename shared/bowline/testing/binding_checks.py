@@ -245,6 +245,9 @@ async def reports_rejections(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                     lab.proxy.clear()
                 made.before = {}
                 state = made.footprint(expected.collections)
+                for error in process.calls.errors:
+                    if error.startswith("on_failure"):
+                        yield f"when write {number} ({expected.names[number - 1]}) is rejected, {error}"
                 if status is not None and status.code is Code.OK and len(state) < len(expected.footprint):
                     yield f"pre_bind is OK; write {number} ({expected.names[number - 1]}) was rejected with {code}"
 

@@ -47,6 +47,48 @@ class ExitingAtADenial:
             sys.exit(error.body)
 
 
+class RepeatingAtOnce(ExitingAtADenial):
+    """The API of custom objects, for a scheduler that repeats a denied request without a pause."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        for _ in range(20):
+            try:
+                return self._api.create_namespaced_custom_object(**request)
+            except client.ApiException as error:
+                denial = error
+        raise denial
+
+
+class WithoutOwner(RepeatingAtOnce):
+    """The API of custom objects, for a scheduler whose requests have no owner."""
+
+    def create_namespaced_custom_object(self, **request: Any) -> Any:
+        request["body"]["metadata"].pop("ownerReferences")
+        return self._api.create_namespaced_custom_object(**request)
+
+
+class DeletingForeignRequests(ExitingAtADenial):
+    """The API of custom objects, for a scheduler that cleans up requests which it has not created."""
+
+    def list_cluster_custom_object(self, **options: Any) -> Any:
+        listing = self._api.list_cluster_custom_object(**options)
+        for request in listing["items"]:
+            metadata = request["metadata"]
+            if metadata["name"] == "theirs" and request.get("status", {}).get("phase") == "Succeeded":
+                target = options | {"namespace": metadata["namespace"], "name": metadata["name"]}
+                self._api.delete_namespaced_custom_object(**target)
+        return listing
+
+
+def without_selector(pod: Any, node: Any) -> Any:
+    return allows({**pod, "spec": {**pod["spec"], "nodeSelector": {}}}, node)
+
+
+def as_own(pod: Any) -> bool:
+    pod["spec"]["schedulerName"] = parts["NAME"]
+    return True
+
+
 def without_taints(pod: Any, node: Any) -> Any:
     return allows(pod, {**node, "spec": {**node["spec"], "taints": []}})
 
@@ -78,6 +120,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     "ignores_unfinished_requests": ("take", of_bound_pods),
     "ignores_init_containers": ("needs", of_main_containers),
     "counts_gpus_only": ("needs", of_gpus),
+    "ignores_selectors": ("allows", without_selector),
     "ignores_taints": ("allows", without_taints),
 }
 # What is done to each pod that is listed; False leaves it out.
@@ -85,6 +128,8 @@ PODS: dict[str, Any] = {
     "counts_ended_pods": as_running,
     "forgets_terminating_pods": lambda pod: "deletionTimestamp" not in pod["metadata"],
     "ignores_gates": without_gates,
+    "takes_foreign_pods": as_own,
+    "counts_own_pods_only": lambda pod: pod["spec"]["schedulerName"] == parts["NAME"],
 }
 
 if __name__ == "__main__":
@@ -94,7 +139,13 @@ if __name__ == "__main__":
         parts[name] = replacement
     config.load_config()
     core = Core(PODS.get(mistake, lambda _: True))
-    custom = ExitingAtADenial() if mistake == "exits_at_a_denial" else client.CustomObjectsApi()
+    apis = {
+        "exits_at_a_denial": ExitingAtADenial,
+        "repeats_at_once": RepeatingAtOnce,
+        "sets_no_owner": WithoutOwner,
+        "deletes_foreign_requests": DeletingForeignRequests,
+    }
+    custom = apis.get(mistake, client.CustomObjectsApi)()
     while True:
         run(core, custom)
         time.sleep(0.2)
