@@ -124,3 +124,25 @@ def test_gpu_fractioning_is_reviewed_and_bound_if_it_is_enabled(
     policy = rendered.get("ValidatingAdmissionPolicy", "bowline-reconciler-bindings")
     allowed = str(policy["spec"]["validations"])
     assert (".gpu-memory.request" in allowed) is is_enabled
+
+
+def test_plugin_checks_adds_its_kind_its_policy_and_a_role_for_each_check(chart: Chart, rendered: Rendered) -> None:
+    """Nothing of it while it is off."""
+    checks = [{"name": "network"}, {"name": "audit", "namespaces": ["*"]}]
+    enabled = chart.render({"config": {"plugins": {"checks": {"enabled": True, "args": {"checks": checks}}}}})
+    added = set(enabled.by_kind) - set(rendered.by_kind)
+    assert {name for kind, name in added if kind != "ConfigMap"} == {
+        "bindchecks.bowline.dev",
+        "bowline-bindchecks",
+        "bowline-check-network",
+        "bowline-check-audit",
+    }
+    answers = {
+        rule["resourceNames"][0]: rule["verbs"]
+        for role in ("bowline-check-network", "bowline-check-audit")
+        for rule in enabled.get("ClusterRole", role)["rules"]
+        if "resourceNames" in rule
+    }
+    assert answers == {"network": ["answer"], "audit": ["answer"]}
+    writes = rights(enabled.get("ClusterRole", "bowline-reconciler"))["bowline.dev", "bindchecks", ""]
+    assert writes == {"get", "list", "watch", "create", "delete"}
