@@ -4,7 +4,7 @@
 
     KubeError
     ├── NotStoredError            a write was accepted, but an admission webhook has removed its content
-    ├── CredentialsError          kubeconfig or in-cluster credentials cannot be used
+    ├── CredentialsError          the credentials of the pod or of the named API server cannot be used
     ├── InfrastructureError       not the request's fault; retry later
     │   ├── ConnectionFailed      no connection: refused, DNS, the whole pool in use
     │   │   └── UntrustedServer   TLS: the certificate is not trusted
