@@ -3,7 +3,6 @@
 The server answers PUT and DELETE of /seats/UID; both may be repeated, so a lost reply costs nothing.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
@@ -57,5 +56,5 @@ class Licence(BindingPlugin[LicenceConfig]):
 
 
 def _product(pod: Object | None) -> str:
-    annotations: Mapping[str, str] = (pod or {"metadata": {}})["metadata"].get("annotations") or {}
+    annotations: dict[str, str] = (pod or {"metadata": {}})["metadata"].get("annotations") or {}
     return annotations.get(PRODUCT, "")

@@ -57,5 +57,4 @@ def _key(ctx: BindContext) -> ObjectKey:
 
 
 def _has_address(_: ObjectKey, configmap: Object) -> bool:
-    data: Mapping[str, str] = configmap.get("data") or {}
-    return bool(data.get("address"))
+    return "address" in (configmap.get("data") or ())
