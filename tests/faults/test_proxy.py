@@ -348,9 +348,9 @@ def test_the_api_server_checks_the_credentials(cluster: Cluster, proxy: FaultPro
     assert "Unauthorized" in result.stderr or "logged in" in result.stderr
 
 
-def test_the_administrators_certificate_cannot_pass(cluster: Cluster, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_client_certificate_cannot_pass(cluster: Cluster, proxy: FaultProxy, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="client certificate"):
-        proxy.kubeconfig(cluster.kubeconfig, tmp_path / "kubeconfig")
+        proxy.kubeconfig(cluster.layout.kubeconfig("kwok"), tmp_path / "kubeconfig")
 
 
 def test_a_proxy_that_cannot_start_reports_the_reason() -> None:
