@@ -3,7 +3,6 @@
 Only times are shortened, so that a fault of seconds makes an alert fire; the expressions are the chart's.
 """
 
-import base64
 import json
 import re
 import urllib.request
@@ -16,6 +15,7 @@ from urllib.parse import urlencode
 import yaml
 
 from bowline.localcluster.cluster import Cluster
+from bowline.localcluster.controlplane import ADMIN
 from bowline.localcluster.pair import Pair
 from bowline.localcluster.ports import free_port
 from bowline.localcluster.process import Launch
@@ -86,7 +86,7 @@ def start_prometheus(
     apiserver = {
         "job_name": "apiserver",
         "scheme": "https",
-        "tls_config": {**client_files(cluster, folder), "insecure_skip_verify": True},
+        "tls_config": {**client_files(cluster), "insecure_skip_verify": True},
         "static_configs": [{"targets": [cluster.server.removeprefix("https://")]}],
     }
     configuration = {
@@ -111,15 +111,10 @@ def start_prometheus(
     return prometheus
 
 
-def client_files(cluster: Cluster, folder: Path) -> dict[str, str]:
-    """Write the administrator's certificate, which may read the API server's metrics; returns the two paths."""
-    (user,) = yaml.safe_load(cluster.kubeconfig.read_text())["users"]
-    paths = {}
-    for key, field in (("cert_file", "client-certificate-data"), ("key_file", "client-key-data")):
-        path = folder / key
-        path.write_bytes(base64.b64decode(user["user"][field]))
-        paths[key] = str(path)
-    return paths
+def client_files(cluster: Cluster) -> dict[str, str]:
+    """Return the paths of the administrator's certificate, which may read the API server's metrics."""
+    pki = cluster.layout.pki
+    return {"cert_file": str(pki / f"{ADMIN}.crt"), "key_file": str(pki / f"{ADMIN}.key")}
 
 
 def shortened(rules: Mapping[str, Any]) -> dict[str, Any]:
