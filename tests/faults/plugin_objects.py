@@ -12,7 +12,7 @@ from bowline.api import names
 from bowline.api.gpu_share import gpu_groups
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
-from tests.plugins.claims import is_free, reserved_by
+from tests.plugins.claims import is_cleared, is_free, reserved_by
 from tests.plugins.sharing import RESERVATIONS, device_of, group_of
 
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
@@ -73,7 +73,7 @@ class Stored:
             of_pod = any(o["uid"] == pod["metadata"]["uid"] for o in claim["metadata"].get("ownerReferences") or ())
             if pod["metadata"]["uid"] in reserved_by(claim) or (of_pod and (is_extended or not is_free(claim))):
                 yield f"claim {claim['metadata']['name']}"
-        if (pod.get("status") or {}).get("extendedResourceClaimStatus"):
+        if not is_cleared(pod, [claim["metadata"]["name"] for claim in self.claims]):
             yield "the pod's status of its extended resources"
 
     def _held_shares(self, pod: Any) -> Iterator[str]:

@@ -1,0 +1,195 @@
+"""Two BindRequests of one pod for different nodes, with what plugins prepare for it, through kills of the reconciler.
+
+After it exactly one node's preparation is in the cluster, and the request that says Succeeded is the pod's. Both are
+of the same second or of neighbouring ones; either name is the first one's.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from bowline.api import names
+from bowline.api.gpu_share import gpu_groups
+from bowline.testing.builders import bind_request, resource_slice
+from bowline.testing.fault_proxy.faults import LoseReply
+from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
+from tests.faults.lab import Lab, Reconciler
+from tests.faults.matrix import is_leading
+from tests.faults.plugin_objects import Stored, read_objects
+from tests.faults.plugin_scenarios import group_name, post_share, share_body
+from tests.faults.scenarios import make_pod
+from tests.faults.truth import TruthObserver
+from tests.live import LiveCluster
+from tests.plugins.claims import API, DRIVER, allocation, publish, reserved_by, template
+from tests.plugins.sharing import device_of, group_of
+from tests.plugins.storage import Storage, mounts
+
+NODES = ("gpu-node-0", "gpu-node-1")
+FINALIZER = CallMatch(("patch",), names.PLURAL, "")
+BINDING = CallMatch(("create",), "pods", "binding")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the pod needs. ``make`` creates it and returns its UID; ``decision``: a request's spec for a node.
+
+    ``effect``: the write that prepares the pod; ``prepared``: the nodes for which something is prepared.
+    """
+
+    name: str
+    make: Callable[[LiveCluster], str]
+    decision: Callable[[LiveCluster, str], Mapping[str, Any]]
+    effect: CallMatch
+    prepared: Callable[[LiveCluster, Stored], set[str]]
+
+
+def _make_share(live: LiveCluster) -> str:
+    return post_share(live, share_body(live))
+
+
+def _group(live: LiveCluster, node: str) -> str:
+    return group_name(live, node)
+
+
+def _decide_share(live: LiveCluster, node: str) -> Mapping[str, Any]:
+    return {
+        "receivedResourceType": "Fraction",
+        "receivedGPU": {"count": 1, "portion": "0.50"},
+        "selectedGPUGroups": [_group(live, node)],
+    }
+
+
+def _shared_nodes(live: LiveCluster, stored: Stored) -> set[str]:
+    """The nodes of reservations, and those of which the label or the ConfigMaps of the pod name a device."""
+    (pod,) = stored.pods
+    groups = gpu_groups(pod["metadata"].get("labels") or {})
+    labelled_nodes = {node for node in NODES if _group(live, node) in groups}
+    devices = {device_of(each): each["spec"]["nodeName"] for each in stored.reservations}
+    assert all(group_of(each) == _group(live, each["spec"]["nodeName"]) for each in stored.reservations)
+    visible = {(each.get("data") or {}).get(names.VISIBLE_DEVICES) for each in stored.maps}
+    shown_nodes = {devices.get(device, f"of the unknown device {device}") for device in visible if device}
+    assert shown_nodes or not labelled_nodes
+    return {*labelled_nodes, *devices.values(), *shown_nodes}
+
+
+def _make_device(live: LiveCluster) -> str:
+    publish(live.cluster)
+    body = resource_slice(NODES[1], ["d0", "d1", "d2", "d3"], DRIVER)
+    path = f"{API}/resourceslices/{body['metadata']['name']}?fieldManager=test&force=true"
+    live.cluster.api.request("PATCH", path, body, "application/apply-patch+yaml")
+    live.cluster.api.post(f"{API}/namespaces/{live.namespace}/resourceclaimtemplates", template("tpl"))
+    return make_pod(live, resourceClaims=[{"name": "dev", "resourceClaimTemplateName": "tpl"}])
+
+
+def _decide_device(_: LiveCluster, node: str) -> Mapping[str, Any]:
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    content = {**allocation("d0", pool=node), "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+    return {"resourceClaimAllocations": [{"name": "dev", "allocation": content}]}
+
+
+def _allocated_nodes(_: LiveCluster, stored: Stored) -> set[str]:
+    (pod,) = stored.pods
+    allocations = [(claim.get("status") or {}).get("allocation") or {} for claim in stored.claims]
+    pools = {result["pool"] for each in allocations for result in (each.get("devices") or {}).get("results") or ()}
+    users = {uid for claim in stored.claims for uid in reserved_by(claim)}
+    assert users == ({pod["metadata"]["uid"]} if pools else set())
+    return pools
+
+
+def _make_volume(live: LiveCluster) -> str:
+    storage = Storage(live)
+    storage.make_class()
+    for node in NODES:
+        storage.make_volume(node, node)
+    storage.make_claim()
+    return make_pod(live, volumes=mounts("data"))
+
+
+def _decide_volume(_: LiveCluster, __: str) -> Mapping[str, Any]:
+    return {}
+
+
+def _volume_nodes(live: LiveCluster, stored: Stored) -> set[str]:
+    """Those of the volume that the claim is bound to, and of volumes that are reserved for it."""
+    reserved = {each["metadata"]["name"] for each in stored.volumes if each["spec"].get("claimRef")}
+    bound = {each["spec"].get("volumeName") for each in stored.volume_claims} - {None}
+    return {name.removeprefix(f"{live.namespace}-") for name in reserved | bound}
+
+
+KINDS = (
+    Kind("share", _make_share, _decide_share, CallMatch(("patch",), "pods", ""), _shared_nodes),
+    Kind(
+        "device", _make_device, _decide_device, CallMatch(("update",), "resourceclaims", "status"), _allocated_nodes
+    ),
+    Kind("volume", _make_volume, _decide_volume, CallMatch(("patch", "update"), "persistentvolumes"), _volume_nodes),
+)
+NO_KILL, DOWN, AT_FINALIZER, AT_EFFECT, AT_BINDING = "no kill", "down", "finalizer", "effect", "Binding"
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize(
+    ("kind", "kill"),
+    [
+        pytest.param(kind, kill, id=f"{kind.name}-{kill}")
+        for kind in KINDS
+        for kill in (NO_KILL, DOWN, AT_FINALIZER, AT_EFFECT, AT_BINDING)
+        # Volumes are not rolled back: such a request has no finalizer.
+        if (kind.name, kill) != ("volume", AT_FINALIZER)
+    ],
+)
+def test_of_two_requests_one_is_the_pods_and_nothing_of_the_other_remains(
+    lab: Lab, truth: TruthObserver, kind: Kind, first: str, second: str, kill: str
+) -> None:
+    live = lab.namespace(f"two-{kind.name}")
+    with lab.reconciler("two") as reconciler:
+        live.until("it leads", lambda: is_leading(reconciler))
+        uid = kind.make(live)
+        is_killed = threading.Event()
+        _arm(reconciler, live, kind, kill, is_killed)
+        for name, node in ((first, NODES[0]), (second, NODES[1])):
+            _ask(live, kind, name, node, uid)
+        if kill != NO_KILL:
+            live.until("it was killed", is_killed.is_set)
+            reconciler.proxy.clear()
+            reconciler.restart()
+        phases = {name: live.phase(name, "Succeeded", "Failed")["status"]["phase"] for name in (first, second)}
+        assert sorted(phases.values()) == ["Failed", "Succeeded"], {n: live.request(n)["status"] for n in phases}
+        winner = next(name for name, phase in phases.items() if phase == "Succeeded")
+        live.until("both have ended", lambda: _have_ended(live, first, second))
+        node = live.request(winner)["spec"]["selectedNode"]
+        live.until("one preparation is left", lambda: kind.prepared(live, read_objects(live)) == {node} or None)
+        pod = live.pod()
+        reconciler.check()
+    assert pod["spec"]["nodeName"] == node
+    assert pod["metadata"]["annotations"][names.PREPARED_FOR] == live.request(winner)["metadata"]["uid"]
+    truth.check()
+
+
+def _arm(reconciler: Reconciler, live: LiveCluster, kind: Kind, kill: str, is_killed: threading.Event) -> None:
+    """Kill the reconciler now, or when its first write of that kind was executed and the reply is due."""
+
+    def end() -> None:
+        reconciler.kill()
+        is_killed.set()
+
+    if kill == DOWN:
+        end()
+    elif kill != NO_KILL:
+        match = {AT_FINALIZER: FINALIZER, AT_EFFECT: kind.effect, AT_BINDING: BINDING}[kill]
+        namespace = "" if match.resource == "persistentvolumes" else live.namespace
+        here = CallMatch(match.verbs, match.resource, match.subresource, namespace)
+        reconciler.proxy.add(FaultRule(LoseReply(end), here, nth=1))
+
+
+def _ask(live: LiveCluster, kind: Kind, name: str, node: str, uid: str) -> None:
+    spec = {"podName": "pod", "podUID": uid, **kind.decision(live, node)}
+    body = bind_request(name, node, live.namespace, **spec)
+    body["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": uid}]
+    live.cluster.api.post(live.request_path("").rstrip("/"), body)
+
+
+def _have_ended(live: LiveCluster, *requests: str) -> bool:
+    return not any(live.request(name)["metadata"].get("finalizers") for name in requests)
