@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from bowline.kube.client import KubeClient
 from bowline.localcluster.assets.recipes import Tool
-from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.ports import free_ports
 from bowline.localcluster.process import Launch
 from tests.benchmarks.drain import NODES, SPOKEN, warm_up
@@ -19,6 +18,7 @@ from tests.benchmarks.latency import completed_requests, completion_latency
 from tests.benchmarks.load import clear, make
 from tests.benchmarks.report import Figure, Report, percentile
 from tests.benchmarks.rig import READY_S, Rig, rig
+from tests.kai.team import peer_program
 
 KAI, BOWLINE = "KAI-Scheduler's binder", "Bowline"
 WORKERS = 100
@@ -87,7 +87,7 @@ def _add(report: Report, name: str, figure: str, unit: str, value: float, limit:
 
 @contextmanager
 def _kai(stage: Rig) -> Iterator[None]:
-    program = ensure_assets([Tool.KAI_BINDER], environ=os.environ).path(Tool.KAI_BINDER)
+    program = peer_program(os.environ, Tool.KAI_BINDER)
     metrics, probes = free_ports(2)
     argv = [str(program), "--qps=100000", "--burst=100000", f"--max-concurrent-reconciles={WORKERS}"]
     argv += [f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{probes}"]

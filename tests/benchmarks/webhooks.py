@@ -29,7 +29,6 @@ from bowline.framework.registry import Registry
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.assets.recipes import Tool
-from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.checkout import CHECKOUT
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -43,6 +42,7 @@ from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.benchmarks.https_load import Measured, Target
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.reviews import NAMESPACE, SHARE, check_answer, review_bodies, share_pod
+from tests.kai.team import peer_program
 
 SCHEDULER = share_pod()["spec"]["schedulerName"]
 KAI, BOWLINE, OTHER = "KAI-Scheduler", "Bowline", "other checkout"
@@ -279,7 +279,7 @@ def _bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iter
 @contextmanager
 def _kai(cluster: Cluster, folder: Path, ca: str) -> Iterator[Contestant]:
     """Run KAI-Scheduler's admission as its operator does, but with a log of errors only."""
-    program = ensure_assets([Tool.KAI_ADMISSION], environ=os.environ).path(Tool.KAI_ADMISSION)
+    program = peer_program(os.environ, Tool.KAI_ADMISSION)
     # Where controller-runtime reads a certificate.
     serving = folder / "kai" / "k8s-webhook-server" / "serving-certs"
     serving.mkdir(parents=True)

@@ -10,13 +10,13 @@ import sys
 
 from bowline.conformance.__main__ import main
 from bowline.localcluster.assets.recipes import Tool
-from bowline.localcluster.assets.supply import ensure_assets
 from bowline.localcluster.ports import free_ports
+from tests.kai.team import peer_program
 
 
 def kai_binder() -> str:
     """Return the command; the program finds the cluster by KUBECONFIG."""
-    program = ensure_assets([Tool.KAI_BINDER], environ=os.environ).path(Tool.KAI_BINDER)
+    program = peer_program(os.environ, Tool.KAI_BINDER)
     metrics, probes = free_ports(2)
     options = (f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{probes}")
     return shlex.join([str(program), *options, "--fake-gpu-nodes"])

@@ -1,7 +1,8 @@
 """KAI-Scheduler with the pair in place of its own binder and admission; and a team that submits pods to it.
 
 Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
-`scheduler` and `podgrouper` of another version, and its `crds` where the folder has them. It runs with the rights of
+of another version (`scheduler` and `podgrouper`; for benchmarks and the conformance of binders `binder` and
+`admission`), and its `crds` where the folder has them. It runs with the rights of
 an administrator, because its own chart defines its rights.
 """
 
@@ -38,7 +39,7 @@ _UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 BIN_SETTING = "BOWLINE_KAI_BIN"
 
 
-def chosen_programs(environ: Mapping[str, str]) -> dict[Tool, Path] | None:
+def chosen_programs(environ: Mapping[str, str], tools: Sequence[Tool] = KAI_TOOLS) -> dict[Tool, Path] | None:
     """Return the programs in the folder that the user named, None if none is named.
 
     Raises AssetsError if one of them is missing or cannot be executed.
@@ -46,11 +47,20 @@ def chosen_programs(environ: Mapping[str, str]) -> dict[Tool, Path] | None:
     named = environ.get(BIN_SETTING)
     if not named:
         return None
-    programs = {tool: Path(named) / tool for tool in KAI_TOOLS}
+    programs = {tool: Path(named) / tool for tool in tools}
     missing = [str(path) for path in programs.values() if not (path.is_file() and os.access(path, os.X_OK))]
     if missing:
         raise AssetsError(f"${BIN_SETTING} is {named!r}: no program {', '.join(missing)}; build it there or unset it")
     return programs
+
+
+def peer_program(environ: Mapping[str, str], tool: Tool) -> Path:
+    """Return the program that Bowline replaces: that of the folder that the user named, else of the default version.
+
+    Raises AssetsError if it is missing and cannot be built.
+    """
+    programs = chosen_programs(environ, (tool,))
+    return programs[tool] if programs is not None else ensure_assets([tool], environ=environ).path(tool)
 
 
 def chosen_crds(environ: Mapping[str, str]) -> Path | None:
