@@ -44,9 +44,7 @@ class BoundPodWatch:
         self._awaited: WeakValueDictionary[tuple[ObjectKey, ObjectUID], AwaitedBind] = WeakValueDictionary()
         self._is_late = False
         selector = _STARTING + "".join(f",spec.schedulerName={name}" for name in schedulers if len(schedulers) == 1)
-        self.reflector = Reflector(
-            client, Selection(PODS, field_selector=selector), transform=self._observe, on_event=None
-        )
+        self.reflector = Reflector(client, Selection(PODS, field_selector=selector), transform=self._observe)
 
     def expect(self, pod: ObjectKey, uid: ObjectUID) -> AwaitedBind:
         """Await the pod's bind; called before the Binding is sent."""

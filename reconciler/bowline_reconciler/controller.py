@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from bowline.api.meta import ObjectKey
+from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.kube.availability import Availability
 from bowline.kube.errors import KubeError
 from bowline.kube.resources import Resource
@@ -85,7 +85,6 @@ class Controller:
         self._availability = availability
         self._jitter = jitter
         metrics = observation.metrics
-        informers.requests.on_list = reconciler.on_list
         # Keys to process when the API server is available again.
         self._keys_on_hold: set[ObjectKey] = set()
         metrics.oldest_request.set_function(lambda: informers.oldest_age() / timedelta(seconds=1))
@@ -95,9 +94,13 @@ class Controller:
 
     # --- event handlers ---
 
+    def on_cached(self, key: ObjectKey) -> None:
+        """Cancel the attempt of a request if, by the caches, it was withdrawn."""
+        self._reconciler.on_cached(key)
+
     def on_change(self, key: ObjectKey) -> None:
-        """Enqueue a request after an event of it or its pod, unless that cannot require a reconcile."""
-        self._reconciler.cancel_if_withdrawn(key)
+        """Enqueue a request after a change of it, its pod or its node, unless that cannot require a reconcile."""
+        self._reconciler.on_cached(key)
         if self._reconciler.should_enqueue(key):
             self.queue.add(key)
 
@@ -105,6 +108,10 @@ class Controller:
         """Enqueue a request that has left the watch, because it Succeeded or was deleted."""
         if self._reconciler.on_delete(key, is_queued=self.queue.will_run_again(key)):
             self.queue.add(key)
+
+    def on_list(self, version: ResourceVersion) -> None:
+        """Drop the finished requests that the watch has skipped."""
+        self._reconciler.on_list(version)
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
         """Enqueue the requests that wait for a changed object."""

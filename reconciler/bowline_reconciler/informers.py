@@ -32,7 +32,8 @@ from bowline.api.request_facts import MAX_CARRIED
 from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import NotFound
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.late_writes import WrittenObject
+from bowline.kube.reflector import EventType, Listener, OnList, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
 from bowline_reconciler.bound_pods import BoundPodWatch
@@ -62,13 +63,17 @@ NODE_PAGE = 100
 class EventHandlers:
     """Called by the watches; they only record and enqueue.
 
-    ``on_change``: the request or its pod has changed. ``on_delete``: the request has left the watch, because it has
-    Succeeded or was deleted. ``on_object``: an object that requests may wait for has changed.
+    ``on_cached``: the cached request or its pod is another. ``on_change``: another client has changed it, or its node
+    has changed. ``on_delete``: the request has left the watch, because it has Succeeded or was deleted.
+    ``on_object``: an object that requests may wait for has changed. ``on_list``: all requests were listed, in that
+    version.
     """
 
+    on_cached: Callable[[ObjectKey], None]
     on_change: Callable[[ObjectKey], None]
     on_delete: Callable[[ObjectKey], None]
     on_object: Callable[[Resource, ObjectKey], None]
+    on_list: OnList
 
 
 def transform_pod(pod: dict[str, Any]) -> Object:
@@ -150,7 +155,7 @@ class Informers:
         self.requests = Reflector(
             client,
             replace(UNFINISHED_BINDREQUESTS, label_selector=shard),
-            on_event=self._request_event,
+            listener=Listener(self._request_event, handlers.on_list),
             transform=transform_request,
             fallback=True,
         )
@@ -160,12 +165,16 @@ class Informers:
         self.pods = Reflector(
             client,
             Selection(PODS, field_selector=UNBOUND),
-            on_event=self._pod_event,
+            listener=Listener(self._pod_event),
             transform=self._transform_pod,
             store=self._pod_cache,
         )
         self.nodes = Reflector(
-            client, Selection(NODES), on_event=self._node_event, transform=transform_node, page_size=NODE_PAGE
+            client,
+            Selection(NODES),
+            listener=Listener(self._node_event),
+            transform=transform_node,
+            page_size=NODE_PAGE,
         )
 
     @property
@@ -313,7 +322,7 @@ class Informers:
         if after is None:
             self._handlers.on_delete(key)
         else:
-            self._handlers.on_change(key)
+            self._judge(self.requests, key, after.resource_version, lambda: [key])
         request = after or before
         following = self._following(request) if request is not None else None
         if following is not None:
@@ -327,10 +336,30 @@ class Informers:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
         return transform_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
 
-    def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
-        for request in self._by_pod.get(key, ()):
-            self._handlers.on_change(request)
+    def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+        if key in self._by_pod:
+            version = version_of(new) if new is not None else ""
+            self._judge(self.pods, key, version, lambda: self._by_pod.get(key, ()))
         self._handlers.on_object(PODS, key)
+
+    def _judge(
+        self, watch: Reflector, key: ObjectKey, version: str, requests: Callable[[], Collection[ObjectKey]]
+    ) -> None:
+        """Report a change of an object that requests depend on, unless it is known as a write of this process.
+
+        A list may show such a write together with another client's. What has left the watch has no version.
+        """
+
+        def on_foreign() -> None:
+            for request in list(requests()):
+                self._handlers.on_change(request)
+
+        for request in list(requests()):
+            self._handlers.on_cached(request)
+        if watch.version and version:
+            self._client.own_writes.judge(WrittenObject(watch.selection.resource, key), version, on_foreign)
+        else:
+            on_foreign()
 
     def _node_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
         if new is not None and any(map(is_of_health, (new.get("spec") or {}).get("taints") or ())):

@@ -112,8 +112,9 @@ class Reconciler:
 
     # --- watch events ---
 
-    def cancel_if_withdrawn(self, key: ObjectKey) -> None:
+    def on_cached(self, key: ObjectKey) -> None:
         """Cancel a running attempt before its point of no return if, by the caches, its request was withdrawn."""
+        self.store.deliver(key)
         state = self.store.states.get(key)
         if state is not None:
             self.attempts.cancel_if_withdrawn(state)

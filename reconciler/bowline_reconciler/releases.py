@@ -33,7 +33,7 @@ from bowline.framework.binding.runner import Runner
 from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Conflict, KubeError, NotFound, TooLarge
-from bowline.kube.reflector import EventType, Reflector, rejects_fields
+from bowline.kube.reflector import EventType, Listener, Reflector, rejects_fields
 from bowline.kube.resources import BINDREQUESTS, PODS, Selection
 from bowline.runtime.backoff import Backoff, ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait
@@ -76,7 +76,7 @@ class Releases:
         self._writer = writer
         succeeded = Selection(BINDREQUESTS, "", shard, _SUCCEEDED, is_optional=True)
         self._requests = Reflector(
-            client, succeeded, transform=transform_held, on_event=self._request_event, fallback=True
+            client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
         )
         ended = Selection(PODS.as_metadata(), field_selector=_ENDED, is_optional=True)
         self._pods = Reflector(client, ended, transform=self._pod_has_ended)

@@ -19,7 +19,6 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.events import EventRecorder
 from bowline.kube.reflector import Reflector
-from bowline.kube.resources import Resource
 from bowline.runtime.watchdog import EventLoopWatchdog
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.hand_over import hand_over
@@ -93,31 +92,26 @@ async def build(
     recorder = EventRecorder(client, socket.gethostname())
     lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry, recorder.record)
 
-    # The reconciler needs the caches, and the caches' handlers need the controller, which is built last.
-    def on_change(key: ObjectKey) -> None:
-        controller.on_change(key)
-
-    def on_delete(key: ObjectKey) -> None:
-        controller.on_delete(key)
-
-    def on_object(resource: Resource, key: ObjectKey) -> None:
-        controller.on_object(resource, key)
-
+    handlers = _late_handlers(lambda: controller)
     try:
         await lifecycle.setup()
-        watches = lifecycle.watches(on_change, on_object)
+        watches = lifecycle.watches(handlers.on_change, handlers.on_object)
     except BaseException:
         await lifecycle.teardown()
         raise
-    informers = Informers(client, EventHandlers(on_change, on_delete, on_object), shard, settings.scheduler_names)
+    informers = Informers(client, handlers, shard, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     runner = Runner(plugins, observation)
-    store = RequestStore(client, informers, runner, settings, jitter, uninstalling=uninstalling, wake=on_change)
-    writer = Writer(client, recorder.record, store.states.wrote)
+    store = RequestStore(
+        client, informers, runner, settings, jitter, uninstalling=uninstalling, wake=handlers.on_change
+    )
+    writer = Writer(client, recorder.record, store.wrote)
     requeue = Requeue(
         wait_index, writer, client.availability, clock, jitter, lambda: queue.normal_depth > binding.workers
     )
-    gangs = Gangs(client, store.states, on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
+    gangs = (
+        Gangs(client, store.states, handlers.on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
+    )
     reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
     observation.metrics.remembered(lambda: reconciler.sizes)
     controller = Controller(queue, reconciler, informers, observation, client.availability, jitter)
@@ -134,6 +128,17 @@ async def build(
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
         Shards(client, informers, outside, shard, controller.on_change, registry),
         Releases(client, store, writer, shard),
+    )
+
+
+def _late_handlers(controller: Callable[[], Controller]) -> EventHandlers:
+    """Return handlers that call the controller: it needs the caches, whose handlers these are, and is built last."""
+    return EventHandlers(
+        on_cached=lambda key: controller().on_cached(key),
+        on_change=lambda key: controller().on_change(key),
+        on_delete=lambda key: controller().on_delete(key),
+        on_object=lambda resource, key: controller().on_object(resource, key),
+        on_list=lambda version: controller().on_list(version),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import KubeClient
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Selection
 from bowline.plugins.volume_binding.rules import claim_ref_patch
 from bowline.plugins.volume_binding.volumes import read_claim, read_volume
@@ -52,7 +52,7 @@ async def bare_binder(client: KubeClient) -> AsyncIterator[BareBinder]:
         if new is not None and names.BIND_COMPLETED in (new["metadata"].get("annotations") or {}):
             bound[key.name].set()
 
-    reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), on_event=on_event)
+    reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), listener=Listener(on_event))
     watching = asyncio.create_task(reflector.run())
     try:
         await reflector.synced.wait()

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 from bowline.kube.client import KubeClient
-from bowline.kube.reflector import Reflector
+from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, NAMESPACES, PODS, VALIDATING_WEBHOOKS, Selection
 from bowline.localcluster.workload import LocalProcess
 from bowline.testing.builders import bind_request, pod
@@ -78,7 +78,7 @@ async def batch(client: KubeClient, prefix: str, count: int) -> float:
     await each(count, create)
     bound = Bound()
     reflector = Reflector(
-        client, Selection(PODS, NAMESPACE, field_selector="spec.nodeName!="), on_event=bound.on_event
+        client, Selection(PODS, NAMESPACE, field_selector="spec.nodeName!="), listener=Listener(bound.on_event)
     )
     watching = asyncio.create_task(reflector.run())
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import PODS, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -130,7 +130,7 @@ def _spec(controllers: Sequence[str], *, scheduler: bool = False) -> ClusterSpec
 async def _watch_bound_pods(client: KubeClient) -> AsyncIterator[Bound]:
     bound = Bound()
     selection = Selection(PODS, NAMESPACE, field_selector="spec.nodeName!=")
-    reflector = Reflector(client, selection, on_event=bound.on_event)
+    reflector = Reflector(client, selection, listener=Listener(bound.on_event))
     task = asyncio.create_task(reflector.run())
     try:
         await reflector.synced.wait()

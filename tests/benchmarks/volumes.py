@@ -15,7 +15,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import KubeClient
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import (
     BINDREQUESTS,
     PERSISTENTVOLUMECLAIMS,
@@ -167,7 +167,7 @@ async def _provisioner(client: KubeClient, takes_s: float, creation_times: dict[
                 claim_names.add(key.name)
                 tasks.create_task(make(new, node))
 
-        reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), on_event=on_event)
+        reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), listener=Listener(on_event))
         watching = tasks.create_task(reflector.run())
         try:
             yield

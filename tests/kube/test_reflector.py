@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +15,23 @@ from bowline.kube.callbacks import Callback
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.reflector import EventType, Reflector
-from bowline.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
+from bowline.kube.reflector import EventType, Listener, Reflector
+from bowline.kube.resources import (
+    CLUSTERPOLICIES,
+    CONFIGMAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEVICETAINTRULES,
+    KAI_PODGROUPS,
+    LEASES,
+    PODGROUPS,
+    PODS,
+    RESOURCESLICES,
+    Resource,
+    Selection,
+)
 from bowline.localcluster.cluster import Cluster
 from bowline.testing.builders import configmap
-from bowline.testing.fault_proxy.faults import ExpireWatch, FailWatch, Fault, FaultAnswer
+from bowline.testing.fault_proxy.faults import ExpireWatch, FailWatch, Fault, FaultAnswer, Page
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.kube.objects import pod
@@ -57,7 +70,7 @@ async def running(reflector: Reflector, *, synced: bool = True) -> AsyncIterator
 async def test_every_change_since_the_first_list_is_delivered_once(client: KubeClient, namespace: str) -> None:
     await client.create(CONFIGMAPS, namespace, configmap("there", x="0"))
     events = Recorder()
-    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), on_event=events)) as reflector:
+    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), listener=Listener(events))) as reflector:
         assert events.all == [(ADDED, "there", None, "0")], "synced is set after the list was delivered"
         await client.create(CONFIGMAPS, namespace, configmap("new", x="1"))
         await client.patch(CONFIGMAPS, namespace, "new", {"data": {"x": "2"}})
@@ -100,7 +113,8 @@ async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_conte
     seen: list[tuple[EventType, Object | None, Object | None]] = []
     selection = Selection(PODS, namespace, field_selector="spec.nodeName=")
     made = await client.create(PODS, namespace, pod("a"))
-    reflector = Reflector(client, selection, on_event=lambda kind, _, old, new: seen.append((kind, old, new)))
+    listener = Listener(lambda kind, _, old, new: seen.append((kind, old, new)))
+    reflector = Reflector(client, selection, listener=listener)
     async with running(reflector):
         await post_binding(client, ObjectKey(namespace, "a"), uid_of(made), "n1", {})
         await until(lambda: len(seen) == 2)
@@ -116,7 +130,7 @@ async def test_changes_during_a_cut_are_delivered_by_the_resumed_watch(
     for name in ("stays", "changes", "deleted"):
         await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
     events = Recorder()
-    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=events)) as reflector:
+    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), listener=Listener(events))) as reflector:
         await wire.cut()
         await until(lambda: reflector.last_error is not None)
         assert reflector.connected_since is None
@@ -142,7 +156,7 @@ async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
     for name in ("stays", "changes", "deleted", "replaced"):
         await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
     events = Recorder()
-    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=events)) as reflector:
+    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), listener=Listener(events))) as reflector:
         await wire.cut()
         await until(lambda: reflector.last_error is not None)
         events.all.clear()
@@ -249,6 +263,49 @@ async def test_a_resource_that_is_installed_later_is_cached(client: KubeClient, 
         await until(reflector.synced.is_set)
 
 
+@pytest.mark.parametrize(
+    "resource",
+    [
+        pytest.param(CLUSTERPOLICIES, id="no such group"),
+        pytest.param(replace(RESOURCESLICES, version="v9"), id="no such version of the group"),
+        pytest.param(replace(DEVICETAINTRULES, plural="nothings"), id="no such resource of the version"),
+        pytest.param(PODGROUPS, id="Kubernetes' PodGroups"),
+        pytest.param(KAI_PODGROUPS, id="KAI-Scheduler's PodGroups"),
+    ],
+)
+async def test_a_resource_that_is_not_served_is_no_outage(access: ClusterAccess, resource: Resource) -> None:
+    """The API server answers in plain text, and no other call of an idle process shows that it is available."""
+    probes: list[str] = []
+
+    async def probe() -> None:
+        probes.append("probe")
+
+    registry = CollectorRegistry()
+    labels = {"verb": "list", "resource": resource.plural, "code": "404"}
+    async with KubeClient(access, ClientOptions(metrics=KubeMetrics(registry))) as client:
+        assert not await client.serves(resource.group, resource.version, resource.plural)
+        probing = asyncio.create_task(client.availability.run(probe, lambda: None))
+        async with running(Reflector(client, Selection(resource, is_optional=True)), synced=False) as reflector:
+            await until(lambda: (registry.get_sample_value("bowline_kube_requests_total", labels) or 0) >= 5)
+            assert reflector.first_list_ended.is_set()
+            assert "does not serve" in (reflector.last_error or "")
+        probing.cancel()
+    assert probes == []
+
+
+async def test_a_404_of_a_proxy_does_not_end_the_first_list(
+    proxy: FaultProxy, proxied: KubeClient, namespace: str
+) -> None:
+    """The process would work without what is stored."""
+    proxy.add(FaultRule(Page(404), CallMatch(("list",), "leases")))
+    async with running(Reflector(proxied, Selection(LEASES, namespace)), synced=False) as reflector:
+        await until(lambda: "a proxy may have sent it" in (reflector.last_error or ""))
+        assert not reflector.first_list_ended.is_set()
+        proxy.clear()
+        await until(reflector.first_list_ended.is_set)
+        assert reflector.synced.is_set()
+
+
 async def test_an_unsupported_field_selector_is_left_out(client: KubeClient, namespace: str) -> None:
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition("plains"))
     selectable = definition("selects", selectableFields=[{"jsonPath": ".status.phase"}])
@@ -285,7 +342,7 @@ async def test_a_callback_that_raises_skips_only_its_own_object(
         await client.create(CONFIGMAPS, namespace, configmap(name, x=x))
     by_name = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=kube-root-ca.crt")
     async with running(
-        Reflector(proxied, by_name, on_event=handler, transform=transform, owner="tester")
+        Reflector(proxied, by_name, listener=Listener(handler), transform=transform, owner="tester")
     ) as reflector:
         assert [key.name for key in sorted(reflector.store)] == ["a", "z"]
         await client.patch(CONFIGMAPS, namespace, "a", {"data": {"x": "9"}})

@@ -21,7 +21,7 @@ from bowline.framework.reason import Reason
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import UnrecognizedReply
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -381,8 +381,8 @@ class OldClient(KubeClient):
         requested_resource = replace(resource, version="v9") if resource == RESOURCECLAIMS else resource
         return await super().get(requested_resource, *args, **kwargs)
 
-    async def serves(self, group: str, version: str) -> bool:
-        return await super().serves(group, "v9" if group == RESOURCECLAIMS.group else version)
+    async def serves(self, group: str, version: str, plural: str = "") -> bool:
+        return await super().serves(group, "v9" if group == RESOURCECLAIMS.group else version, plural)
 
 
 async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: Case, cluster: Cluster) -> None:
@@ -420,7 +420,7 @@ async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
     reflector = Reflector(
         case.client,
         Selection(source.resource, case.namespace),
-        on_event=lambda kind, key, *_: events.append((kind, key.name)),
+        listener=Listener(lambda kind, key, *_: events.append((kind, key.name))),
         transform=source.transform,
     )
     assert source.attach is not None

@@ -24,7 +24,7 @@ from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import NoResponse
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, OnEvent, Reflector
 from bowline.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -193,8 +193,10 @@ async def test_pods_that_share_a_claim_agree_on_its_volume(storage: Storage, cli
         assert "claimRef" not in storage.volume(short)["spec"]
 
 
-async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflector, list[tuple[EventType, str]]]]:
-    """List what the plugin watches, once, as with a watch that hangs afterwards."""
+async def mirror(
+    plugin: VolumeBinding, client: KubeClient, observe: OnEvent = lambda *_: None
+) -> list[tuple[Reflector, list[tuple[EventType, str]]]]:
+    """List what the plugin watches, once, as with a watch that hangs afterwards. ``observe`` gets the events, too."""
     mirrors = []
     for source in plugin.event_sources():
         events: list[tuple[EventType, str]] = []
@@ -205,8 +207,11 @@ async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflec
             event_log.append((kind, key.name))
             if source.on_change is not None:
                 source.on_change(old, new)
+            observe(kind, key, old, new)
 
-        reflector = Reflector(client, Selection(source.resource), on_event=on_event, transform=source.transform)
+        reflector = Reflector(
+            client, Selection(source.resource), listener=Listener(on_event), transform=source.transform
+        )
         if source.attach is not None:
             source.attach(reflector)
         task = asyncio.create_task(reflector.run())
@@ -272,17 +277,17 @@ async def test_a_volume_ends_a_wait_if_it_is_withdrawn(storage: Storage, client:
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")
     second_request = context(storage, "other", "data").request.key
-    _, (volumes, _), _ = await mirror(plugin, client)
     hints: list[tuple[str, bool, bool]] = []
     hint = next(source.queueing_hint for source in plugin.event_sources() if source.resource == PERSISTENTVOLUMES)
     assert hint is not None
 
-    def on_event(_: EventType, key: ObjectKey, __: Any, new: Any) -> None:
+    def observe(_: EventType, key: ObjectKey, __: Any, new: Any) -> None:
         if key.name == storage.name("v"):
             state = f"{new['volume'].phase} {bool(new['volume'].claim_uid)}"
             hints.append((state, hint(c.request.key, new), hint(second_request, new)))
 
-    volumes.on_event = on_event
+    _, (volumes, _), _ = await mirror(plugin, client, observe)
+    hints.clear()
     watching = asyncio.create_task(volumes.run())
     try:
         assert (await result_of(plugin, c)).code is Code.OK

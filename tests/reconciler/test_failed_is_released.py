@@ -19,7 +19,7 @@ from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import AlreadyExists
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import BINDREQUESTS, Selection
 from bowline.testing.builders import bind_request
 from bowline.testing.fault_proxy.faults import DropBefore, LoseReply
@@ -80,7 +80,7 @@ async def scheduling(stage: Stage) -> AsyncIterator[Scheduler]:
     pods = [f"pod-{number}" for number in range(PODS)]
     uids = {name: await stage.create_pod(name) for name in pods}
     scheduler = Scheduler(stage.client, stage.namespace, uids)
-    watch = Reflector(stage.client, Selection(BINDREQUESTS, stage.namespace), on_event=scheduler.on_event)
+    watch = Reflector(stage.client, Selection(BINDREQUESTS, stage.namespace), listener=Listener(scheduler.on_event))
     watching = asyncio.create_task(watch.run())
     await watch.synced.wait()
     for name in pods:

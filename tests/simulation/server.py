@@ -51,6 +51,7 @@ KINDS = (
     Kind("storage.k8s.io/v1", "storageclasses", "StorageClass", namespaced=False, has_status=False),
     Kind("storage.k8s.io/v1", "csidrivers", "CSIDriver", namespaced=False, has_status=False),
     Kind("storage.k8s.io/v1", "csistoragecapacities", "CSIStorageCapacity", has_status=False),
+    Kind("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, has_status=False),
     Kind("coordination.k8s.io/v1", "leases", "Lease", has_status=False, returns_deleted=False),
     Kind("events.k8s.io/v1", "events", "Event", has_status=False, returns_deleted=False),
     Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim"),
@@ -194,6 +195,9 @@ class Server:
         if url.path == "/apis":
             groups = {kind.api_version for kind in KINDS if "/" in kind.api_version}
             return Answer(200, {"groups": [{"versions": [{"groupVersion": group}]} for group in sorted(groups)]})
+        if url.path.removeprefix("/apis/") in {kind.api_version for kind in KINDS}:
+            served = [kind.plural for kind in KINDS if url.path == f"/apis/{kind.api_version}"]
+            return Answer(200, {"resources": [{"name": plural} for plural in served]})
         if url.path.endswith("/selfsubjectreviews"):
             return Answer(201, {"status": {"userInfo": {"username": "system:serviceaccount:sim:r", "uid": "sa"}}})
         found = self._parse(url.path)

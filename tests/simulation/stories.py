@@ -5,6 +5,7 @@ each fault at that request. Beside the checks, the end must be one that an undis
 """
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -41,8 +42,12 @@ PAUSE_S = 30.0
 _MIDDLE_S: Mapping[str, float] = {"share": 3.6, "shares": 3.6, "volume": 1.6, "provision": 1.6}
 # Undisturbed, the request has ended by then.
 _ENDED_S = 9.0
+# The count of a story's requests to the API server.
+CALLS = "calls of the story"
 # Requests at which nothing of a story is decided.
 _ASIDE = ("/leases", "/events", "selfsubject", "clusterpol", "devicetaint", "/apis/nvidia")
+# What the API server serves is asked for again and again while an optional resource is not.
+_DISCOVERY = re.compile(r"/apis(/[^/]+/[^/]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,8 @@ class Story(Simulation):
 
     def _choose(self, process: Process, request: Request, chance: Random) -> tuple[Fault | None, float | None]:
         path = request.path
-        if not self._has_begun or "watch=1" in path or any(word in path for word in _ASIDE):
+        is_aside = any(word in path for word in _ASIDE) or _DISCOVERY.fullmatch(path)
+        if not self._has_begun or "watch=1" in path or is_aside:
             return None, None
         self.dice.happened.append(f"{request.method} {path}")
         if len(self.dice.happened) != self.scene.number or process is not self.slots[0]:
@@ -124,6 +130,7 @@ class Story(Simulation):
 
     def _check_end(self) -> None:
         self.note("checks", "the end")
+        self.checks.counts[CALLS] += len(self.dice.happened)
         ends: dict[str, Any] = {
             request["metadata"]["name"]: request.get("status") or {}
             for request in self.server.objects("bindrequests")

@@ -3,10 +3,23 @@
 import pytest
 
 from tests.simulation.command import simulate
-from tests.simulation.stories import KINDS
+from tests.simulation.stories import BIND, CALLS, KINDS
 
 # Of all scenes one of so many is played, each story undisturbed as well: half a minute of CPU.
 PART = 80
+# No scene has this number: only the undisturbed story is played.
+NONE = 1_000_000
+
+# The calls of a bind that nothing disturbs, until two minutes after it, without Leases, events and watches. These
+# limits only decrease: a request that is woken by a write of its own reconciler makes more.
+CALLS_OF_A_BIND = {"plain": 14, "shares": 39, "provision": 20}
+
+
+@pytest.mark.parametrize(("kind", "limit"), CALLS_OF_A_BIND.items())
+def test_an_undisturbed_bind_makes_few_calls(kind: str, limit: int) -> None:
+    outcome = simulate("stories", "--kinds", kind, "--stories", BIND, "--part", str(NONE))
+    assert outcome.violations == {}
+    assert outcome.counts[CALLS] <= limit
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,7 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import NotFound
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import PODS, Selection
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
@@ -44,7 +44,7 @@ async def _report(cluster: Cluster, stop: asyncio.Event) -> None:
     ):
         selection = Selection(PODS, names.RESERVATION_APP)
         working = [
-            tasks.create_task(Reflector(client, selection, on_event=on_event).run()),
+            tasks.create_task(Reflector(client, selection, listener=Listener(on_event)).run()),
             tasks.create_task(_answer(client, unreported)),
         ]
         await stop.wait()

@@ -19,7 +19,7 @@ from bowline.framework.plugin import Inventory
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, wait_for_access
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import CLUSTERPOLICIES, NODES, RUNTIMECLASSES, Selection
 from bowline.runtime.tasks import ShutdownSignal
 
@@ -63,18 +63,18 @@ class GpuInventory:
     def __init__(self, client: KubeClient, settings: Settings) -> None:
         self._sharing, self._are_fractioned = settings.gpu_sharing, bool(settings.nv_fractions)
         self._nodes = Reflector(
-            client, Selection(NODES.as_metadata()), on_event=self._node_event, transform=transform_node
+            client, Selection(NODES.as_metadata()), listener=Listener(self._node_event), transform=transform_node
         )
         self._classes = Reflector(
             client,
             Selection(RUNTIMECLASSES.as_metadata(), is_optional=True),
-            on_event=self._runtime_event,
+            listener=Listener(self._runtime_event),
             transform=transform_class,
         )
         self._policies = Reflector(
             client,
             Selection(CLUSTERPOLICIES, is_optional=True),
-            on_event=self._runtime_event,
+            listener=Listener(self._runtime_event),
             transform=transform_policy,
         )
         self._latest_inventory: Inventory | None = None

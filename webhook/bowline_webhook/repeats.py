@@ -43,7 +43,7 @@ from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ApiServer, wait_for_access
 from bowline.kube.errors import KubeError, NotFound
 from bowline.kube.metrics import KubeMetrics
-from bowline.kube.reflector import EventType, Reflector
+from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import (
     BINDREQUESTS,
     NODES,
@@ -121,7 +121,7 @@ class RepeatChecker:
         self.reflector = Reflector(
             client,
             Selection(BINDREQUESTS, field_selector=f"status.phase={Phase.FAILED.value}"),
-            on_event=self._on_event,
+            listener=Listener(self._on_event),
             transform=transform_request,
             fallback=True,
         )

@@ -336,6 +336,11 @@ class CacheOverlay:
             self.needs_live_read = True
         self._clear()
 
+    def deliver(self, cached_request: BindRequest) -> None:
+        """Drop the overlay if the watch has delivered just that version."""
+        if self._latest is not None and cached_request.resource_version == self._latest.resource_version:
+            self._clear()
+
     def replace(self, before: BindRequest, after: BindRequest) -> None:
         """Remember a version that was written or read live."""
         if before.resource_version != after.resource_version:
@@ -475,12 +480,6 @@ class RequestStates:
     def prepared(self, pod_group: ObjectRef) -> PreparedPods:
         """Return the prepared pods of the gang."""
         return self._prepared_pods.get(pod_group) or PreparedPods()
-
-    def wrote(self, before: BindRequest, after: BindRequest) -> None:
-        """Remember the stored result of a write until the watch has delivered it."""
-        state = self.get(before.key, before.uid)
-        if state is not None:
-            state.overlay.replace(before, after)
 
     def drop(self, key: ObjectKey) -> None:
         """Drop the key's state."""

@@ -43,6 +43,7 @@ from bowline.kube.messages import Answer, LineSplitter, PatchType, Request, Tran
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.object_client import Body, Objects
 from bowline.kube.oversized import MAX_VALUES, has_too_many_values, reduced_event, reduced_page
+from bowline.kube.own_writes import OwnWrites
 from bowline.kube.paging import Page, read_pages
 from bowline.kube.resources import EVENTS, LEASES, REVIEWS, Resource, Selection
 from bowline.runtime.clock import Clock, SystemClock
@@ -102,13 +103,14 @@ class KubeClient:
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
         self._options = options = options or ClientOptions()
         self.clock: Clock = options.clock
-        self.random = options.random
-        self.metrics = options.metrics
+        self.random, self.metrics = options.random, options.metrics
         self._unanswered_at: float | None = None
         self.availability = Availability(options.clock, options.random.random)
+        self.own_writes = OwnWrites()
         # The API server uses the part before the slash as the field manager.
-        agent = f"{options.name}/http1.1"
-        pool = TransportOptions(agent, options.timeout_s, options.connect_timeout_s, options.connections)
+        pool = TransportOptions(
+            f"{options.name}/http1.1", options.timeout_s, options.connect_timeout_s, options.connections
+        )
         self._transport = options.transport(access, pool)
         # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._free = asyncio.Semaphore(options.connections)
@@ -156,14 +158,17 @@ class KubeClient:
         path = object_path(resource, namespace, name, subresource) + query(params)
         return await self._call(Call("GET", "get", resource, ObjectKey(namespace, name)), path)
 
-    async def serves(self, group: str, version: str) -> bool:
-        """Return whether the API server lists a version of an API group.
+    async def serves(self, group: str, version: str, plural: str = "") -> bool:
+        """Return whether the API server lists a version of an API group, and with ``plural`` this resource of it.
 
         A 404 does not prove the opposite: a proxy may have sent it.
         """
-        api_groups = await self._call(Call("GET", "get", _GROUPS, ObjectKey("", "")), "/apis")
-        served_versions = {kind["groupVersion"] for entry in api_groups["groups"] for kind in entry["versions"]}
-        return f"{group}/{version}" in served_versions
+        discovery, path = Call("GET", "get", _GROUPS, ObjectKey("", "")), f"{group}/{version}"
+        api_groups = await self._call(discovery, "/apis")
+        if path not in {kind["groupVersion"] for entry in api_groups["groups"] for kind in entry["versions"]}:
+            return False
+        resources = (await self._call(discovery, f"/apis/{path}"))["resources"] if plural else ()
+        return not plural or any(entry["name"] == plural for entry in resources)
 
     async def list(
         self,
@@ -290,11 +295,9 @@ class KubeClient:
         force: bool = False,
     ) -> dict[str, Any]:
         """Patch an object. ``field_manager`` defaults to the client's name; ``force`` is only valid with APPLY."""
-        params = {}
+        params = {"force": "true"} if force else {}
         if field_manager or content_type is PatchType.APPLY:
             params["fieldManager"] = field_manager or self._options.name
-        if force:
-            params["force"] = "true"
         path = object_path(resource, namespace, name, subresource) + query(params)
         call = Call("PATCH", "patch", resource, ObjectKey(namespace, name), subresource)
         return await self._call(call, path, body, content_type)
@@ -397,10 +400,10 @@ class KubeClient:
             is_fenced=body is not None and call.resource not in _UNFENCED,
             max_body=max_bytes,
         )
-        writes, exchange = current_writes(), partial(self._answered, call, request, reduce)
+        writes, target = current_writes(), WrittenObject(call.resource, call.key)
+        exchange = self.own_writes.observing(target, body, partial(self._answered, call, request, reduce))
         if writes is None:
             return await exchange(on_send)
-        target = WrittenObject(call.resource, call.key)
         write = sent_write(target, call.subresource, body) if body is not None and request.is_fenced else None
         if write is None:
             return await writes.observed(target, call.verb, exchange(on_send))
@@ -415,8 +418,7 @@ class KubeClient:
         on_send: Callable[[], None] | None,
     ) -> tuple[dict[str, Any], int]:
         options = self._options
-        account = current_account()
-        started_at = self.clock.monotonic()
+        account, started_at = current_account(), self.clock.monotonic()
         code, is_lease = "lost", call.resource == LEASES
         try:
             answer = await self._exchange(request, account, on_send)
@@ -485,8 +487,8 @@ class KubeClient:
         if not self._free.locked():
             await self._free.acquire()  # does not suspend
             return
-        limit = self._options.connect_timeout_s
         account.enter_queue()
+        limit = self._options.connect_timeout_s
         try:
             async with asyncio.timeout(limit):
                 await self._free.acquire()

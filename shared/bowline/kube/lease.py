@@ -41,7 +41,7 @@ from bowline.api.meta import (
 )
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import AlreadyExists, Conflict, InfrastructureError, KubeError, NotFound
-from bowline.kube.reflector import Reflector
+from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import LEASES, SELF_SUBJECT_REVIEWS, Selection
 from bowline.runtime.tasks import wait_until
 
@@ -225,7 +225,7 @@ class LeaderElector:
         A cancelled run does not release: no other process may lead until the lease expires.
         """
         selection = Selection(LEASES, self._key.namespace, field_selector=f"metadata.name={self._key.name}")
-        watch = Reflector(self._client, selection, on_event=lambda *_: self._wake.set())
+        watch = Reflector(self._client, selection, listener=Listener(lambda *_: self._wake.set()))
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch.run(), name=f"lease {self._key}")
             waking = group.create_task(self._wake_on(stop), name=f"lease {self._key} stop")

@@ -19,8 +19,8 @@ object that cannot be transformed is not cached, a change that cannot be handled
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
-from dataclasses import replace
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -73,10 +73,23 @@ class EventType(StrEnum):
 
 # Type, key, old, new: ``old`` is None for ADDED, ``new`` is None for DELETED.
 OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
+# Called after each list, with its resourceVersion.
+OnList = Callable[[ResourceVersion], None]
 # Returns the part of a raw object to cache; may modify the raw object. Must keep metadata's namespace, name, uid and
 # resourceVersion. None: exclude the object, as a selector would; if it was cached, it is reported as deleted, with
 # its old content.
 Transform = Callable[[dict[str, Any]], Object | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What a reflector calls: for each change, and after each list."""
+
+    on_event: OnEvent = lambda *_: None
+    on_list: OnList = lambda _: None
+
+
+SILENT = Listener()
 
 
 class _ClosedSoon(NoResponse):
@@ -122,7 +135,7 @@ class Reflector:
         client: KubeClient,
         selection: Selection,
         *,
-        on_event: OnEvent | None = None,
+        listener: Listener = SILENT,
         transform: Transform | None = None,
         fallback: bool = False,
         owner: str = PROCESS,
@@ -144,8 +157,7 @@ class Reflector:
         # The start of contact by the monotonic clock: unaffected by adjustments of the wall clock.
         self._contact_from: float | None = None
         self._client = client
-        self.on_event = on_event
-        self.on_list: Callable[[ResourceVersion], None] | None = None  # called after each list, with its version
+        self.listener = listener
         self._transform = transform
         self._configured_selection = selection
         self._fallback = fallback
@@ -194,8 +206,7 @@ class Reflector:
         self.last_error = None
         self.synced.set()
         self.first_list_ended.set()
-        if self.on_list is not None:
-            self.on_list(version)
+        self.listener.on_list(version)
         if self._client.metrics is not None:
             self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 
@@ -303,9 +314,7 @@ class Reflector:
             self._report(EventType.DELETED, key, old, None)
 
     def _report(self, event: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        on_event = self.on_event
-        if on_event is not None:
-            self.callbacks.guard(Callback.ON_CHANGE, key, lambda: on_event(event, key, old, new), None)
+        self.callbacks.guard(Callback.ON_CHANGE, key, lambda: self.listener.on_event(event, key, old, new), None)
 
     def _transform_object(self, key: ObjectKey, raw: dict[str, Any]) -> Object | None:
         transform = self._transform
@@ -353,8 +362,8 @@ class Reflector:
             self._fruitless += 1
         if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
             self._version = ""
-        if error.code == 404 or self.selection.is_optional:
-            # In any form: a path that is not served is answered in plain text.
+        is_absent = await self._is_absent(error)
+        if is_absent or self.selection.is_optional:
             self.first_list_ended.set()
         if isinstance(error, Expired):
             # Not a failure: the API server compacts its history after some minutes.
@@ -365,7 +374,8 @@ class Reflector:
             if self.connected_since is not None:
                 self._contact_loss = (self._client.clock.now(), self.connected_since)
             self.connected_since = None
-            problem = describe_error(self.selection, error)
+            is_of_proxy = error.code == 404 and not is_absent
+            problem = str(error) if is_of_proxy else describe_error(self.selection, error)
             if problem != self.last_error:
                 # An optional resource that is not served is the usual case, with nothing to do about it.
                 level = logging.INFO if self.selection.is_optional else logging.WARNING
@@ -373,6 +383,19 @@ class Reflector:
             self.last_error = problem
         retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
         await asyncio.sleep(self._backoff.next_delay(retry_after).total_seconds())
+
+    async def _is_absent(self, error: InfrastructureError | ApiError) -> bool:
+        """Return whether the API server does not serve the resource.
+
+        It answers such a path in plain text, as a proxy may answer any path. So it is asked what it serves: its reply
+        also shows that it is available, which such a 404 does not.
+        """
+        resource = self.selection.resource
+        if error.code != 404 or not resource.group:
+            return False
+        with suppress(KubeError):
+            return not await self._client.serves(resource.group, resource.version, resource.plural)
+        return False
 
     def _count_restart(self, cause: str) -> None:
         if self._client.metrics is not None:

@@ -80,8 +80,7 @@ def test_a_change_calls_each_plugin_also_if_the_other_raises() -> None:
         CONFIGMAPS, keys=lambda _: [ObjectKey("default", "r")], on_change=lambda _, new: changes.append(new)
     )
     watch = watches_of(plugin_with("a", broken), plugin_with("b", sound), wake=woken.append)["a,b/0"]
-    assert watch.reflector.on_event is not None
-    watch.reflector.on_event(EventType.ADDED, KEY, None, MAP)
+    watch.reflector.listener.on_event(EventType.ADDED, KEY, None, MAP)
     assert woken == [ObjectKey("default", "r")]
     assert changes == [MAP]
 

@@ -1,7 +1,6 @@
 """A leader whose workers fail stops leading, instead of continuing with fewer workers."""
 
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -20,9 +19,6 @@ KEY = ObjectKey("default", "train")
 
 class OneUnfinished:
     """Stores with one request to reconcile."""
-
-    def __init__(self) -> None:
-        self.requests = SimpleNamespace(on_list=None)
 
     def pending_keys(self) -> set[ObjectKey]:
         return {KEY}

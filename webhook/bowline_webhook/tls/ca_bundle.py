@@ -16,7 +16,7 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.api.names import FIELD_MANAGER_CABUNDLE
 from bowline.kube.client import KubeClient
 from bowline.kube.messages import PatchType
-from bowline.kube.reflector import Reflector
+from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
 from bowline.runtime.clock import Clock
 from bowline_webhook.tls.bundle import bundle_patch, mismatches, published_cas
@@ -44,7 +44,7 @@ class Configurations:
             f"{resource.plural} {name}": Reflector(
                 client,
                 Selection(resource, field_selector=f"metadata.name={name}"),
-                on_event=lambda *_: on_change(),
+                listener=Listener(lambda *_: on_change()),
             )
             for resource, name in self._targets
         }

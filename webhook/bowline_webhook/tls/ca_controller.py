@@ -18,7 +18,7 @@ from cryptography import x509
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Forbidden, KubeError, NotFound
-from bowline.kube.reflector import Reflector
+from bowline.kube.reflector import Listener, Reflector
 from bowline.kube.resources import SECRETS, Selection
 from bowline_webhook.tls.bundle import is_ours, mismatches, published_by_us, published_cas, trusted_by_all
 from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
@@ -80,7 +80,7 @@ class CAController:
         self.reflector = Reflector(
             client,
             Selection(SECRETS, config.secret.namespace, field_selector=f"metadata.name={config.secret.name}"),
-            on_event=lambda *_: self.periodic.wake(),
+            listener=Listener(lambda *_: self.periodic.wake()),
         )
         metrics.follow("ca", self._ca_end)
 

@@ -27,7 +27,7 @@ from bowline.framework.plugin import Plugin
 from bowline.kube.callbacks import Callback, Callbacks
 from bowline.kube.client import KubeClient
 from bowline.kube.events import EventNote
-from bowline.kube.reflector import EventType, Reflector, Transform
+from bowline.kube.reflector import EventType, Listener, Reflector, Transform
 from bowline.kube.resources import Resource, Selection
 from bowline.runtime.clock import Clock
 from bowline.runtime.tasks import raise_foreign_cancellation
@@ -143,12 +143,12 @@ class PluginLifecycle:
         watches = {}
         for number, ((selection, transform), sharing) in enumerate(members.items()):
             owner = ",".join(dict.fromkeys(name for name, _ in sharing))
-            reflector = Reflector(self._client, selection, transform=transform, owner=owner)
             observers = [
                 _Observer(source, Callbacks(name, selection.resource.plural, self._clock, self._client.metrics))
                 for name, source in sharing
             ]
-            reflector.on_event = partial(_report, observers, wake, on_object)
+            listener = Listener(partial(_report, observers, wake, on_object))
+            reflector = Reflector(self._client, selection, listener=listener, transform=transform, owner=owner)
             for _, source in sharing:
                 if source.attach is not None:
                     source.attach(reflector)

@@ -57,7 +57,9 @@ class ClaimClient:
         except NotFound:
             return None
         except (ApiError, UnrecognizedReply) as error:
-            if error.code == 404 and not await self._client.serves(RESOURCECLAIMS.group, RESOURCECLAIMS.version):
+            if error.code == 404 and not await self._client.serves(
+                RESOURCECLAIMS.group, RESOURCECLAIMS.version, RESOURCECLAIMS.plural
+            ):
                 raise ClaimsNotServedError from error
             raise
 
