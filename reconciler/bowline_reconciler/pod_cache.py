@@ -83,6 +83,10 @@ class PodCache(Store):
         If it is bound, the cached pod of that UID is absent from now on: no binding is ever taken back.
         """
         if pod["spec"].get("nodeName"):
+            # One that is not cached is not marked: most have left the watch already, and nothing would drop the mark.
+            # One that the watch has yet to show is read live until then. Should the watch stop between its creation
+            # and its bind, another decision begins an attempt: a plugin's write for an unbound pod requires its
+            # version, and the rollback reads the pod live.
             if self.uid(key) == uid_of(pod):
                 self._pods.pop(key, None)
                 self._entries[key] = _Packed(uid_of(pod), version_of(pod), is_outdated=True)

@@ -114,9 +114,10 @@ class Reconciler:
 
     def on_cached(self, key: ObjectKey) -> None:
         """Cancel a running attempt before its point of no return if, by the caches, its request was withdrawn."""
-        self.store.deliver(key)
-        state = self.store.states.get(key)
+        state, cached_request = self.store.states.get(key), self.store.informers.request(key)
         if state is not None:
+            if cached_request is not None and cached_request.uid == state.uid:
+                state.overlay.show(cached_request.resource_version)
             self.attempts.cancel_if_withdrawn(state)
 
     def should_enqueue(self, key: ObjectKey) -> bool:

@@ -105,7 +105,7 @@ async def build(
     store = RequestStore(
         client, informers, runner, settings, jitter, uninstalling=uninstalling, wake=handlers.on_change
     )
-    writer = Writer(client, recorder.record, store.wrote)
+    writer = Writer(client, recorder.record, store.states.wrote)
     requeue = Requeue(
         wait_index, writer, client.availability, clock, jitter, lambda: queue.normal_depth > binding.workers
     )

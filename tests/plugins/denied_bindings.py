@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bowline.api.failed_decision import failed_decision_of
 from tests.live import LiveCluster
+
+
+def denied_node(live: LiveCluster, name: str) -> str | None:
+    """Return the node of the pod's decision that has failed."""
+    failed = failed_decision_of(live.pod(name))
+    return failed.decision.node if failed is not None and failed.has_ended else None
 
 
 @contextmanager

@@ -2,15 +2,8 @@
 
 from itertools import count
 
-from bowline.api.failed_decision import failed_decision_of
 from tests.live import Live
-from tests.plugins.denied_bindings import denied_bindings
-
-
-def denied_node(pair: Live, name: str) -> str | None:
-    """Return the node of the pod's decision that has failed."""
-    failed = failed_decision_of(pair.pod(name))
-    return failed.decision.node if failed is not None and failed.has_ended else None
+from tests.plugins.denied_bindings import denied_bindings, denied_node
 
 
 def test_a_policy_that_denies_every_binding_suggests_no_third_node(pair: Live) -> None:

@@ -11,7 +11,7 @@ import pytest
 from bowline.api import names
 from tests.audit import PLAIN_BIND, WRITES, Calls, call_of, calls_about, count_calls, once_logged, writes_about
 from tests.live import Live
-from tests.plugins.denied_bindings import denied_bindings
+from tests.plugins.denied_bindings import denied_bindings, denied_node
 from tests.plugins.series import Series
 from tests.plugins.storage import PROVISIONER, Storage
 
@@ -301,10 +301,17 @@ def test_a_pod_whose_local_volume_is_bound_is_not_sent_to_another_node(pair: Liv
     assert status["suggestion"] == "RetrySameNode"
     assert status["reason"].startswith("Rejected: ")
     assert status["reason"].endswith("only node gpu-node-0 can use the pod's volumes, so no other node helps")
+
+    def nominated() -> str:
+        return str(pair.pod(name)["status"].get("nominatedNodeName"))
+
+    pair.until("an autoscaler keeps that node", lambda: nominated() == "gpu-node-0")
     pair.kubectl("delete", "bindrequest", name)
     pair.request_bind(name, node="gpu-node-1")
     status = failure(pair, name)
     assert (status["reason"].partition(":")[0], status["suggestion"]) == ("VolumeConflict", "RescheduleElsewhere")
+    pair.until("the failure is recorded", lambda: denied_node(pair, name) == "gpu-node-1")
+    assert nominated() == "gpu-node-0", "in the patch of the failure"
 
 
 def is_asked(storage: Storage, claim: str, node: str) -> bool:

@@ -251,7 +251,8 @@ def _stored_forms(pod: Object, condition: PodBound, now: datetime) -> list[Mappi
 def _failed_decision(condition: PodBound, now: datetime) -> FailedDecision:
     assert condition.decision is not None  # noqa: S101 - a bound pod has no failed decision
     has_ended, objects = condition.depends_on is not None, condition.depends_on or ()
-    return FailedDecision(condition.decision, condition.reason, now, now, has_ended, int(has_ended), objects)
+    failures, denial = int(has_ended), condition.denial
+    return FailedDecision(condition.decision, condition.reason, now, now, has_ended, failures, objects, denial)
 
 
 def _has(pod: Object, condition: PodBound) -> bool:

@@ -227,8 +227,7 @@ class WaitState:
         """End the wait by a failed attempt: a wait in the next attempt is a new one."""
         self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
         self.first_waits.clear()
-        self.longest = timedelta()
-        self.last_report, self.report_at, self.reports = "", None, 0
+        self.longest, self.last_report, self.report_at, self.reports = timedelta(), "", None, 0
 
 
 @dataclass(slots=True)
@@ -311,15 +310,14 @@ class CacheOverlay:
         # Once completed or failed by this process: its last version; whatever the cache still shows is stale.
         self.final_version: ResourceVersion | None = None
         self.needs_live_read = False  # the cached request is known to be stale
+        self._shown = ResourceVersion("")
         self._latest: BindRequest | None = None
         self._older: set[ResourceVersion] = set()  # versions known to precede the latest
 
     def precedes(self, cached_request: BindRequest) -> bool:
         """Return whether the cached request is one of this name that is known to have been replaced."""
-        latest = self._latest
-        if latest is None or cached_request.uid == latest.uid:
-            return False
-        return is_older(cached_request.resource_version, latest.resource_version)
+        latest, version = self._latest, cached_request.resource_version
+        return latest is not None and cached_request.uid != latest.uid and is_older(version, latest.resource_version)
 
     def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
         """Return the cached request, or a newer known version while the watch is behind."""
@@ -330,20 +328,21 @@ class CacheOverlay:
 
         If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
         """
-        if self._latest is None or cached_request is None or self._is_behind(cached_request):
-            return
-        if cached_request.resource_version != self._latest.resource_version:
-            self.needs_live_read = True
-        self._clear()
+        if self._latest is not None and cached_request is not None and not self._is_behind(cached_request):
+            self.needs_live_read |= cached_request.resource_version != self._latest.resource_version
+            self._clear()
 
-    def deliver(self, cached_request: BindRequest) -> None:
-        """Drop the overlay if the watch has delivered just that version."""
-        if self._latest is not None and cached_request.resource_version == self._latest.resource_version:
+    def show(self, version: ResourceVersion) -> None:
+        """Record the version that the watch has delivered last, perhaps before the reply of its write."""
+        self._shown = version
+        if self._latest is not None and version == self._latest.resource_version:
             self._clear()
 
     def replace(self, before: BindRequest, after: BindRequest) -> None:
         """Remember a version that was written or read live."""
-        if before.resource_version != after.resource_version:
+        if after.resource_version == self._shown:
+            self._clear()
+        elif before.resource_version != after.resource_version:
             self._latest = after
             self._older.add(before.resource_version)
 
@@ -400,11 +399,10 @@ class RequestState:
 
     def view(self) -> dict[str, Any]:
         """Return the state for the debug pages."""
-        running = self.attempt.running
         return {
             "uid": self.uid,
             "done": self.is_finished,
-            "bindStarted": running is not None and running.past_point,
+            "bindStarted": self.attempt.running is not None and self.attempt.running.past_point,
             "unpersistedOutcome": self.attempt.pending_outcome is not None,
             "waitCause": self.wait.cause or None,
             "reportedWait": self.wait.last_report or None,
@@ -481,6 +479,12 @@ class RequestStates:
         """Return the prepared pods of the gang."""
         return self._prepared_pods.get(pod_group) or PreparedPods()
 
+    def wrote(self, before: BindRequest, after: BindRequest) -> None:
+        """Remember the stored result of a write until the watch has delivered it."""
+        state = self.get(before.key, before.uid)
+        if state is not None:
+            state.overlay.replace(before, after)
+
     def drop(self, key: ObjectKey) -> None:
         """Drop the key's state."""
         state = self._by_key.pop(key, None)
@@ -491,7 +495,6 @@ class RequestStates:
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
-        self._by_key.clear()
-        self._prepared_pods.clear()
-        self._holders.clear()
+        for memory in (self._by_key, self._prepared_pods, self._holders):
+            memory.clear()
         return entries

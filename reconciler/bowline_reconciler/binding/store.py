@@ -107,19 +107,6 @@ class RequestStore:
         self.stale_keys.clear()
         return self.states.clear()
 
-    def wrote(self, before: BindRequest, after: BindRequest) -> None:
-        """Remember the stored result of a write until the watch has delivered it, perhaps before its reply."""
-        state = self.states.get(before.key, before.uid)
-        if state is not None:
-            state.overlay.replace(before, after)
-            self.deliver(before.key)
-
-    def deliver(self, key: ObjectKey) -> None:
-        """Drop what is remembered of a request's content if the cache has it now."""
-        state, cached_request = self.states.get(key), self.informers.request(key)
-        if state is not None and cached_request is not None:
-            state.overlay.deliver(cached_request)
-
     async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
         """Return the snapshot with one object read live. Raises the client's errors, except NotFound."""
         match target:

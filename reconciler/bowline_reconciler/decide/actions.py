@@ -52,6 +52,7 @@ class Fail:
     word: str = ""  # a plugin's own reason, as ``plugin/Word``; empty if it has none
     objects: tuple[ObjectRef, ...] = ()  # that the failure is about
     is_advised: bool = False  # plugins were asked what it means for another decision
+    denial: str = ""  # the print of the API server's denial of the Binding
 
     @property
     def name(self) -> str:
@@ -118,6 +119,7 @@ class PodBound:
     - ``decision``: the one that has failed. It is stored in a condition of its own (``bowline.api.failed_decision``).
     - ``depends_on``: if the decision has ended, the pod and the node as the failure has left them; else None.
     - ``claims``: that the failure is about. They are read after the rollback.
+    - ``denial``: the print of the API server's denial of the Binding.
     """
 
     status: Literal["True", "False"]
@@ -126,6 +128,7 @@ class PodBound:
     decision: Decision | None = None
     depends_on: tuple[Dependency, ...] | None = None
     claims: tuple[ObjectRef, ...] = ()
+    denial: str = ""
 
 
 @dataclass(frozen=True, slots=True)

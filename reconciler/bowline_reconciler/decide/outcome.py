@@ -55,7 +55,8 @@ def classify_outcome(
             return _retry(request, outcome, limits, jitter, now)
         case Code.FATAL:
             word = f"{status.plugin}/{status.word}" if status.word else ""
-            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion, word, status.wake_on)
+            reason, denial = status.reason or Reason.REJECTED, status.denial
+            return Fail(reason, _by(status), status.suggestion, word, status.wake_on, denial=denial)
         case Code.TRANSIENT:
             return TransientFailure(_by(status), status.retry_after)
         case Code.CANCELLED:

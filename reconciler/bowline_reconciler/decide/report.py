@@ -20,7 +20,7 @@ from bowline.api.failed_decision import NODE, POD, Dependency, claims_of, decisi
 from bowline.api.meta import Object, format_time, parse_time
 from bowline.api.request_facts import FailureFact, WaitFact
 from bowline.framework.plugin_status import Status
-from bowline.framework.reason import Reason
+from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import Event, Fail, Nomination, PodBound, Report, Wait
 from bowline_reconciler.decide.snapshot import (
     BOUND,
@@ -211,9 +211,20 @@ def failure_report(
     condition = None
     if fail.reason not in _NO_CONDITION:
         decision, claims = decision_of(request.raw.get("spec")), claims_of(fail.objects)
-        condition = PodBound("False", fail.name, fail.message, decision, _depends_on(pod, node), claims)
-    nomination = Nomination(request.selected_node, is_withdrawn=True) if condition is not None else None
+        depends_on = _depends_on(pod, node)
+        condition = PodBound("False", fail.name, fail.message, decision, depends_on, claims, fail.denial)
+    nomination = _nomination_after(request, fail, pod) if condition is not None else None
     return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition, nomination)
+
+
+def _nomination_after(request: BindRequest, fail: Fail, pod: Object | None) -> Nomination:
+    """Return the nomination after a failure, as its suggestion: an autoscaler keeps the node that is suggested.
+
+    A pod behind a scheduling gate is nominated nowhere.
+    """
+    is_gated = bool(((pod or {}).get("spec") or {}).get("schedulingGates"))
+    is_same_node = fail.suggestion is Suggestion.RETRY_SAME_NODE and not is_gated
+    return Nomination(request.selected_node, is_withdrawn=not is_same_node)
 
 
 def _depends_on(pod: Object | None, node: Object | Absent) -> tuple[Dependency, ...]:

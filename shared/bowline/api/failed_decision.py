@@ -6,13 +6,14 @@ is JSON, for programs; the sentence for people is that of the condition PodBound
 
     type: bowline.dev/DecisionFailed, reason: <that of the failure>
     status: "True" once the decision has ended Failed; "False" while it is attempted again
-    message: {"node": NAME, "digest": HEX, "failures": COUNT,
+    message: {"node": NAME, "digest": HEX, "failures": COUNT, "denial": HEX,
               "objects": [{"kind": KIND, "name": NAME, "print": TEXT}]}
     lastTransitionTime: the first of consecutive failures of the decision; lastProbeTime: the last one
 
 ``digest`` identifies the decision on that node, ``failures`` counts its consecutive ends. The *prints* are of the
 objects as they were after the failure: the decision may succeed once one of them differs. GPU groups are no part of
-the digest, because schedulers name a new group in each decision.
+the digest, because schedulers name a new group in each decision. ``denial`` is there if the API server has denied the
+Binding: the print of its answer. Another node that gets the same answer shows that no node helps.
 """
 
 import hashlib
@@ -69,6 +70,7 @@ class FailedDecision:
     - ``reason``: as in the status of the request.
     - ``first``, ``last``: the first and the last of its consecutive failures; ``failures``: how many.
     - ``objects``: on which the result depends; empty until it has ended.
+    - ``denial``: the print of the API server's denial of the Binding; empty if it has denied none.
     """
 
     decision: Decision
@@ -78,6 +80,7 @@ class FailedDecision:
     has_ended: bool = True
     failures: int = 1
     objects: tuple[Dependency, ...] = ()
+    denial: str = ""
 
     def denied_until(self, longest: timedelta) -> datetime:
         """Return until when the same decision is denied: as long again as it has failed, within the bounds."""
@@ -101,6 +104,7 @@ class FailedDecision:
             "node": self.decision.node,
             "digest": self.decision.digest,
             "failures": self.failures,
+            **({"denial": self.denial} if self.denial else {}),
             "objects": [{"kind": entry.kind, "name": entry.name, "print": entry.print} for entry in self.objects],
         }
         return {
@@ -131,12 +135,12 @@ def failed_decision_of(pod: Object) -> FailedDecision | None:
     try:
         content = json.loads(str(condition.get("message")))
         decision = Decision(str(content["node"]), str(content["digest"]))
-        failures = int(content["failures"])
+        failures, denial = int(content["failures"]), str(content.get("denial", ""))
         objects = tuple(Dependency(str(o["kind"]), str(o["name"]), str(o["print"])) for o in content["objects"])
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     has_ended = condition.get("status") == "True"
-    return FailedDecision(decision, str(condition.get("reason")), first, last, has_ended, failures, objects)
+    return FailedDecision(decision, str(condition.get("reason")), first, last, has_ended, failures, objects, denial)
 
 
 def condition_of(obj: Object, kind: str) -> Object:
@@ -150,6 +154,11 @@ def claims_of(objects: Iterable[ObjectRef]) -> tuple[ObjectRef, ...]:
     """Return the claims among the objects that a failure is about, at most MAX_CLAIMS."""
     claims = {(ref.kind, ref.key): ref for ref in objects if ref.kind in (CLAIM, VOLUME_CLAIM)}
     return tuple(claims.values())[:MAX_CLAIMS]
+
+
+def denial_print(message: str) -> str:
+    """Return the print of the API server's denial of a Binding."""
+    return _print(message)
 
 
 def pod_print(pod: Object) -> str:

@@ -55,6 +55,7 @@ class Status:
     - ``timeout``: WAIT: how long this wait may last, then the request ends Failed/WaitTimeout; None: the setting
       binding.waitTimeout.
     - ``suggestion``: reported with a terminal failure, also with a wait that expires.
+    - ``denial``: FATAL: the print of the API server's denial of the Binding. Set by the framework only.
     - ``merged``: the waits that this one consists of, set by ``merge_waits``: each expires by itself.
     """
 
@@ -67,6 +68,7 @@ class Status:
     timeout: timedelta | None = None
     suggestion: Suggestion | None = None
     word: str = ""
+    denial: str = ""
     merged: "tuple[Status, ...]" = ()
 
     def __post_init__(self) -> None:

@@ -104,5 +104,5 @@ class ObjectClient(Protocol):
     ) -> dict[str, Any]:
         """Delete an object. ``uid`` and ``resource_version`` are preconditions (Conflict)."""
 
-    async def serves(self, group: str, version: str) -> bool:
-        """Return whether the API server lists a version of an API group."""
+    async def serves(self, group: str, version: str, plural: str = "") -> bool:
+        """Return whether the API server lists a version of an API group, and with ``plural`` this resource of it."""

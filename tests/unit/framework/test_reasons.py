@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
-from bowline.api.failed_decision import Decision, FailedDecision
+from bowline.api.failed_decision import Decision, FailedDecision, denial_print
 from bowline.framework.binding.post import binding_status, denied_on
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin_status import Code, Status
@@ -89,15 +89,17 @@ def test_the_suggestion_of_a_bindings_outcome(
 @pytest.mark.parametrize(
     ("node", "message", "suggestion"),
     [
-        pytest.param("b", "denied by policy", None, id="the same words for another node"),
+        pytest.param("b", "denied by policy", None, id="the same answer for another node"),
         pytest.param("a", "denied by policy", ELSEWHERE, id="the same node"),
-        pytest.param("b", "denied by another policy", ELSEWHERE, id="other words"),
+        pytest.param("b", "denied by policy 2", ELSEWHERE, id="another answer"),
+        pytest.param("b", "policy", ELSEWHERE, id="an answer that is a part of the other one"),
     ],
 )
 def test_a_denial_that_another_node_has_met_suggests_no_other(
     node: str, message: str, suggestion: Suggestion | None
 ) -> None:
-    failed = FailedDecision(Decision("a", "digest"), Reason.REJECTED.value, NOW, NOW)
+    denial = denial_print("denied by policy")
+    failed = FailedDecision(Decision("a", "digest"), Reason.REJECTED.value, NOW, NOW, denial=denial)
     bound = {"type": "PodBound", "status": "False", "message": "default_binder: denied by policy"}
     refused = {**stored(pod(), uid="u"), "status": {"conditions": [failed.as_condition(), bound]}}
     status = binding_status(BindingResult(BindOutcome.REFUSED, message=message), denied_on(refused, node, message))

@@ -23,7 +23,7 @@ from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
 from bowline_reconciler.binding.pod_conditions import PodConditions
 from bowline_reconciler.binding.requeue import Requeue
-from bowline_reconciler.binding.state import RequestState
+from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.wait_index import WaitIndex
 from bowline_reconciler.binding.writer import Writer
@@ -94,11 +94,11 @@ class RecordingConditions(PodConditions):
 class RecordingWriter(Writer):
     """Records each write, and returns the request as an API server would store it."""
 
-    def __init__(self, log: list[str], store: RequestStore) -> None:
+    def __init__(self, log: list[str], states: RequestStates) -> None:
         self.log = log
         self.conditions = RecordingConditions(log)
         self.statuses: list[dict[str, Any]] = []
-        self._store = store
+        self._states = states
 
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         return self._stored("add finalizer", request, metadata={"finalizers": [names.FINALIZER]})
@@ -121,7 +121,7 @@ class RecordingWriter(Writer):
         after = decode_bind_request(
             {**request.raw, "metadata": changed, "status": request.status if status is None else dict(status)}
         )
-        self._store.wrote(request, after)
+        self._states.wrote(request, after)
         return after
 
 
@@ -204,7 +204,7 @@ class Cycle:
         runner = Runner((self.plugin,), observation)
         self.store = RequestStore(Live(self), Caches(self), runner, settings, lambda: 0.5)
         self.state: RequestState = self.store.states.ensure(self.request)
-        writer = RecordingWriter(self.log, self.store)
+        writer = RecordingWriter(self.log, self.store.states)
         requeue = Requeue(
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )

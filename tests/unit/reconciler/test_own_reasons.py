@@ -7,7 +7,8 @@ import pytest
 from bowline.framework.config import Binding
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
-from bowline_reconciler.decide.actions import Fail
+from bowline.testing.builders import pod, stored
+from bowline_reconciler.decide.actions import Fail, Nomination
 from bowline_reconciler.decide.decide import pending_failure
 from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failed_status, failure_report, rollback_incomplete_status
@@ -33,6 +34,24 @@ def test_status_event_and_condition_of_the_pod_have_the_word() -> None:
     assert report.event.note.startswith("licence/NoSeat: ")
     assert report.condition is not None
     assert report.condition.reason == "licence/NoSeat"
+
+
+@pytest.mark.parametrize(
+    ("suggestion", "gates", "is_withdrawn"),
+    [
+        pytest.param(Suggestion.RETRY_SAME_NODE, [], False, id="the same node"),
+        pytest.param(Suggestion.RETRY_SAME_NODE, [{"name": "example.com/hold"}], True, id="a gated pod"),
+        pytest.param(Suggestion.RESCHEDULE_ELSEWHERE, [], True, id="another node"),
+        pytest.param(None, [], True, id="no suggestion"),
+    ],
+)
+def test_the_pod_stays_nominated_to_the_node_that_is_suggested(
+    suggestion: Suggestion | None, gates: list[dict[str, str]], is_withdrawn: bool
+) -> None:
+    end = Fail(Reason.WAIT_TIMEOUT, "why", suggestion)
+    named_pod = stored(pod(schedulingGates=gates))
+    nomination = failure_report(request(), end, False, named_pod, NOW).nomination
+    assert nomination == Nomination(request().selected_node, is_withdrawn=is_withdrawn)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
-from bowline.api import names
-from bowline.api.failed_decision import condition_of, failed_decision_of
+from bowline.api.failed_decision import denial_print, failed_decision_of
 from bowline.api.meta import Object
 from bowline.framework.binding.context import BindContext
 from bowline.framework.plugin_status import Code, Status
@@ -69,12 +68,11 @@ async def bind_by_post(ctx: BindContext) -> Status:
 
 
 def denied_on(pod: Object, node: str, message: str) -> str:
-    """Return the other node to which the pod's last decision was denied in the same words; empty if there is none."""
+    """Return the other node to which the pod's last decision was denied by the same answer; empty if none."""
     failed = failed_decision_of(pod)
-    if failed is None or not failed.has_ended or failed.reason != Reason.REJECTED.value or not message:
+    if failed is None or not failed.has_ended or failed.denial != denial_print(message):
         return ""
-    is_same = message in str(condition_of(pod, names.CONDITION_POD_BOUND).get("message"))
-    return failed.decision.node if is_same and failed.decision.node != node else ""
+    return failed.decision.node if failed.decision.node != node else ""
 
 
 def binding_status(result: BindingResult, other_node: str = "") -> Status:
@@ -92,8 +90,9 @@ def binding_status(result: BindingResult, other_node: str = "") -> Status:
                 return status
             if other_node:
                 why = f"{status.message}; node {other_node} was denied in the same words, so no other node helps"
-                return Status.fatal(why)
-            return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+                return replace(Status.fatal(why), denial=denial_print(result.message))
+            suggestion, denial = Suggestion.RESCHEDULE_ELSEWHERE, denial_print(result.message)
+            return replace(status, suggestion=suggestion, denial=denial)
         case BindOutcome.CONFLICT | BindOutcome.UNKNOWN:
             # The caller reads the pod to find out whether it is bound.
             why = result.message or "the outcome of the Binding is not known"
