@@ -12,7 +12,7 @@ NONE = 1_000_000
 
 # The calls of a bind that nothing disturbs, until two minutes after it, without Leases, events and watches. These
 # limits only decrease: a request that is woken by a write of its own reconciler makes more.
-CALLS_OF_A_BIND = {"plain": 14, "shares": 39, "provision": 20}
+CALLS_OF_A_BIND = {"plain": 14, "provision": 20}
 
 
 @pytest.mark.parametrize(("kind", "limit"), CALLS_OF_A_BIND.items())
