@@ -308,7 +308,8 @@ class Checks(logging.Handler):
         if gang is not None:
             self._past.gang_of[pod_uid] = gang
         if pod_uid in self._past.gang_of:
-            until = math.inf if is_asked_for or pod_uid in self._past.node_of else self._now()
+            is_asked_for = is_asked_for or pod_uid in self._past.node_of or bool(self._rivals_of(request))
+            until = math.inf if is_asked_for else self._now()
             self._past.gangs[self._past.gang_of[pod_uid]][pod_uid] = until
 
     def _claims_of(self, pod: Object) -> list[Object]:
@@ -376,18 +377,22 @@ class Checks(logging.Handler):
         pod_uid = self._pod_uid(request)
         if pod_uid in self._past.node_of:
             return
-        rivals = [
-            r
-            for r in self._server.objects("bindrequests")
-            if r["metadata"]["uid"] != request["metadata"]["uid"]
-            and self._pod_uid(r) == pod_uid
-            and (r.get("status") or {}).get("phase") not in _ENDED
-        ]
-        if rivals:
+        if self._rivals_of(request):
             return
         left = self.left_of(pod_uid)
         if left:
             self.fail("left behind", f"{who}: {claim}, but left are {left}")
+
+    def _rivals_of(self, request: Object) -> list[Object]:
+        """Other requests for the same pod that have not ended."""
+        pod_uid, uid = self._pod_uid(request), request["metadata"]["uid"]
+        return [
+            rival
+            for rival in self._server.objects("bindrequests")
+            if rival["metadata"]["uid"] != uid
+            and self._pod_uid(rival) == pod_uid
+            and (rival.get("status") or {}).get("phase") not in _ENDED
+        ]
 
     def left_of(self, pod_uid: str) -> list[str]:
         """What exists of attempts for an unbound pod."""
