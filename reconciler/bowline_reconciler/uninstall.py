@@ -102,8 +102,10 @@ class Uninstall:
             raise NotReleasedError(f"after {LIMIT}: {fields}") from None
         if self.given_up:
             first = {str(key): self.given_up[key] for key in sorted(self.given_up)[:_NAMED]}
-            what = "what plugins hold for running pods is not returned; return it yourself when they end"
-            log.warning(what, extra={"count": len(self.given_up), "pluginsByBindRequest": first})
+            log.warning(
+                "what plugins hold for running pods is not returned; return it yourself when they end",
+                extra={"count": len(self.given_up), "pluginsByBindRequest": first},
+            )
         log.info("released; reservation pods of running pods remain", extra=remains.fields)
 
     async def _remains(self) -> Remains:

@@ -21,15 +21,13 @@ from bowline_cli.cluster import connect
 from bowline_cli.explain import Reading, as_text, find_subject
 from bowline_cli.reader import Reader
 from tests.live import FLAKY, Live
-from tests.pair.test_explain_live import FALSE, commands, deployment, owner, stored, without_reconciler, works
+from tests.pair.test_explain_live import FALSE, commands, deployment, stored, without_reconciler, works
 from tests.pairs import own_namespace
 from tests.plugins.denied_bindings import denied_bindings
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage, mounts
 from tests.pod_groups import in_group, install_pod_groups, pod_group
 from tests.waiting import LIMIT_S
-
-__all__ = ["owner"]  # the fixture
 
 # What is true of any pod on its way to its cause; ``FALSE`` says when it is not.
 GENERAL = ("no scheduler has decided", "the reconciler has not reported on the BindRequest yet")

@@ -14,30 +14,20 @@ import pytest
 
 from bowline.api import names
 from bowline.api.failed_decision import failed_decision_of
-from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
-from bowline.localcluster.pair import Pair
 from bowline.testing.builders import bind_request, pod
 from bowline_cli.main import main
 from tests.live import FLAKY, Live
+from tests.pair.conftest import OWNER
 from tests.pair.test_tenants_live import forged_lease, leases
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
 
-OWNER = "owner"
 # Before an end: from here on every answer is compared.
 SHORT = timedelta(seconds=3)
 
 Explain = Callable[..., str]
-
-
-@pytest.fixture(scope="session")
-def owner(pair_cluster: tuple[Cluster, Pair]) -> Path:
-    """A kubeconfig of an account without rights; ``explain`` gives it the role ``view`` in the test's namespace."""
-    cluster, _ = pair_cluster
-    cluster.kubectl("create", "serviceaccount", OWNER, "--namespace=default")
-    return cluster.service_account_kubeconfig("default", OWNER)
 
 
 @pytest.fixture

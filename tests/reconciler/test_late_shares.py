@@ -70,10 +70,11 @@ class Devices:
         """Return the reservation pods."""
         return await self.stage.client.list_all(PODS, self.namespace)
 
-    async def report(self, device: str = "GPU-1") -> None:
-        """Act as the agent of each reservation pod that has reported no device."""
+    async def report(self) -> None:
+        """Act as the agent of each reservation pod that has reported no device; each group has another one."""
         for reservation in await self.reservations():
             if not device_of(reservation):
+                device = f"GPU-{group_of(reservation).rpartition('-')[2]}"
                 body = {"metadata": {"annotations": {names.RESERVED_DEVICE: device}}}
                 with suppress(NotFound):
                     await self.stage.client.patch(PODS, self.namespace, reservation["metadata"]["name"], body)
@@ -107,7 +108,7 @@ async def devices(stage: Stage) -> AsyncIterator[Devices]:
 
 def options(stage: Stage) -> ClientOptions:
     """Return those of a client that gives up soon."""
-    return ClientOptions(names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=3)
+    return ClientOptions(names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=8)
 
 
 async def test_a_reservation_that_lands_while_its_rollback_waits_is_released(
@@ -177,7 +178,7 @@ async def test_a_configmap_that_lands_while_its_rollback_waits_is_deleted(
     binding = Binding(in_flight_timeout=LIMIT)
     async with stage.working(devices.plugin(), access=access, options=options(stage), binding=binding) as working:
         await devices.ask("first", "a")
-        await until_awaited(devices.reported, bool)
+        await until_awaited(devices.reported, lambda present: present and all(map(device_of, present)))
         assert await asyncio.to_thread(gate.wait_reached, 60)
         await stage.withdraw("first")
         await devices.ask("second", "b")
@@ -189,11 +190,11 @@ async def test_a_configmap_that_lands_while_its_rollback_waits_is_deleted(
         await stage.request_deleted("first")
 
         async def second_device() -> str:
-            await devices.report("GPU-2")
+            await devices.report()
             phase: str = (await stage.status("second")).get("phase", "")
             return phase
 
         assert await until_awaited(second_device, lambda phase: phase in ("Succeeded", "Failed")) == "Succeeded"
         left = await until_awaited(devices.reservations, lambda left: len(left) == 1)
-    assert [(group_of(each), device_of(each)) for each in left] == [(devices.group("b"), "GPU-2")]
-    assert await devices.visible() == ["GPU-2"]
+    assert [(group_of(each), device_of(each)) for each in left] == [(devices.group("b"), "GPU-b")]
+    assert await devices.visible() == ["GPU-b"]

@@ -8,7 +8,6 @@ plugin's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -352,18 +351,12 @@ class AdmissionChain:
     # --- an exception of a plugin is a defect of the plugin, not of the object ---
 
     def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
+        self._current = ReviewCall(plugin.name, "has_side_effects")
         try:
-            with self._calling(plugin, "has_side_effects"):
-                return plugin.has_side_effects(request, None)
+            return plugin.has_side_effects(request, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
             self._on_error(plugin.name, "has_side_effects", error)
             return True
-
-    @contextmanager
-    def _calling(self, plugin: Plugin, point: str) -> Iterator[None]:
-        self._current = ReviewCall(plugin.name, point)
-        try:
-            yield
         finally:
             self._current = None
 
@@ -371,19 +364,21 @@ class AdmissionChain:
         self, plugin: Plugin, point: str, target: MutableObject, mutate: Callable[[], None]
     ) -> None:
         mark = target.checkpoint()
+        self._current = ReviewCall(plugin.name, point)
         try:
-            with self._calling(plugin, point):
-                mutate()
+            mutate()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
             target.revert(mark)
             self._on_error(plugin.name, point, error)
+        finally:
+            self._current = None
 
     def _plugin_errors(
         self, plugin: Plugin, point: str, validate: Callable[[], Iterable[FieldError]]
     ) -> Sequence[FieldError]:
+        self._current = ReviewCall(plugin.name, point)
         try:
-            with self._calling(plugin, point):
-                errors = list(_first_errors(validate()))
+            errors = list(_first_errors(validate()))
             strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
@@ -394,6 +389,8 @@ class AdmissionChain:
                 "ask the cluster's operator to read the webhook's log"
             )
             return [FieldError(_internal_rule(plugin.name), "", None, message)]
+        finally:
+            self._current = None
         return errors
 
 
