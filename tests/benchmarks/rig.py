@@ -5,6 +5,7 @@ other writes. The chart's webhook configurations are removed, because admission 
 """
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,18 +52,30 @@ class Rig:
     ) -> Iterator[LocalProcess]:
         """Run the chart's reconciler with these values until the block ends.
 
-        ``in_pod``: as in a pod; ``checkout``: with the code of another checkout.
+        ``in_pod``: as in a pod; ``checkout``: with the code of another checkout, which must understand
+        the configuration of this version's chart.
         """
         self._pair.upgrade({"config.plugins": [], **(values or {})})
         _without_admission(self.cluster)
-        env = {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"} if checkout is not None else {}
-        # The checkouts that are compared are older than the flags of the API server.
-        options = WorkloadOptions(in_pod=in_pod, env=env, has_kubeconfig=checkout is not None)
+        env = {"PYTHONPATH": source_roots(checkout), "PYTHONSAFEPATH": "1"} if checkout is not None else {}
+        # A checkout that is older than the flags of the API server.
+        has_kubeconfig = (
+            checkout is not None and (checkout / "shared" / "bowline" / "kube" / "kubeconfig.py").exists()
+        )
+        options = WorkloadOptions(in_pod=in_pod, env=env, has_kubeconfig=has_kubeconfig)
         process = self._pair.launch_reconciler(options)
         try:
             yield process
         finally:
             process.stop(60)
+
+
+def source_roots(checkout: Path) -> str:
+    """Return PYTHONPATH for the code of a checkout. Raises FileNotFoundError before the present layout."""
+    roots = [checkout / root for root in ("shared", "webhook", "reconciler", "cli")]
+    if not (roots[0] / "bowline").is_dir():
+        raise FileNotFoundError(f"{checkout} has no shared/bowline: its packages have other names")
+    return os.pathsep.join(map(str, roots))
 
 
 @contextmanager

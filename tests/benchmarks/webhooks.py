@@ -42,6 +42,7 @@ from bowline_webhook.tls.ca import make_authority, sign_leaf, to_pem
 from tests.benchmarks.https_load import Measured, Target
 from tests.benchmarks.report import Figure, Report
 from tests.benchmarks.reviews import NAMESPACE, SHARE, check_answer, review_bodies, share_pod
+from tests.benchmarks.rig import source_roots
 from tests.kai.team import peer_program
 
 SCHEDULER = share_pod()["spec"]["schedulerName"]
@@ -270,7 +271,7 @@ def _bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iter
     ]
     argv += [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
     argv += ["--log-level=warning"]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout), "HOME": str(folder)}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": source_roots(checkout), "HOME": str(folder)}
     paths = {"mutate": Hook.MUTATE_PODS.value, "validate": Hook.VALIDATE_PODS.value}
     with _running(name, argv, env, checkout, folder, port, ca) as pid:
         yield Contestant(name, pid, port, paths)
