@@ -14,7 +14,7 @@ from typing import Any
 from bowline.api import names
 from bowline.api.bindrequest import Phase
 from bowline.api.duration import parse_duration
-from bowline.api.meta import Object, is_deleting, status_of
+from bowline.api.meta import Object, is_deleting, pod_owner, status_of
 from bowline.framework.options import argument_type
 from bowline.framework.reason import Suggestion
 from bowline.plugins.gpu_request.pod import view_pod
@@ -94,11 +94,10 @@ def refusal(pod: Object) -> str:
 def bind_request(pod: Object, node: str) -> dict[str, Any]:
     """Return the request that places the pod on the node, owned by the pod."""
     name, uid, count = pod["metadata"]["name"], pod["metadata"]["uid"], view_pod(pod).whole_gpus
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
-        "metadata": {"name": name, "ownerReferences": [owner]},
+        "metadata": {"name": name, "ownerReferences": [pod_owner(name, uid)]},
         "spec": {
             "podName": name,
             "podUID": uid,
@@ -126,7 +125,8 @@ def _await_end(api: Api, path: str, timeout: timedelta) -> int:
             return EXIT_DONE
         if phase == Phase.FAILED:
             text = status.get("suggestion")
-            suggestion = next((f"{each}, {each.meaning}" for each in Suggestion if each == text), text or "none")
+            meanings = (f"{suggestion}, {suggestion.meaning}" for suggestion in Suggestion if suggestion == text)
+            suggestion = next(meanings, text or "none")
             print(printable(f"{phase}: {reason} (suggestion: {suggestion})"))
             return EXIT_NOT_BOUND
         # Before the first report the reason is the CRD's default, which every quick bind passes.

@@ -124,7 +124,7 @@ def _uninstall(options: Options, settings: Settings, parts: Components) -> Unins
     namespace = settings.gpu_sharing.reservation_namespace
     if not options.uninstall:
         return None
-    return Uninstall(parts.client, deployment, options.shard, namespace, parts.releases.given_up)
+    return Uninstall(parts.client, deployment, options.shard, namespace, parts.releases.unreleased)
 
 
 def _set_not_ready(checks: dict[str, Check], why: str) -> None:

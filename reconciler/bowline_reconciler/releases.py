@@ -34,7 +34,7 @@ from bowline.framework.plugin_status import Code
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Conflict, KubeError, NotFound, TooLarge
 from bowline.kube.reflector import EventType, Listener, Reflector, rejects_fields
-from bowline.kube.resources import BINDREQUESTS, PODS, Selection
+from bowline.kube.resources import BINDREQUESTS, BOUND_AND_ENDED, PODS, Selection
 from bowline.runtime.backoff import Backoff, ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait
 from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, run_worker, wait_failed
@@ -56,7 +56,6 @@ WORKERS = 8
 _BACKOFF = (timedelta(seconds=1), timedelta(minutes=1))
 _SUCCEEDED = "status.phase=Succeeded"
 # Also of pods of other schedulers: which pods are meant, the requests say.
-_ENDED = "spec.nodeName!=,status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,11 @@ class Releases:
         self._requests = Reflector(
             client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
         )
-        ended = Selection(PODS.as_metadata(), field_selector=_ENDED, is_optional=True)
+        ended = Selection(PODS.as_metadata(), field_selector=BOUND_AND_ENDED, is_optional=True)
         self._pods = Reflector(client, ended, transform=self._pod_has_ended)
         self._keys_by_pod: dict[HeldPod, set[ObjectKey]] = {}
         self._reported: set[ObjectKey] = set()
-        self._given_up: dict[ObjectKey, tuple[str, ...]] = {}
+        self._unreleased: dict[ObjectKey, tuple[str, ...]] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             group=lambda key: key.namespace,
             workers=WORKERS,
@@ -91,9 +90,9 @@ class Releases:
         )
 
     @property
-    def given_up(self) -> Mapping[ObjectKey, tuple[str, ...]]:
+    def unreleased(self) -> Mapping[ObjectKey, tuple[str, ...]]:
         """The plugins that hold something for running pods, by request, after an uninstall has removed the record."""
-        return self._given_up
+        return self._unreleased
 
     @property
     def _runner(self) -> Runner:
@@ -180,15 +179,15 @@ class Releases:
             return DONE
         try:
             pod = await self._pod(pod_of(held_request))
-            runs = pod is Absent.TOO_LARGE or (not isinstance(pod, Absent) and not has_ended(pod))
-            if runs and not self._store.uninstalling:
+            is_running = pod is Absent.TOO_LARGE or (not isinstance(pod, Absent) and not has_ended(pod))
+            if is_running and not self._store.uninstalling:
                 interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
                 return Result(interval * (1 + self._client.random.random()) / 2)
             raw = await self._store.informers.get_request(key)
             if isinstance(raw, Absent) or uid_of(raw) != uid_of(held_request):
                 return DONE
-            if runs:
-                await self._give_up(decode_bind_request(raw))
+            if is_running:
+                await self._abandon(decode_bind_request(raw))
             else:
                 await self._release(decode_bind_request(raw), pod)
         except KubeError as error:
@@ -222,13 +221,13 @@ class Releases:
         self._reported.discard(request.key)
         ctx.log.info("released what the pod held")
 
-    async def _give_up(self, request: BindRequest) -> None:
+    async def _abandon(self, request: BindRequest) -> None:
         """Drop the finalizer of a running pod's request, and report what stays with the pod."""
         plugins = self._runner.holders(request)
         if request.phase is not Phase.SUCCEEDED or not plugins:
             return
         await self._writer.drop_finalizer(request)
-        self._given_up[request.key] = plugins
+        self._unreleased[request.key] = plugins
         note = f"Bowline was uninstalled while the pod ran: {', '.join(plugins)} will not return what the pod holds"
         self._writer.record_event(request, Event("Warning", names.EVENT_NOT_RELEASED, note))
 

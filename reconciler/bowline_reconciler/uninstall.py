@@ -58,15 +58,15 @@ class Remains:
 class Uninstall:
     """Ends one release.
 
-    ``shard``: label selector of its requests; ``reservations``: the namespace of reservation pods; ``given_up``: the
-    plugins that hold something for running pods, by request.
+    ``shard``: label selector of its requests; ``reservations``: the namespace of reservation pods; ``unreleased``:
+    the plugins that hold something for running pods, by request.
     """
 
     client: KubeClient
     deployment: ObjectKey
     shard: str
     reservations: str
-    given_up: Mapping[ObjectKey, tuple[str, ...]]
+    unreleased: Mapping[ObjectKey, tuple[str, ...]]
 
     async def stop_reconcilers(self) -> None:
         """Scale the Deployment to zero, so that its leader releases the Lease. Retried until the API server answers.
@@ -100,11 +100,11 @@ class Uninstall:
             fields = remains.fields if remains is not None else {}
             log.error("not everything is released", extra=fields)  # noqa: TRY400 - the cause is in the fields
             raise NotReleasedError(f"after {LIMIT}: {fields}") from None
-        if self.given_up:
-            first = {str(key): self.given_up[key] for key in sorted(self.given_up)[:_NAMED]}
+        if self.unreleased:
+            first = {str(key): self.unreleased[key] for key in sorted(self.unreleased)[:_NAMED]}
             log.warning(
                 "what plugins hold for running pods is not returned; return it yourself when they end",
-                extra={"count": len(self.given_up), "pluginsByBindRequest": first},
+                extra={"count": len(self.unreleased), "pluginsByBindRequest": first},
             )
         log.info("released; reservation pods of running pods remain", extra=remains.fields)
 

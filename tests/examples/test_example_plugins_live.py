@@ -163,13 +163,19 @@ def test_an_abandoned_bind_returns_the_licence_and_deletes_the_configmap(
     assert "finalizers" not in live.request()["metadata"]
 
 
-def test_the_end_of_a_bound_pod_returns_licence_and_address(live: Live, licences: tuple[LicenceServer, str]) -> None:
+def bind_with_licence_and_address(live: Live) -> str:
+    """Create and bind a pod that needs both; returns its UID."""
     uid = create(live, **{LICENCE: "solver", NETWORK: "blue"})
     live.request_bind()
     live.until("the ConfigMap exists", lambda: configmaps(live) or None)
     patch = json.dumps({"data": {"address": "10.0.0.7"}})
     live.kubectl("patch", "configmap", f"network-{uid}", "--type=merge", f"--patch={patch}")
     live.phase("pod", "Succeeded")
+    return uid
+
+
+def test_the_end_of_a_bound_pod_returns_licence_and_address(live: Live, licences: tuple[LicenceServer, str]) -> None:
+    uid = bind_with_licence_and_address(live)
     assert configmaps(live)
     live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
     live.kubectl("delete", "bindrequest", "pod", "--wait=false")  # as the garbage collector does
@@ -180,12 +186,7 @@ def test_the_end_of_a_bound_pod_returns_licence_and_address(live: Live, licences
 def test_what_ends_while_no_reconciler_runs_is_returned_by_the_next(
     live: Live, licences: tuple[LicenceServer, str]
 ) -> None:
-    uid = create(live, **{LICENCE: "solver", NETWORK: "blue"})
-    live.request_bind()
-    live.until("the ConfigMap exists", lambda: configmaps(live) or None)
-    patch = json.dumps({"data": {"address": "10.0.0.7"}})
-    live.kubectl("patch", "configmap", f"network-{uid}", "--type=merge", f"--patch={patch}")
-    live.phase("pod", "Succeeded")
+    uid = bind_with_licence_and_address(live)
     (reconciler,) = live.pair.reconcilers
     reconciler.kill()
     live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")

@@ -30,7 +30,16 @@ from bowline.kube.errors import (
 from bowline.kube.messages import PatchType
 from bowline.kube.metrics import KubeMetrics
 from bowline.kube.oversized import MAX_VALUES, is_reduced
-from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, SECRETS, Resource, Selection
+from bowline.kube.resources import (
+    BINDREQUESTS,
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    Resource,
+    Selection,
+)
 from bowline.kube.trust import Trust
 from bowline.localcluster.certs import LocalAuthority
 from bowline.localcluster.cluster import Cluster
@@ -74,15 +83,17 @@ async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespa
 
 
 @pytest.mark.parametrize(
-    ("group", "version", "expected"),
+    ("resource", "expected"),
     [
-        pytest.param("apps", "v1", True, id="a version that is served"),
-        pytest.param("apps", "v9", False, id="a version that is not served"),
-        pytest.param("example.com", "v1", False, id="a group that is not served"),
+        pytest.param(DEPLOYMENTS, True, id="a version that is served"),
+        pytest.param(replace(DEPLOYMENTS, version="v9"), False, id="a version that is not served"),
+        pytest.param(replace(DEPLOYMENTS, group="example.com"), False, id="a group that is not served"),
+        pytest.param(replace(DEPLOYMENTS, plural="others"), False, id="a resource that is not served"),
+        pytest.param(PODS, True, id="the core group"),
     ],
 )
-async def test_which_groups_are_served(client: KubeClient, group: str, version: str, *, expected: bool) -> None:
-    assert await client.serves(group, version) is expected
+async def test_which_resources_are_served(client: KubeClient, resource: Resource, *, expected: bool) -> None:
+    assert await client.serves(resource) is expected
 
 
 async def test_a_strategic_patch_of_a_status(client: KubeClient, namespace: str) -> None:

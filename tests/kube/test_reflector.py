@@ -283,7 +283,7 @@ async def test_a_resource_that_is_not_served_is_no_outage(access: ClusterAccess,
     registry = CollectorRegistry()
     labels = {"verb": "list", "resource": resource.plural, "code": "404"}
     async with KubeClient(access, ClientOptions(metrics=KubeMetrics(registry))) as client:
-        assert not await client.serves(resource.group, resource.version, resource.plural)
+        assert not await client.serves(resource)
         probing = asyncio.create_task(client.availability.run(probe, lambda: None))
         async with running(Reflector(client, Selection(resource, is_optional=True)), synced=False) as reflector:
             await until(lambda: (registry.get_sample_value("bowline_kube_requests_total", labels) or 0) >= 5)

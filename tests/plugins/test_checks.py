@@ -187,15 +187,20 @@ def test_all_checks_of_a_pod_are_asked_at_once_and_one_denial_is_enough(live: Li
     assert bind_checks(live) == []
 
 
+def binds_after_another_question(live: Live, first: dict[str, Any]) -> None:
+    """A second object takes the place of the first one; its consent binds the pod."""
+    uid = first["metadata"]["uid"]
+    live.until("it is asked again", lambda: [c for c in bind_checks(live) if c["metadata"]["uid"] != uid] or None)
+    answer(live, asked(live), "True")
+    live.phase("pod", "Succeeded")
+
+
 def test_an_object_that_is_deleted_while_the_bind_waits_is_asked_again(live: Live) -> None:
     request(live)
     first = asked(live)
     waits(live, "has not set condition Ready")
     live.cluster.api.delete(path_of(first))
-    uid = first["metadata"]["uid"]
-    live.until("it is asked again", lambda: [c for c in bind_checks(live) if c["metadata"]["uid"] != uid] or None)
-    answer(live, asked(live), "True")
-    live.phase("pod", "Succeeded")
+    binds_after_another_question(live, first)
 
 
 def test_a_consent_to_an_object_that_is_being_deleted_binds_nothing(live: Live) -> None:
@@ -208,10 +213,7 @@ def test_a_consent_to_an_object_that_is_being_deleted_binds_nothing(live: Live) 
     waits(live, "is being deleted")
     free = {"metadata": {"finalizers": None}}
     live.cluster.api.request("PATCH", path_of(first), free, "application/merge-patch+json")
-    uid = first["metadata"]["uid"]
-    live.until("it is asked again", lambda: [c for c in bind_checks(live) if c["metadata"]["uid"] != uid] or None)
-    answer(live, asked(live), "True")
-    live.phase("pod", "Succeeded")
+    binds_after_another_question(live, first)
 
 
 def test_a_reconciler_killed_while_it_waits_is_succeeded_by_one_that_continues(live: Live) -> None:

@@ -381,8 +381,8 @@ class OldClient(KubeClient):
         requested_resource = replace(resource, version="v9") if resource == RESOURCECLAIMS else resource
         return await super().get(requested_resource, *args, **kwargs)
 
-    async def serves(self, group: str, version: str, plural: str = "") -> bool:
-        return await super().serves(group, "v9" if group == RESOURCECLAIMS.group else version, plural)
+    async def serves(self, resource: Resource) -> bool:
+        return await super().serves(replace(resource, version="v9") if resource == RESOURCECLAIMS else resource)
 
 
 async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: Case, cluster: Cluster) -> None:

@@ -68,6 +68,12 @@ def reconciles(monkeypatch: pytest.MonkeyPatch) -> Counter[ObjectKey]:
     return counts
 
 
+async def create_waiting_pod(stage: Stage) -> None:
+    """Create the pod, and what ``needs("data")`` waits for."""
+    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+    await stage.create_pod()
+
+
 async def label_request(stage: Stage, working: Working, value: str) -> None:
     """Change the request as another client; returns when the reconciler's cache has the change."""
     body = {"metadata": {"labels": {"foreign": value}}}
@@ -104,8 +110,7 @@ async def reports(stage: Stage, working: Working) -> None:
 async def test_one_wait_has_one_attempt_and_one_for_its_report(stage: Stage, reconciles: Counter[ObjectKey]) -> None:
     plugin, calls, key = needs("data"), Calls(stage), ObjectKey(stage.namespace, "pod")
     plugin.effects = True
-    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-    await stage.create_pod()
+    await create_waiting_pod(stage)
     async with stage.working(plugin, options=calls.options) as working:
         await working.pod_cached(stage.namespace)
         await stage.request_bind()
@@ -146,8 +151,7 @@ async def test_a_plugins_write_to_the_pod_causes_no_attempt(stage: Stage) -> Non
         return await wait.on_pre_bind(ctx) if wait.on_pre_bind is not None else Status.ok()
 
     plugin = Scripted(effects=True, pre_bind=label, sources=wait.sources)
-    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-    await stage.create_pod()
+    await create_waiting_pod(stage)
     key = ObjectKey(stage.namespace, "pod")
     async with stage.working(plugin) as working:
         await working.pod_cached(stage.namespace)
@@ -172,8 +176,7 @@ async def test_a_foreign_change_that_a_list_shows_merged_with_an_own_write_cause
     """The watch has expired: its list shows one version, with both changes."""
     proxy, access = proxied
     plugin = needs("data")
-    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-    await stage.create_pod()
+    await create_waiting_pod(stage)
     key = ObjectKey(stage.namespace, "pod")
     async with stage.working(plugin, access=access) as working:
         await working.pod_cached(stage.namespace)
@@ -198,8 +201,7 @@ async def test_a_write_without_a_reply_is_no_own_write(
     """Its event shows a version that nobody has told this process."""
     proxy, access = proxied
     plugin = needs("data")
-    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-    await stage.create_pod()
+    await create_waiting_pod(stage)
     async with stage.working(plugin, access=access) as working:
         await working.pod_cached(stage.namespace)
         await stage.request_bind()

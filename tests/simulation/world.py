@@ -204,7 +204,7 @@ class World:
         if made is not None:
             self._kind_of[made["metadata"]["uid"]] = kind
             if kind == "claim":
-                self.loop.later(0.3, self._answered, self._make_claim, made)
+                self.loop.later(0.3, self._call_when_up, self._make_claim, made)
 
     def _make_claim(self, pod: Object) -> None:
         """The claim controller creates a claim from the pod's template."""
@@ -283,13 +283,14 @@ class World:
 
     def _lose_node(self, node: Object, draw: float) -> None:
         self.server.call("user", "DELETE", path_of(node))
-        self.loop.later(15 + 30 * draw, self._answered, self._make_node, node["metadata"]["name"])
+        self.loop.later(15 + 30 * draw, self._call_when_up, self._make_node, node["metadata"]["name"])
 
     def _taint(self, node: Object, draw: float) -> None:
         taint = {"key": "x", "effect": "NoSchedule"}
         self.server.call("user", "PATCH", path_of(node), {"spec": {"taints": [taint]}})
         untainted = {"spec": {"taints": None}}
-        self.loop.later(10 + 30 * draw, self._answered, self.server.call, "user", "PATCH", path_of(node), untainted)
+        arguments = ("user", "PATCH", path_of(node), untainted)
+        self.loop.later(10 + 30 * draw, self._call_when_up, self.server.call, *arguments)
 
     def _end_pod(self, pod: Object, _: float) -> None:
         self._patch_status("pods", pod["metadata"], {"status": {"phase": "Succeeded"}})
@@ -632,10 +633,10 @@ class World:
 
     # --- helpers ---
 
-    def _answered(self, call: Callable[..., object], *arguments: object) -> None:
+    def _call_when_up(self, call: Callable[..., object], *arguments: object) -> None:
         """Make a call that must not get lost: once the API server is there."""
         if self.server.is_down:
-            self.loop.later(5, self._answered, call, *arguments)
+            self.loop.later(5, self._call_when_up, call, *arguments)
         else:
             call(*arguments)
 

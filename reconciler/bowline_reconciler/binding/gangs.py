@@ -97,7 +97,7 @@ class Gangs:
         except NotFound:
             return 0
         except (ApiError, UnrecognizedReply) as error:
-            if error.code == 404 and not await self._client.serves(resource.group, resource.version, resource.plural):
+            if error.code == 404 and not await self._client.serves(resource):
                 return 0
             raise
 

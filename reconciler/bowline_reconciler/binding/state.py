@@ -15,10 +15,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from bowline.api.bindrequest import BindRequest
-from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion, is_older
+from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
 from bowline.kube.late_writes import LateWrites
+from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.snapshot import GATES, Outcome, PodID, pod_id
@@ -227,7 +228,8 @@ class WaitState:
         """End the wait by a failed attempt: a wait in the next attempt is a new one."""
         self.cause, self.began, self.restored_at = NO_WAIT, 0.0, 0.0
         self.first_waits.clear()
-        self.longest, self.last_report, self.report_at, self.reports = timedelta(), "", None, 0
+        self.longest = timedelta()
+        self.last_report, self.report_at, self.reports = "", None, 0
 
 
 @dataclass(slots=True)
@@ -303,70 +305,6 @@ class GangState:
         self.prepared_pods, self.is_admitted = None, False
 
 
-class CacheOverlay:
-    """What this process has written or read live, until the watch delivers it."""
-
-    def __init__(self) -> None:
-        # Once completed or failed by this process: its last version; whatever the cache still shows is stale.
-        self.final_version: ResourceVersion | None = None
-        self.needs_live_read = False  # the cached request is known to be stale
-        self._shown = ResourceVersion("")
-        self._latest: BindRequest | None = None
-        self._older: set[ResourceVersion] = set()  # versions known to precede the latest
-
-    def precedes(self, cached_request: BindRequest) -> bool:
-        """Return whether the cached request is one of this name that is known to have been replaced."""
-        latest, version = self._latest, cached_request.resource_version
-        return latest is not None and cached_request.uid != latest.uid and is_older(version, latest.resource_version)
-
-    def latest(self, cached_request: BindRequest | None) -> BindRequest | None:
-        """Return the cached request, or a newer known version while the watch is behind."""
-        return self._latest if cached_request is not None and self._is_behind(cached_request) else cached_request
-
-    def observe(self, cached_request: BindRequest | None) -> None:
-        """Drop the overlay if the watch has delivered it.
-
-        If the cached version is unknown, it may precede or follow the latest one: then a live read is needed.
-        """
-        if self._latest is not None and cached_request is not None and not self._is_behind(cached_request):
-            self.needs_live_read |= cached_request.resource_version != self._latest.resource_version
-            self._clear()
-
-    def show(self, version: ResourceVersion) -> None:
-        """Record the version that the watch has delivered last, perhaps before the reply of its write."""
-        self._shown = version
-        if self._latest is not None and version == self._latest.resource_version:
-            self._clear()
-
-    def replace(self, before: BindRequest, after: BindRequest) -> None:
-        """Remember a version that was written or read live."""
-        if after.resource_version == self._shown:
-            self._clear()
-        elif before.resource_version != after.resource_version:
-            self._latest = after
-            self._older.add(before.resource_version)
-
-    def invalidate(self) -> None:
-        """Require a live read: another client has written, or a policy denies a write."""
-        self.needs_live_read = True
-
-    def confirm(self) -> None:
-        """Record that the request is as current as its decision requires."""
-        self.needs_live_read = False
-
-    def finish(self, version: ResourceVersion) -> None:
-        """Record that the request is finished, whatever the watch still delivers."""
-        self.final_version = version
-        self._clear()
-
-    def _is_behind(self, cached_request: BindRequest) -> bool:
-        return cached_request.resource_version in self._older or self.precedes(cached_request)
-
-    def _clear(self) -> None:
-        self._latest = None
-        self._older.clear()
-
-
 @dataclass(slots=True)
 class RequestState:
     """The in-memory state of one request (one UID)."""
@@ -399,10 +337,11 @@ class RequestState:
 
     def view(self) -> dict[str, Any]:
         """Return the state for the debug pages."""
+        running = self.attempt.running
         return {
             "uid": self.uid,
             "done": self.is_finished,
-            "bindStarted": self.attempt.running is not None and self.attempt.running.past_point,
+            "bindStarted": running is not None and running.past_point,
             "unpersistedOutcome": self.attempt.pending_outcome is not None,
             "waitCause": self.wait.cause or None,
             "reportedWait": self.wait.last_report or None,
@@ -495,6 +434,7 @@ class RequestStates:
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
         """Drop all states; returns their keys and UIDs."""
         entries = [(key, state.uid) for key, state in self._by_key.items()]
-        for memory in (self._by_key, self._prepared_pods, self._holders):
-            memory.clear()
+        self._by_key.clear()
+        self._prepared_pods.clear()
+        self._holders.clear()
         return entries

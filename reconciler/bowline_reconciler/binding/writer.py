@@ -11,7 +11,7 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, Phase, decode_bind_request, effects_record, owner_pod_uid
-from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, status_of
+from bowline.api.meta import Object, ObjectRef, ObjectUID, format_micro_time, pod_owner, status_of
 from bowline.api.request_facts import as_annotation, carried_status
 from bowline.kube.client import KubeClient
 from bowline.kube.errors import Conflict, NotFound, NotStoredError
@@ -122,7 +122,7 @@ class Writer:
 
         Raises NotStoredError if a webhook removes the owner reference.
         """
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
+        owner = pod_owner(request.pod_key.name, pod_uid)
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
         metadata = {"ownerReferences": owners, "annotations": {names.POD_UID: pod_uid}}
         stored_request = await self._patch(request, {"metadata": metadata})

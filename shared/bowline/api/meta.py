@@ -75,6 +75,11 @@ def is_deleting(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
+def pod_owner(name: str, uid: str) -> dict[str, Any]:
+    """Return the owner reference to a pod."""
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+
+
 def identity_of(obj: Object) -> dict[str, Any]:
     """Return the metadata that identify a raw object and its version, for a cache that keeps little else."""
     metadata = obj["metadata"]

@@ -193,15 +193,16 @@ def _pass_ends(stage: SchedulerStage, name: str, until: Callable[[str, str], obj
 
 def _does_not_fit(stage: SchedulerStage, name: str, gpus: int, *, rule: str, **spec: Any) -> None:
     """The pod gets no request, not even one that is deleted soon: two later pods on the other node are decided."""
-    earlier = _created(stage)
+    earlier = _created_names(stage)
     stage.submit(name, gpus, OTHER_NODE, **spec)
     _pass_ends(stage, name, stage.runs)
     why = f"{name} cannot be bound to {OTHER_NODE} now, and got a request for it"
-    other_names = [other for other in _created(stage) - earlier if not other.startswith(f"{name}-barrier-")]
-    stage.require(rule, not (stage.requests(name) or other_names), why)
+    new_names = _created_names(stage) - earlier
+    has_other = any(not request.startswith(f"{name}-barrier-") for request in new_names)
+    stage.require(rule, not (stage.requests(name) or has_other), why)
 
 
-def _created(stage: SchedulerStage) -> set[str]:
+def _created_names(stage: SchedulerStage) -> set[str]:
     """Return the names of the requests that were ever created in the namespace."""
     return {name for name, code in stage.creations() if code == HTTPStatus.CREATED}
 

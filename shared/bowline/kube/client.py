@@ -158,17 +158,15 @@ class KubeClient:
         path = object_path(resource, namespace, name, subresource) + query(params)
         return await self._call(Call("GET", "get", resource, ObjectKey(namespace, name)), path)
 
-    async def serves(self, group: str, version: str, plural: str = "") -> bool:
-        """Return whether the API server lists a version of an API group, and with ``plural`` this resource of it.
-
-        A 404 does not prove the opposite: a proxy may have sent it.
-        """
-        discovery, path = Call("GET", "get", _GROUPS, ObjectKey("", "")), f"{group}/{version}"
+    async def serves(self, resource: Resource) -> bool:
+        """Return whether the API server lists the resource. A 404 does not say so: a proxy may have sent it."""
+        discovery = Call("GET", "get", _GROUPS, ObjectKey("", ""))
         api_groups = await self._call(discovery, "/apis")
-        if path not in {kind["groupVersion"] for entry in api_groups["groups"] for kind in entry["versions"]}:
+        versions = {kind["groupVersion"] for entry in api_groups["groups"] for kind in entry["versions"]}
+        if resource.group and resource.api_version not in versions:
             return False
-        resources = (await self._call(discovery, f"/apis/{path}"))["resources"] if plural else ()
-        return not plural or any(entry["name"] == plural for entry in resources)
+        served_resources = (await self._call(discovery, resource.prefix))["resources"]
+        return any(entry["name"] == resource.plural for entry in served_resources)
 
     async def list(
         self,

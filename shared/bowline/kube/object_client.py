@@ -104,5 +104,5 @@ class ObjectClient(Protocol):
     ) -> dict[str, Any]:
         """Delete an object. ``uid`` and ``resource_version`` are preconditions (Conflict)."""
 
-    async def serves(self, group: str, version: str, plural: str = "") -> bool:
-        """Return whether the API server lists a version of an API group, and with ``plural`` this resource of it."""
+    async def serves(self, resource: Resource) -> bool:
+        """Return whether the API server lists the resource: a 404 does not say so."""

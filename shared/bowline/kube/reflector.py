@@ -390,11 +390,8 @@ class Reflector:
         It answers such a path in plain text, as a proxy may answer any path. So it is asked what it serves: its reply
         also shows that it is available, which such a 404 does not.
         """
-        resource = self.selection.resource
-        if error.code != 404 or not resource.group:
-            return False
         with suppress(KubeError):
-            return not await self._client.serves(resource.group, resource.version, resource.plural)
+            return error.code == 404 and not await self._client.serves(self.selection.resource)
         return False
 
     def _count_restart(self, cause: str) -> None:

@@ -100,6 +100,8 @@ UNFINISHED_BINDREQUESTS = Selection(BINDREQUESTS, field_selector="status.phase!=
 # Of plugin checks.
 BINDCHECKS = Resource(names.DOMAIN, "v1alpha1", "bindchecks", names.BIND_CHECK_KIND)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+# Field selector of pods on a node whose containers have ended.
+BOUND_AND_ENDED = "spec.nodeName!=,status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False

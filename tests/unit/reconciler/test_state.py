@@ -6,7 +6,8 @@ from itertools import pairwise
 from bowline.api.bindrequest import BindRequest, decode_bind_request
 from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
-from bowline_reconciler.binding.state import CacheOverlay, RequestStates, WaitState
+from bowline_reconciler.binding.overlay import CacheOverlay
+from bowline_reconciler.binding.state import RequestStates, WaitState
 from bowline_reconciler.decide.snapshot import GATES
 
 

@@ -91,9 +91,9 @@ class Checks(AdmissionPlugin[ChecksConfig], BindingPlugin[ChecksConfig]):
         return denial or (merge_waits(waits) if waits else Status.ok())
 
     async def _ask(self, ctx: BindContext, pod: Object, check: Check) -> Status:
-        asked = bind_check(check.name, pod, ctx.request, ctx.spec.selected_node)
+        question = bind_check(check.name, pod, ctx.request, ctx.spec.selected_node)
         try:
-            stored = await self._stored(ctx.client, asked)
+            stored = await self._stored(ctx.client, question)
         except UnrecognizedReply as error:
             if await _is_installed(ctx.client, error):
                 raise
@@ -102,16 +102,16 @@ class Checks(AdmissionPlugin[ChecksConfig], BindingPlugin[ChecksConfig]):
                 "the chart installs it with crds.enabled"
             )
             return Status.wait(why, retry_after=_POLL, timeout=UNLIMITED)
-        return _status(check, stored, verdict(stored, asked))
+        return _status(check, stored, verdict(stored, question))
 
-    async def _stored(self, client: ObjectClient, asked: Mapping[str, Any]) -> Object:
+    async def _stored(self, client: ObjectClient, question: Mapping[str, Any]) -> Object:
         """Return the object that asks, which is created if there is none."""
-        namespace, name = asked["metadata"]["namespace"], asked["metadata"]["name"]
+        namespace, name = question["metadata"]["namespace"], question["metadata"]["name"]
         try:
             return await client.get(BINDCHECKS, namespace, name)
         except NotFound:
             with suppress(AlreadyExists):
-                return await client.create(BINDCHECKS, namespace, asked)
+                return await client.create(BINDCHECKS, namespace, question)
             return await client.get(BINDCHECKS, namespace, name)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
@@ -122,12 +122,12 @@ class Checks(AdmissionPlugin[ChecksConfig], BindingPlugin[ChecksConfig]):
         namespace = ctx.request.key.namespace
         selector = f"{names.LABEL_CHECK_REQUEST}={ctx.request.uid}"
         try:
-            present = await ctx.client.list_all(BINDCHECKS, namespace, label_selector=selector)
+            bind_checks = await ctx.client.list_all(BINDCHECKS, namespace, label_selector=selector)
         except UnrecognizedReply as error:
             if await _is_installed(ctx.client, error):
                 raise
             return Status.ok()
-        for stored in present:
+        for stored in bind_checks:
             with suppress(NotFound, Conflict):
                 await ctx.client.delete(BINDCHECKS, namespace, key_of(stored).name, uid=uid_of(stored))
         return Status.ok()
@@ -135,20 +135,20 @@ class Checks(AdmissionPlugin[ChecksConfig], BindingPlugin[ChecksConfig]):
 
 async def _is_installed(client: ObjectClient, error: UnrecognizedReply) -> bool:
     """Return whether the kind is served, after a reply that may say the opposite."""
-    return error.code != HTTPStatus.NOT_FOUND or await client.serves(BINDCHECKS.group, BINDCHECKS.version)
+    return error.code != HTTPStatus.NOT_FOUND or await client.serves(BINDCHECKS)
 
 
-def _status(check: Check, stored: Object, said: CheckVerdict) -> Status:
+def _status(check: Check, stored: Object, result: CheckVerdict) -> Status:
     """Return what follows from a verdict."""
     ref = BINDCHECKS.ref(stored)
-    match said.answer:
+    match result.answer:
         case CheckAnswer.CONSENT:
             return Status.ok()
         case CheckAnswer.DENIAL:
-            why = f"check {check.name} denies the bind: {said.message or 'its controller gives no reason'}"
-            return Status.fatal(why, said.word, check.denial_suggestion)
+            why = f"check {check.name} denies the bind: {result.message or 'its controller gives no reason'}"
+            return Status.fatal(why, result.word, check.denial_suggestion)
         case CheckAnswer.OPEN:
-            text = said.message or f"its controller has not set condition Ready of BindCheck {ref.key}"
+            text = result.message or f"its controller has not set condition Ready of BindCheck {ref.key}"
         case CheckAnswer.DELETED:
             text = f"BindCheck {ref.key} is being deleted; it is asked again when that is done"
         case CheckAnswer.FOREIGN:

@@ -1,15 +1,16 @@
 """Which checks a pod needs, the object that asks one, and what its answer means. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest
+from bowline.api.failed_decision import condition_of
 from bowline.api.field_error import FieldError
-from bowline.api.meta import Object, is_deleting, key_of, uid_of
+from bowline.api.meta import Object, is_deleting, key_of, pod_owner, uid_of
 from bowline.api.rule import DenialCause, Rule
 from bowline.framework.reason import Reason
 from bowline.plugins.checks.config import Check
@@ -97,7 +98,6 @@ def bind_check(name: str, pod: Object, request: BindRequest, node: str) -> dict[
     The pod owns it: what remains when nobody is left to delete it goes with the pod.
     """
     pod_name, pod_uid = key_of(pod).name, uid_of(pod)
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod_name, "uid": pod_uid}
     return {
         "apiVersion": names.BIND_CHECK_API_VERSION,
         "kind": names.BIND_CHECK_KIND,
@@ -105,7 +105,7 @@ def bind_check(name: str, pod: Object, request: BindRequest, node: str) -> dict[
             "name": f"{name}-{request.uid}",
             "namespace": key_of(pod).namespace,
             "labels": {names.LABEL_CHECK: name, names.LABEL_CHECK_REQUEST: str(request.uid)},
-            "ownerReferences": [owner],
+            "ownerReferences": [pod_owner(pod_name, pod_uid)],
         },
         "spec": {
             "check": name,
@@ -116,13 +116,13 @@ def bind_check(name: str, pod: Object, request: BindRequest, node: str) -> dict[
     }
 
 
-def verdict(stored: Object, asked: Object) -> CheckVerdict:
-    """Return what a stored object says about the request that ``asked`` describes."""
-    if stored.get("spec") != asked["spec"]:
+def verdict(stored: Object, question: Object) -> CheckVerdict:
+    """Return what a stored object says about the request that ``question`` describes."""
+    if stored.get("spec") != question["spec"]:
         return CheckVerdict(CheckAnswer.FOREIGN)
     if is_deleting(stored):
         return CheckVerdict(CheckAnswer.DELETED)
-    ready = ready_condition(stored)
+    ready = condition_of(stored, READY)
     message = str(ready.get("message") or "")[:MAX_MESSAGE]
     if ready.get("status") == "True":
         return CheckVerdict(CheckAnswer.CONSENT)
@@ -131,9 +131,3 @@ def verdict(stored: Object, asked: Object) -> CheckVerdict:
     word = str(ready.get("reason") or "")
     is_own = _WORD.fullmatch(word) and word not in {reason.value for reason in Reason}
     return CheckVerdict(CheckAnswer.DENIAL, word if is_own else _DENIED, message or word)
-
-
-def ready_condition(stored: Object) -> Mapping[str, Any]:
-    """Return the condition in which the controller answers; empty without one."""
-    conditions = (stored.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition.get("type") == READY), {})

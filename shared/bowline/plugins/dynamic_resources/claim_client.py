@@ -57,9 +57,7 @@ class ClaimClient:
         except NotFound:
             return None
         except (ApiError, UnrecognizedReply) as error:
-            if error.code == 404 and not await self._client.serves(
-                RESOURCECLAIMS.group, RESOURCECLAIMS.version, RESOURCECLAIMS.plural
-            ):
+            if error.code == 404 and not await self._client.serves(RESOURCECLAIMS):
                 raise ClaimsNotServedError from error
             raise
 

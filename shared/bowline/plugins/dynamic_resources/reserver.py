@@ -130,9 +130,7 @@ class ClaimReserver:
             ref = ObjectRef(PODGROUPS.api_version, PODGROUPS.kind, key)
             return Status.wait(f"the pod's PodGroup {key} does not exist yet", ref, timeout=PREREQUISITE)
         except (ApiError, UnrecognizedReply) as error:
-            if error.code == 404 and not await self._client.serves(
-                PODGROUPS.group, PODGROUPS.version, PODGROUPS.plural
-            ):
+            if error.code == 404 and not await self._client.serves(PODGROUPS):
                 return None
             raise
 

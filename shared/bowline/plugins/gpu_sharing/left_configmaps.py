@@ -22,8 +22,6 @@ from bowline.plugins.gpu_sharing.rules import share_of
 ORPHAN_FINALIZER = "orphan"
 # How often the end of the pod is looked for: its containers have their grace period.
 POLL = timedelta(seconds=2)
-# Field selector of pods whose containers have ended: the watch of running pods does not show their deletion.
-ENDED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
 
 def is_orphaning(pod: Object) -> bool:

@@ -19,7 +19,7 @@ from bowline.api.gpu_share import SHARED_DEVICES, direct_env_map, memory_limit
 from bowline.api.meta import key_of, uid_of
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.errors import ApiError, Conflict
-from bowline.kube.resources import CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
+from bowline.kube.resources import BOUND_AND_ENDED, CLUSTERPOLICIES, NODES, PODS, RUNTIMECLASSES
 from bowline.plugin import (
     AllocationKind,
     BindContext,
@@ -52,7 +52,7 @@ from bowline.plugins.gpu_sharing.idle_groups import (
     transform_reservation,
     transform_user,
 )
-from bowline.plugins.gpu_sharing.left_configmaps import ENDED, LeftConfigMaps, transform_left
+from bowline.plugins.gpu_sharing.left_configmaps import LeftConfigMaps, transform_left
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
 from bowline.plugins.gpu_sharing.reservation import (
@@ -168,7 +168,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         yield EventSource(
             PODS.as_metadata(),
             label_selector=SHARING,
-            field_selector=f"{ENDED},spec.nodeName!=",
+            field_selector=BOUND_AND_ENDED,  # the watch of running pods does not show their deletion
             transform=transform_left,
             on_change=self._left_changed,
         )

@@ -20,7 +20,7 @@ from bowline.api.gpu_share import (
     refers_to_key,
     share_target,
 )
-from bowline.api.meta import Object, ObjectUID, is_deleting
+from bowline.api.meta import Object, ObjectUID, is_deleting, pod_owner
 
 # A group is a label's value and, on a pod of several devices, also the name part of a label's key.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -136,7 +136,7 @@ def configmap_object(name: str, maps: ShareConfigMaps, pod: Object) -> dict[str,
     the chart's admission policy recognises ConfigMaps that only the reconciler may write or delete.
     """
     metadata = pod["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    owner = pod_owner(metadata["name"], metadata["uid"])
     groups = {names.ANNOTATION_GPU_GROUPS: ",".join(maps.groups)}
     if maps.compute_modes:
         groups[names.ANNOTATION_COMPUTE_MODES] = ",".join(maps.compute_modes)
