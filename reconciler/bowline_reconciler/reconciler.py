@@ -212,10 +212,9 @@ class Reconciler:
         if Target.REQUEST in snapshot.live and cached_request is not None:
             state.overlay.replace(cached_request, request)
         self.observation.on_decision(request, action)
-        return await self._execute(action, snapshot, state)
+        return await self._execute(action, request, snapshot, state)
 
-    async def _execute(self, action: Action, snapshot: Snapshot, state: RequestState) -> Result:
-        request = snapshot.request
+    async def _execute(self, action: Action, request: BindRequest, snapshot: Snapshot, state: RequestState) -> Result:
         begins = isinstance(action, Attempt | Fail | Rollback)
         if begins and request.pod_uid and not self.store.states.acquire_pod(request):
             return Result(ROLLBACK_PAUSE)  # another request has begun since the decision

@@ -29,7 +29,7 @@ from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.sharing import HALF, device_of, group_of
 from tests.reconciler.stage import NO_FLIGHT, Stage
-from tests.reconciler.test_late_writes import LIMIT, decided, touch
+from tests.reconciler.test_late_writes import LIMIT, decided, landed, touch
 from tests.waiting import until_awaited
 
 
@@ -125,7 +125,7 @@ async def test_a_reservation_that_lands_while_its_rollback_waits_is_released(
         await stage.withdraw("first")
         await decided(working, stage, "first", "Rollback")
         gate.open()
-        await until_awaited(devices.reported, bool)
+        await landed(proxy)
         assert await stage.request("first"), "it waits until the write cannot land any more"
         stage.clock.passed += LIMIT
         await touch(stage, "first")
@@ -184,7 +184,7 @@ async def test_a_configmap_that_lands_while_its_rollback_waits_is_deleted(
         await devices.ask("second", "b")
         await decided(working, stage, "first", "Rollback")
         gate.open()
-        await until_awaited(devices.maps, bool)
+        await landed(proxy)
         stage.clock.passed += LIMIT
         await touch(stage, "first")
         await stage.request_deleted("first")

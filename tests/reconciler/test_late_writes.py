@@ -28,7 +28,7 @@ from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.claims import allocation, claim, claim_decisions, require_api
 from tests.reconciler.stage import Scripted, Stage, Working
-from tests.waiting import until, until_awaited
+from tests.waiting import until
 
 # The API server's own limit: longer than a test, so that only the test's clock passes it.
 LIMIT = timedelta(seconds=600)
@@ -126,6 +126,11 @@ async def make_pvc(stage: Stage) -> None:
     await stage.client.create(PERSISTENTVOLUMECLAIMS, stage.namespace, body)
 
 
+async def landed(proxy: FaultProxy) -> None:
+    """Wait until the held write is stored. From its reply, since a rollback may undo it before anybody reads it."""
+    await until(lambda: any(entry.fault == "Hold" and entry.code in (200, 201) for entry in proxy.exchanges()))
+
+
 async def decided(working: Working, stage: Stage, name: str, decision: str) -> None:
     await until(lambda: decision in working.decided(stage.namespace, name))
 
@@ -155,7 +160,7 @@ async def test_a_write_that_lands_after_its_request_was_withdrawn_is_undone(
         assert plugin.points("first") == ["pre_bind"], "nothing is rolled back while the write may land"
         assert plugin.points("second") == []
         gate.open()
-        await until_awaited(lambda: plugin.is_left(stage.client, stage.namespace), bool)
+        await landed(proxy)
         stage.clock.passed += LIMIT
         await touch(stage, "first")
         await stage.request_deleted("first")
@@ -215,7 +220,7 @@ async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
             return [entry["uid"] for entry in (await stage.client.get(*path))["status"]["reservedFor"]]
 
         gate.open()
-        await until_awaited(consumers, lambda uids: len(uids) == 2)
+        await landed(proxy)
         await touch(stage, "pod")
         # The claim's new version proves that the write cannot land again: no time has to pass.
         await stage.request_deleted()

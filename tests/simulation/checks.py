@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import orjson
 
 from bowline.api import names
+from bowline.api.bindrequest import PodID
 from bowline.api.meta import ObjectKey
 from bowline.kube.lease import StorageRestoredError
 from bowline.kube.messages import Request
-from bowline_reconciler.decide.snapshot import PodID, pod_id
 from bowline_reconciler.wiring import Components
 from tests.simulation.loop import Process
 from tests.simulation.network import REQUEST_TIMEOUT_S
@@ -128,7 +128,7 @@ class Checks(logging.Handler):
             running = state.attempt.running
             if running is None:
                 continue
-            other = working.setdefault(pod_id(running.request), key)
+            other = working.setdefault(running.request.pod_id, key)
             if other != key:
                 self.fail("two requests for one pod in work", f"{process}: {other} and {key}")
             cached = parts.informers.request(key)

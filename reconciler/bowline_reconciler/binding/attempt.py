@@ -56,7 +56,7 @@ class AttemptRunner:
             state.rollback.expect(request)
             snapshot = replace(snapshot, lookup=request)
         ctx = self.store.context(snapshot)
-        status, snapshot = await self._bind(ctx, snapshot, state)
+        status, snapshot = await self._bind(request, ctx, snapshot, state)
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
 
     def cancel_if_withdrawn(self, state: RequestState) -> None:
@@ -79,9 +79,10 @@ class AttemptRunner:
             return await self.writer.fence(request)
         return request
 
-    async def _bind(self, ctx: BindContext, snapshot: Snapshot, state: RequestState) -> tuple[Status, Snapshot]:
+    async def _bind(
+        self, request: BindRequest, ctx: BindContext, snapshot: Snapshot, state: RequestState
+    ) -> tuple[Status, Snapshot]:
         """Run the attempt; return its status, OK only if the pod is on its node, and the snapshot after it."""
-        request = snapshot.request
         node_uid = self.informers.node_uid(request.selected_node)
         running = Running(request, node_uid, ctx.cancelled, ctx.posts)
         state.attempt.hold(running)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
-from bowline.api.bindrequest import BindRequest
+from bowline.api.bindrequest import BindRequest, PodID
 from bowline.api.meta import ObjectID, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.context import BindingPosts
 from bowline.framework.plugin_status import Status
@@ -22,7 +22,7 @@ from bowline.kube.late_writes import LateWrites
 from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
-from bowline_reconciler.decide.snapshot import GATES, Outcome, PodID, pod_id
+from bowline_reconciler.decide.snapshot import GATES, Outcome
 from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, Streak, classify, extend, next_mark_in
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
@@ -391,14 +391,14 @@ class RequestStates:
 
     def holder(self, request: BindRequest) -> ObjectKey | None:
         """Return the request that holds the request's pod, possibly this one; None if no request does."""
-        return self._holders.get(pod_id(request))
+        return self._holders.get(request.pod_id)
 
     def acquire_pod(self, request: BindRequest) -> bool:
         """Let the request hold its pod; False if another one does."""
-        pod, state = pod_id(request), self._by_key[request.key]
+        pod, state = request.pod_id, self._by_key[request.key]
         if self._holders.setdefault(pod, request.key) != request.key:
             return False
-        if state.holding is not None and pod_id(state.holding) != pod:
+        if state.holding is not None and state.holding.pod_id != pod:
             self.release_pod(request.key, state)
         state.hold(request)
         return True
@@ -407,8 +407,8 @@ class RequestStates:
         """Let the request hold its pod no more: nothing of it is left. No change if it holds none."""
         request = state.holding
         state.hold(None)
-        if request is not None and self._holders.pop(pod_id(request)):
-            self._on_release(pod_id(request), key)
+        if request is not None and self._holders.pop(request.pod_id):
+            self._on_release(request.pod_id, key)
 
     def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
         """Record that the request's pod is prepared, in its gang."""

@@ -240,15 +240,6 @@ def is_withdrawn(
     )
 
 
-# A pod as a request names it. With its key, because a request may name the UID of another namespace's pod.
-PodID = tuple[ObjectKey, ObjectUID]
-
-
-def pod_id(request: BindRequest) -> PodID:
-    """Return the pod that the request is for."""
-    return request.pod_key, request.pod_uid
-
-
 def preceding_request(request: BindRequest, rivals: Iterable[BindRequest]) -> ObjectKey | None:
     """Return the unfinished request directly before this one in the order for one pod; None if this one is first.
 

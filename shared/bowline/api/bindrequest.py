@@ -287,6 +287,8 @@ class BindRequestSpec(_Wire):
 
 
 SPEC_FIELDS = tuple(str(field.alias) for field in BindRequestSpec.model_fields.values())
+# A pod as a request names it. With its key, because a request may name the UID of another namespace's pod.
+PodID = tuple[ObjectKey, ObjectUID]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +314,11 @@ class BindRequest:
         """Key of the pod; available even if the rest of the spec is invalid."""
         name = self.spec.pod_name if self.spec else _raw_text(self.raw, "podName")
         return ObjectKey(self.key.namespace, name)
+
+    @property
+    def pod_id(self) -> PodID:
+        """The pod that the request is for."""
+        return self.pod_key, self.pod_uid
 
     @property
     def selected_node(self) -> str:
