@@ -159,7 +159,7 @@ def test_a_gated_pod_is_awaited(pair: Live) -> None:
     unread = pair.cluster.api.post(pair.request_path("").rstrip("/"), body)["status"]
     assert unread["reason"].startswith("Created: nothing is reported yet")
     note = pair.event("pod", "BindingWaiting")
-    assert "still has scheduling gates: example.com/hold; fails with WaitTimeout at 20" in note
+    assert "still has scheduling gates: example.com/hold; waits for at most 600 s" in note
     waiting = pair.request()["status"]
     assert waiting["phase"] == "Pending"
     assert waiting["reason"].startswith("Waiting")
@@ -168,6 +168,27 @@ def test_a_gated_pod_is_awaited(pair: Live) -> None:
     assert "Waiting: " in pair.kubectl("describe", "br", "pod").stdout
     pair.kubectl("patch", "pod", "pod", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
     pair.phase("pod", "Succeeded")
+
+
+def test_the_same_wait_of_another_request_repeats_the_event_on_the_pod(pair: Live) -> None:
+    pair.create_pod(schedulingGates=[{"name": "example.com/hold"}])
+    for count in (1, 2):
+        pair.request_bind()
+        until_reported(pair, count)
+        pair.cluster.api.delete(pair.request_path())
+        pair.until("the request is deleted", lambda: pair.not_found(pair.request_path()))
+
+
+def until_reported(pair: Live, count: int) -> None:
+    """Wait until the event of the pod's wait has occurred so often, as one object."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{pair.namespace}/events"
+
+    def counts() -> list[int]:
+        events = [event for event in pair.cluster.api.get(path)["items"] if event["regarding"]["kind"] == "Pod"]
+        waits = [event for event in events if event["reason"] == "BindingWaiting"]
+        return [(event.get("series") or {}).get("count", 1) for event in waits]
+
+    pair.until(f"report {count}", lambda: counts() == [count])
 
 
 def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:

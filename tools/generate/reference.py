@@ -20,7 +20,10 @@ _RESERVED, _UNRESERVED = "SharedGPUReserved", "SharedGPUUnreserved"
 # Name to type and meaning.
 EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     names.EVENT_BOUND: ("Normal", "the pod is bound; not sent with `binding.boundEvents: false`"),
-    names.EVENT_WAITING: ("Normal", "the request waits; the note names the cause, the object and the deadline"),
+    names.EVENT_WAITING: (
+        "Normal",
+        "the request waits; the note names cause, object and limit; `status.reason` has the deadline",
+    ),
     names.EVENT_RETRY: ("Warning", "an attempt failed, or a bound pod's request cannot be completed; it is retried"),
     names.EVENT_FAILED: ("Warning", "the request has ended: `Reason: sentence (suggestion: ...)`"),
     names.EVENT_ROLLBACK_FAILED: ("Warning", "what was prepared cannot be undone yet; it is retried"),

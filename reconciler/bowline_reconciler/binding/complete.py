@@ -199,12 +199,15 @@ class Completer:
         await self.writer.drop_finalizer(request)
         return await self._close(request, state)
 
-    async def report_blocked(self, request: BindRequest, state: RequestState, why: str) -> None:
-        """Report in status and event what keeps the request from completing, other than a failed attempt."""
+    async def report_blocked(self, request: BindRequest, state: RequestState, why: str, until: str = "") -> None:
+        """Report in status and event what keeps the request from completing, other than a failed attempt.
+
+        ``until``: only for the status; events without times are repeats of one.
+        """
         if state.rollback.block(why):
             self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
         if request.phase is Phase.PENDING:
-            await self.writer.patch_status(request, blocked_status(request, why))
+            await self.writer.patch_status(request, blocked_status(request, why + until))
 
     async def _roll_back(
         self,
@@ -283,9 +286,9 @@ class Completer:
         if notice_in > 0:
             return Result(min(left, timedelta(seconds=notice_in)))
         until = format_time(self.clock.now() + left)
-        why = f"a write of the previous leader, or one without a reply, may still take effect until {until}"
+        why = "a write of the previous leader, or one without a reply, may still take effect; the rollback follows"
         with suppress(KubeError):
-            await self.report_blocked(request, state, f"{why}; what was prepared is rolled back then")
+            await self.report_blocked(request, state, why, f" at {until}")
         return Result(left)
 
     def _time_left(self, snapshot: Snapshot, state: RequestState) -> timedelta:

@@ -194,7 +194,7 @@ class Requeue:
         await self._writer.patch_status(request, waiting_status(request, wait, began, self._clock.now()))
         state.wait.note_report(wait.why)
         if not is_reported:
-            self._writer.record_event(request, waiting_event(wait, self._clock.now()), on_pod=pod is not None)
+            self._writer.record_event(request, waiting_event(wait), on_pod=pod is not None)
         if pod is not None and wait.is_of_attempt:
             self._writer.conditions.schedule(pod, None, Nomination(request.selected_node))
             state.wait.nominate(request)

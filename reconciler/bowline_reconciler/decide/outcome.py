@@ -97,7 +97,7 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
     why = f"attempt {failed_count} of {limit + 1} failed: {_by(status)}"
     report = Report(
         retrying_status(request, failed_count, why, outcome.started_at, now, now + pause),
-        Event("Warning", names.EVENT_RETRY, f"{why}; retry in {pause.total_seconds():.1f} s"),
+        Event("Warning", names.EVENT_RETRY, why),
         PodBound("False", names.EVENT_RETRY, why, decision_of(request.raw.get("spec"))),
         Nomination(request.selected_node),
     )

@@ -81,13 +81,14 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
     total = timedelta(seconds=round((now - since + wait.left).total_seconds()))
     if prepared_condition.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
         since = began
-    deadline = _deadline(wait, since + total)
+    deadline = since + total if wait.expires and wait.left < _FOREVER else None
+    until = f"; fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
     updated = conditions(request, {PREPARED: ("False", "Waiting", wait.why)}, now)
     # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
     times = {"lastTransitionTime": format_time(since)}
     return _block(request, since if wait.is_of_attempt else None) | {
         "phase": Phase.PENDING.value,
-        "reason": reason_text("Waiting", wait.why + _until(deadline)),
+        "reason": reason_text("Waiting", f"{wait.why}{until}"),
         "wait": WaitFact(wait.cause, wait.on, deadline).as_field(),
         "conditions": [
             {**condition, **times} if condition["type"] == PREPARED else condition for condition in updated
@@ -95,9 +96,11 @@ def waiting_status(request: BindRequest, wait: Wait, since: datetime, now: datet
     }
 
 
-def waiting_event(wait: Wait, now: datetime) -> Event:
-    """Return the event of a wait that is reported."""
-    return Event("Normal", names.EVENT_WAITING, wait.why + _until(_deadline(wait, now + wait.left)))
+def waiting_event(wait: Wait) -> Event:
+    """Return the event of a wait that is reported: without a time, so that the same wait again is a repeat of it."""
+    limit = min(wait.limits.values(), default=None) if wait.expires else None
+    text = f"; waits for at most {limit.total_seconds():.0f} s" if limit is not None else ""
+    return Event("Normal", names.EVENT_WAITING, wait.why + text)
 
 
 def blocked_status(request: BindRequest, why: str) -> dict[str, Any]:
@@ -341,14 +344,6 @@ def _block(request: BindRequest, started_at: datetime | None) -> dict[str, Any]:
 def failure_field(fail: Fail) -> dict[str, Any]:
     """Return ``status.failure``."""
     return FailureFact(fail.reason.value, fail.word, fail.objects).as_field()
-
-
-def _deadline(wait: Wait, moment: datetime) -> datetime | None:
-    return moment if wait.expires and wait.left < _FOREVER else None
-
-
-def _until(deadline: datetime | None) -> str:
-    return f"; fails with WaitTimeout at {format_time(deadline)}" if deadline is not None else ""
 
 
 def _reports_failure(request: BindRequest, pod: Object) -> bool:

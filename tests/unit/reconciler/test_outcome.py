@@ -77,7 +77,7 @@ def test_a_retry_is_counted_and_dated() -> None:
     assert status["lastAttemptTime"] == status["startTime"] == "2026-01-01T00:00:58Z"
     assert condition(status, "Prepared")["status"] == "False"
     why = "attempt 1 of 7 failed: p: no luck"
-    assert end.report.event == Event("Warning", "BindingRetry", f"{why}; retry in {end.pause.total_seconds():.1f} s")
+    assert end.report.event == Event("Warning", "BindingRetry", why), "without a time: events of equal notes are one"
     assert end.report.condition == PodBound("False", "BindingRetry", why, decision_of(request().raw["spec"]))
 
 
@@ -413,7 +413,16 @@ def test_a_wait_names_its_deadline() -> None:
     restored = replace(waiting("a"), left=timedelta(seconds=534.4))
     again = waiting_status(request(first), restored, since - timedelta(seconds=0.6), later)
     assert again["reason"] == first["reason"], "a restart reports the same deadline"
-    assert waiting_event(replace(waiting("a"), left=UNLIMITED), NOW).note == "a"
+
+
+def test_the_event_of_a_wait_has_its_limit_and_no_time() -> None:
+    limits = {"plugin volumes": timedelta(seconds=30), "plugin slow": TIMEOUT}
+    notes = {
+        waiting_event(replace(waiting("a"), limits=limits, left=timedelta(seconds=left))).note for left in (24, 25)
+    }
+    assert notes == {"a; waits for at most 30 s"}
+    assert waiting_event(replace(waiting("a"), left=UNLIMITED)).note == "a"
+    assert waiting_event(replace(waiting("a"), limits=limits, expires=False)).note == "a"
 
 
 @pytest.mark.parametrize("cause", [GATES, PRECEDING])
