@@ -113,12 +113,12 @@ class Reconciler:
     # --- watch events ---
 
     def on_cached(self, key: ObjectKey) -> None:
-        """Cancel a running attempt before its point of no return if, by the caches, its request was withdrawn."""
+        """Withdraw a running attempt if, by the caches, its request was withdrawn."""
         state, cached_request = self.store.states.get(key), self.store.informers.request(key)
         if state is not None:
             if cached_request is not None and cached_request.uid == state.uid:
                 state.overlay.show(cached_request.resource_version)
-            self.attempts.cancel_if_withdrawn(state)
+            self.attempts.stop_if_withdrawn(state)
 
     def should_enqueue(self, key: ObjectKey) -> bool:
         """Return whether a change of the request or its pod can require a reconcile."""
@@ -137,7 +137,7 @@ class Reconciler:
         state = self.store.states.get(key)
         if state is None:
             return True
-        state.attempt.cancel()
+        state.attempt.withdraw()
         if state.is_finished and not is_queued:
             self.store.states.drop(key)
         return not state.is_finished
@@ -161,8 +161,7 @@ class Reconciler:
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
         for _, state in self.store.states.items():
-            if state.attempt.running is not None:
-                state.attempt.running.withdraw()
+            state.attempt.withdraw()
 
     async def end_term(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""

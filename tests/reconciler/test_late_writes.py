@@ -4,7 +4,7 @@ On a real API server: the proxy holds the write, also after its client has given
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.meta import ObjectKey
 from bowline.framework.binding.context import BindContext
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin_status import Status
@@ -19,7 +20,7 @@ from bowline.framework.waiting import BindTimeoutConfig
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess
 from bowline.kube.errors import AlreadyExists, Conflict, NotFound
-from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
+from bowline.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PERSISTENTVOLUMECLAIMS, PODS, RESOURCECLAIMS
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.dynamic_resources.plugin import DynamicResources
 from bowline.testing.builders import configmap
@@ -250,3 +251,42 @@ async def test_a_request_that_leaves_nothing_holds_its_pod_while_its_binding_may
         status = await stage.phase("second", "Failed")
     assert status["reason"].startswith("BoundElsewhere")
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+
+
+async def delete_request(stage: Stage, node: str) -> None:
+    await stage.withdraw()
+
+
+async def cordon(stage: Stage, node: str) -> None:
+    await stage.client.patch(NODES, "", node, {"spec": {"unschedulable": True}})
+
+
+@pytest.mark.parametrize("metadata", [OURS, {}], ids=["held by its finalizer", "not held"])
+@pytest.mark.parametrize("withdraw", [delete_request, cordon])
+async def test_the_binding_of_a_withdrawn_request_is_not_repeated(
+    stage: Stage,
+    proxied: tuple[FaultProxy, ClusterAccess],
+    withdraw: Callable[[Stage, str], Awaitable[None]],
+    metadata: Mapping[str, Any],
+) -> None:
+    """The first POST gets no reply, and meanwhile its request is known to be withdrawn."""
+    proxy, access = proxied
+    node, gate, key = f"node-{stage.namespace}", FaultGate(), ObjectKey(stage.namespace, "pod")
+    await stage.client.create(NODES, "", {"metadata": {"name": node}})
+    await stage.create_pod(tolerations=[])
+    proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "binding"), nth=1))
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, timeout_s=3)
+    async with stage.working(Scripted(), access=access, options=options, binding=BINDING) as working:
+        await stage.request_bind(node=node, metadata=metadata)
+        assert await asyncio.to_thread(gate.wait_reached, 60)
+        await withdraw(stage, node)
+
+        def has_ended() -> bool:
+            state = working.parts.reconciler.store.states.get(key)
+            return state is not None and state.attempt.unacknowledged_at is not None
+
+        await until(has_ended)
+        assert not [entry for entry in proxy.exchanges() if entry.call.subresource == "binding"]
+        assert "nodeName" not in (await stage.pod())["spec"]
+        gate.open()
+    await stage.client.delete(NODES, "", node)

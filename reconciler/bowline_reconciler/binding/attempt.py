@@ -59,11 +59,11 @@ class AttemptRunner:
         status, snapshot = await self._bind(request, ctx, snapshot, state)
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
 
-    def cancel_if_withdrawn(self, state: RequestState) -> None:
-        """Cancel a running attempt before its point of no return if, by the caches, its request was withdrawn."""
+    def stop_if_withdrawn(self, state: RequestState) -> None:
+        """Withdraw a running attempt if, by the caches, its request was withdrawn."""
         running = state.attempt.running
         if running is not None and not self.informers.still_wanted(running.request, running.node_uid):
-            state.attempt.cancel()
+            state.attempt.withdraw()
 
     async def _hold(self, request: BindRequest, state: RequestState, effects: frozenset[str]) -> BindRequest:
         """Return the request with finalizer and plugins recorded and, after a change of leader, fenced.

@@ -31,7 +31,7 @@ NO_WAIT = "nothing"
 
 @dataclass(slots=True)
 class Running:
-    """An attempt in progress. Past the point of no return it is not cancelled; if withdrawn, it sends no new POST."""
+    """An attempt in progress. Past the point of no return it is not cancelled; if withdrawn, it repeats no POST."""
 
     request: BindRequest
     node_uid: ObjectUID | None = None  # as cached when the attempt began
@@ -44,7 +44,7 @@ class Running:
         self.past_point = True
 
     def withdraw(self) -> None:
-        """Cancel the attempt before the point of no return; after it, stop it before its next POST."""
+        """Cancel the attempt before the point of no return; after it, send no POST a second time."""
         if self.past_point:
             self.posts.stopping.set()
         else:
@@ -84,10 +84,10 @@ class AttemptState:
         """Record that plugins are being called."""
         self.running = running
 
-    def cancel(self) -> None:
-        """Cancel the attempt in progress, if it is before the point of no return."""
-        if self.running is not None and not self.running.past_point:
-            self.running.cancelled.set()
+    def withdraw(self) -> None:
+        """Withdraw the attempt in progress, if there is one. See ``Running.withdraw``."""
+        if self.running is not None:
+            self.running.withdraw()
 
     def stop(self) -> None:
         """Record that no plugin is being called any more, and when a Binding was last sent without a reply."""
