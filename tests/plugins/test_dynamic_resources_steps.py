@@ -374,6 +374,40 @@ async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case:
     assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == stored["metadata"]["name"]
 
 
+async def test_the_pods_status_is_written_though_the_pod_changes_during_the_attempt(case: Case) -> None:
+    created_pod = await case.pod(containers=LIMITED)
+    plugin = await new_plugin(case.client)
+    context = await case.context(created_pod, **extended_decision(EXTENDED))
+    await case.client.patch(PODS, case.namespace, "pod", {"metadata": {"labels": {"changed": "yes"}}})
+    assert await plugin.pre_bind(context) == Status.ok()
+    now = await case.client.get(PODS, case.namespace, "pod")
+    (stored,) = await case.claims()
+    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == stored["metadata"]["name"]
+
+
+class BindingClient(KubeClient):
+    """Binds the pod just before its status is patched."""
+
+    async def patch(self, resource: Resource, namespace: str, name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if resource == PODS:
+            target = {"apiVersion": "v1", "kind": "Node", "name": "another-node"}
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            await self.create(PODS, namespace, binding, name=name, subresource="binding")
+        return await super().patch(resource, namespace, name, *args, **kwargs)
+
+
+async def test_no_status_is_written_to_a_pod_that_another_binder_binds_meanwhile(
+    case: Case, cluster: Cluster
+) -> None:
+    created_pod = await case.pod(containers=LIMITED)
+    async with BindingClient(await load_access(api_server(cluster.kubeconfig))) as client:
+        plugin = await new_plugin(client)
+        context = await case.context(created_pod, **extended_decision(EXTENDED))
+        assert (await plugin.pre_bind(context)).code is Code.TRANSIENT
+    now = await case.client.get(PODS, case.namespace, "pod")
+    assert "extendedResourceClaimStatus" not in now["status"]
+
+
 class OldClient(KubeClient):
     """Requests claims in a version that the API server does not serve, as before Kubernetes 1.34."""
 

@@ -12,14 +12,24 @@ from typing import Any
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
-from bowline.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, key_of, parse_time, uid_of
+from bowline.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    is_deleting,
+    key_of,
+    parse_time,
+    uid_of,
+    version_of,
+)
 from bowline.api.selectors import Node, reads_labels
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.binding.node_labels import NodeLabels
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import PREREQUISITE
-from bowline.kube.errors import ApiError, Invalid, NotFound, UnrecognizedReply
+from bowline.kube.errors import ApiError, Conflict, NotFound, UnrecognizedReply
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import NODES, PODGROUPS, PODS, RESOURCECLAIMS, Selection
 from bowline.plugins.dynamic_resources.claim import allocation_of, claim_ref, pod_consumer, requests_of
@@ -51,6 +61,8 @@ from bowline.runtime.tasks import shield_write
 
 # Concurrent reads of one pod's claims.
 CONCURRENT_READS = 8
+# Of a write to a pod that other clients change meanwhile.
+POD_TRIES = 5
 
 LIST_TTL_S = 30.0
 # Claims by the UID of their controller pod.
@@ -221,9 +233,11 @@ class ClaimReserver:
             return answer
         status = pod_status(requirement.key.name, decision)
         # Compare with this request's own last write: the cached pod may predate a rollback that cleared its status.
-        if state.get("pod_status") != status and not await self._patch_pod_status(pod, status):
-            return Status.fatal(f"pod {key_of(pod)} no longer exists", Reason.POD_GONE)
-        state["pod_status"] = status
+        if state.get("pod_status") != status:
+            written = await self._patch_pod_status(pod, status)
+            if written.code is not Code.OK:
+                return written
+            state["pod_status"] = status
         return answer
 
     # --- rollback ---
@@ -247,31 +261,43 @@ class ClaimReserver:
         answer = await self._claims.remove(requirement)
         # The claim first: without the pod's status its name could be lost.
         if answer.code is Code.OK and extended_claim_status(pod):
-            await self._patch_pod_status(pod, None)
+            cleared = await self._patch_pod_status(pod, None)
+            return cleared if cleared.reason is not Reason.POD_GONE else answer
         return answer
 
     async def _unbound_pod(self, request: BindRequest) -> Object | None:
         """Return the request's pod; None if it does not exist or is bound."""
+        pod = await self._pod(request.pod_key)
+        return None if pod is None or uid_of(pod) != request.pod_uid or pod["spec"].get("nodeName") else pod
+
+    async def _patch_pod_status(self, pod: Object, status: dict[str, Any] | None) -> Status:
+        """Patch the pod's claim status in the version that was read, so that it is known as this process's write.
+
+        FATAL if the pod does not exist or was replaced, TRANSIENT if it is bound meanwhile or changes too often.
+        """
+        key, uid = key_of(pod), uid_of(pod)
+        for _ in range(POD_TRIES):
+            guard = {"uid": uid, "resourceVersion": version_of(pod)}
+            body = {"metadata": guard, "status": {"extendedResourceClaimStatus": status}}
+            try:
+                await shield_write(self._client.patch(PODS, key.namespace, key.name, body, subresource="status"))
+                return Status.ok()
+            except Conflict:
+                live_pod = await self._pod(key)
+            except NotFound:
+                live_pod = None
+            if live_pod is None or uid_of(live_pod) != uid:
+                return Status.fatal(f"pod {key} no longer exists", Reason.POD_GONE)
+            if live_pod["spec"].get("nodeName"):
+                break
+            pod = live_pod
+        return Status(Code.TRANSIENT, (f"pod {key} was bound meanwhile, or changes too often",))
+
+    async def _pod(self, key: ObjectKey) -> Object | None:
         try:
-            pod = await self._client.get(PODS, request.pod_key.namespace, request.pod_key.name)
+            return await self._client.get(PODS, key.namespace, key.name)
         except NotFound:
             return None
-        return None if uid_of(pod) != request.pod_uid or pod["spec"].get("nodeName") else pod
-
-    async def _patch_pod_status(self, pod: Object, status: dict[str, Any] | None) -> bool:
-        """Patch the pod's claim status; False if the pod does not exist or its name belongs to another pod."""
-        key = key_of(pod)
-        body = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
-        try:
-            await shield_write(self._client.patch(PODS, key.namespace, key.name, body, subresource="status"))
-        except NotFound:
-            return False
-        except Invalid as error:
-            # The API server's error for a UID that differs from the stored one.
-            if not any(cause.field == "metadata.uid" for cause in error.causes):
-                raise
-            return False
-        return True
 
 
 _NODE_GONE = Status.fatal("the selected node does not exist", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
