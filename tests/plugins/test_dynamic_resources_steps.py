@@ -396,9 +396,7 @@ class BindingClient(KubeClient):
         return await super().patch(resource, namespace, name, *args, **kwargs)
 
 
-async def test_no_status_is_written_to_a_pod_that_another_binder_binds_meanwhile(
-    case: Case, cluster: Cluster
-) -> None:
+async def test_no_status_is_written_to_a_pod_that_is_bound_meanwhile(case: Case, cluster: Cluster) -> None:
     created_pod = await case.pod(containers=LIMITED)
     async with BindingClient(await load_access(api_server(cluster.kubeconfig))) as client:
         plugin = await new_plugin(client)

@@ -167,6 +167,28 @@ async def test_a_write_completes_before_a_withdrawn_attempt_ends(case: Case, clu
         await asyncio.gather(*passes.running)
 
 
+async def test_a_label_is_not_tried_again_for_a_withdrawn_attempt(case: Case, cluster: Cluster) -> None:
+    devices = f"{case.namespace}-devices"
+    await reserve(case, devices)
+    created_pod = await case.client.create(PODS, case.namespace, half(case))
+    passes = Passes()
+    client = SlowClient(await load_access(api_server(cluster.kubeconfig)), "patch", case.namespace)
+    async with client:
+        plugin = await new_plugin(client, devices, passes)
+        context = replace(await case.context(created_pod, **share_of(case)), client=client)
+        changed = await case.client.patch(PODS, case.namespace, "half", {"metadata": {"labels": {"changed": "yes"}}})
+        attempt = asyncio.create_task(plugin.pre_bind(context))
+        await client.is_blocked.wait()
+        context.cancelled.set()
+        attempt.cancel()
+        client.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        now = await case.client.get(PODS, case.namespace, "half")
+        assert now["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
+        await asyncio.gather(*passes.running)
+
+
 async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) -> None:
     """1. A request is rolled back, its labels removed. 2. It is recreated. 3. The watch delivers the removal."""
     devices = f"{case.namespace}-devices"

@@ -298,9 +298,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         if ctx.state.get("granted") == devices:
             ctx.shared[SHARED_DEVICES] = ctx.state["visible"]
             return Status.ok()
-        groups, pod = ctx.spec.gpu_groups, ctx.pod
+        pod = ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
-        if not await self._label(pod, groups):
+        if not await self._label(ctx, pod):
             why = f"pod {ctx.request.pod_key} was deleted, replaced or bound meanwhile, or changes too often"
             return Status(Code.TRANSIENT, (why,))
         received_gpu = ctx.spec.received_gpu
@@ -323,16 +323,18 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             self._metrics.refused_configmaps.inc()
         return status
 
-    async def _label(self, pod: Object, groups: Collection[str]) -> bool:
+    async def _label(self, ctx: BindContext, pod: Object) -> bool:
         """Label the pod as a user of the groups; False if it is deleted, replaced or bound, or changes too often.
 
         In the version that was read: neither a write that is executed late nor a stale cache may replace the labels
         of another decision.
         """
         for _ in range(LABEL_TRIES):
-            changes = label_changes(pod["metadata"].get("labels") or {}, tuple(groups))
+            changes = label_changes(pod["metadata"].get("labels") or {}, tuple(ctx.spec.gpu_groups))
             if await self._client.label(pod, changes, at_version=True) is not None:
                 return True
+            if ctx.cancelled.is_set():
+                return False
             live_pod = await self._client.pod(key_of(pod))
             if live_pod is None or uid_of(live_pod) != uid_of(pod) or live_pod["spec"].get("nodeName"):
                 return False
