@@ -156,8 +156,8 @@ class Reason(StrEnum):
         {
             _SAME: "the wait expired: for the end of scheduling gates, a claim or class that does not exist, a claim "
             "that is bound without a pod",
-            _ELSEWHERE: "a volume was not bound or provisioned in time, or a device did not become ready "
-            "(`bindTimeoutSeconds`)",
+            _ELSEWHERE: "a volume was not bound or provisioned in time, a device did not become ready "
+            "(`bindTimeoutSeconds`), or a share's agent did not report its device (`gpuSharing.agentTimeout`)",
         },
     )
     DEVICE_CONFLICT = (

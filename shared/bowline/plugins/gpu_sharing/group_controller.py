@@ -125,8 +125,7 @@ class GroupController:
         self._unreported_since: dict[str, dict[ObjectUID, float]] = {}
         # Why reservations were deleted after the timeout, for the requests that wait for them.
         self._timed_out: dict[str, dict[ObjectUID, str]] = {}
-        # Devices that pods use and no reservation holds, by group.
-        self._losses: dict[str, Loss] = {}
+        self._losses: dict[str, Loss] = {}  # devices that pods use and no reservation holds, by group
 
     # --- called by requests ---
 
@@ -138,6 +137,12 @@ class GroupController:
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
         answers = await asyncio.gather(*(self._query(claim.group, claim) for claim in claims))
         return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
+
+    def time_left(self, reservation: Reservation) -> timedelta:
+        """Return how long the agent of a reservation may still take to report its device."""
+        now = self._clock.monotonic()
+        since = self._unreported_since.get(reservation.group, {}).get(reservation.uid, now)
+        return max(self._timeout - timedelta(seconds=now - since), REQUEUE_DELAY)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -332,15 +337,14 @@ class GroupController:
             log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
             note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
             await self._client.report(users, "SharedGPUUnreserved", note)
-        is_blocking = any(reservation.is_blocker for reservation in reservations)
-        if loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_released and is_blocking):
+        is_blocked = is_released and any(reservation.is_blocker for reservation in reservations)
+        if is_blocked or loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY:
             await self._search(group, node, users, reservations, is_released)
         refs = [reservation.ref for reservation in unreported_reservations(reservations)]
         refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
-        pods = ", ".join(str(user.key) for user in users[:5])
-        why = self._losses[group].why or "it is being reserved again"
+        pods, why = ", ".join(str(user.key) for user in users[:5]), self._losses[group].why
         problem = f"nothing reserves the device of group {group} on node {node}, used by pod {pods}"
-        return Orphaned(f"{problem}: {why}", tuple(refs))
+        return Orphaned(f"{problem}: {why or 'it is being reserved again'}", tuple(refs))
 
     async def _finish_recovery(self, group: str, reservations: list[Reservation]) -> None:
         loss = self._losses.pop(group, None)
@@ -420,15 +424,13 @@ class GroupController:
     def _track_unreported(self, group: str, reservations: Sequence[Reservation]) -> timedelta | None:
         """Record since when reservations have had no device; returns the delay until the first times out."""
         now, before = self._clock.monotonic(), self._unreported_since.pop(group, {})
-        waiting = {
-            reservation.uid: before.get(reservation.uid, now) for reservation in unreported_reservations(reservations)
-        }
+        unreported = unreported_reservations(reservations)
+        waiting = {reservation.uid: before.get(reservation.uid, now) for reservation in unreported}
         if group not in self._claims:
             self._timed_out.pop(group, None)
-        if not waiting:
-            return None
-        self._unreported_since[group] = waiting
-        return max(self._timeout - timedelta(seconds=now - min(waiting.values())), REQUEUE_DELAY)
+        if waiting:
+            self._unreported_since[group] = waiting
+        return min(map(self.time_left, unreported), default=None)
 
     async def _delete_unused(
         self, group: str, reservations: list[Reservation]
@@ -449,9 +451,8 @@ class GroupController:
         requested_nodes = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
         pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
+        pauses += [KEPT_RETRY for reservation in idle if reservation.node in requested_nodes]
         for reservation in idle:
-            if reservation.node in requested_nodes:
-                pauses.append(KEPT_RETRY)
             if not unused_reservations([reservation], users, self._claimed_nodes(group), requested_nodes):
                 continue
             try:

@@ -119,6 +119,7 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
             verifies_fakes=sharing.fake_gpus is True,
             settings=self.args,
         )
+        self._clock = handle.clock
         self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
         self._metrics.follow_detection(self._detection)
@@ -283,15 +284,23 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         try:
             answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.gpu_groups])
             _remember(ctx, answers)
-            missing = first_failure(answers)
+            missing = first_failure(answers, self._wait_limit(ctx, answers))
             if missing is not None:
                 return missing
+            del ctx.state["waits_since"]
             devices = [answer.device for answer in answers if isinstance(answer, Held)]
             return await shield_write(self._grant(ctx, share, dict(zip(ctx.spec.gpu_groups, devices, strict=True))))
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:
             return denied_status(error.message)
+
+    def _wait_limit(self, ctx: BindContext, answers: list[ReservationState]) -> timedelta:
+        """Return how long the request's waits for its devices may last, from the first, until an agent is overdue."""
+        lefts = [self._controller.time_left(answer.reservation) for answer in answers if isinstance(answer, Pending)]
+        now = self._clock.monotonic()
+        waited = timedelta(seconds=now - ctx.state.setdefault("waits_since", now))
+        return waited + min(lefts, default=self._sharing.agent_timeout)
 
     async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
@@ -421,15 +430,21 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     )
 
 
-def first_failure(answers: list[ReservationState]) -> Status | None:
-    """Return the Status for the worst answer; None if the request has all its devices."""
+def first_failure(answers: list[ReservationState], limit: timedelta) -> Status | None:
+    """Return the Status for the worst answer; None if the request has all its devices.
+
+    ``limit``: for how long the request waits for agents. An agent that exceeds it ends the request as an expired wait
+    does, whichever of the two comes first.
+    """
     for answer in answers:
         if isinstance(answer, Orphaned):
             # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
             return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
         if isinstance(answer, Lost):
-            return Status.retry(answer.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+            overdue = Status.fatal(answer.why, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
+            lost = Status.retry(answer.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+            return overdue if answer.is_overdue else lost
     for answer in answers:
         if isinstance(answer, Blocked):
             why = f"no device can be reserved: {answer.why}"
@@ -438,7 +453,8 @@ def first_failure(answers: list[ReservationState]) -> Status | None:
     if pending:
         refs = [reservation.ref for reservation in pending]
         causes = dict.fromkeys(filter(None, (reservation.status_reason for reservation in pending)))
-        return Status.wait(": ".join(["the agent has not reported the device yet", *causes]), *refs)
+        why = ": ".join(["the agent has not reported the device yet", *causes])
+        return Status.wait(why, *refs, timeout=limit, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     devices = [answer.device for answer in answers if isinstance(answer, Held)]
     if len(set(devices)) != len(devices):
         return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")

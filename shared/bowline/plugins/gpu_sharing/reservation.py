@@ -122,10 +122,14 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The awaited reservation failed. ``remove``: it still exists and must be deleted first."""
+    """The awaited reservation failed. ``remove``: it still exists and must be deleted first.
+
+    ``is_overdue``: it was deleted because its agent had exceeded the timeout.
+    """
 
     why: str
     remove: Reservation | None = None
+    is_overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +247,7 @@ def unreported_reservations(reservations: Sequence[Reservation]) -> list[Reserva
 
 def _loss_verdict(claim: DeviceRequest, previous: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Lost:
     if claim.awaited_uid in timed_out:
-        return Lost(timed_out[claim.awaited_uid])
+        return Lost(timed_out[claim.awaited_uid], is_overdue=True)
     if previous is None or previous.deleting:
         name = reservation_name(claim.node, claim.group)
         return Lost(f"the reservation pod {name} was deleted before it had reported its device")

@@ -13,7 +13,7 @@ from bowline.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from bowline.framework.binding.handle import Reconcile
 from bowline.framework.binding.metrics import PluginMetrics
 from bowline.framework.plugin_status import Code
-from bowline.framework.reason import Suggestion
+from bowline.framework.reason import Reason, Suggestion
 from bowline.kube.accounting import TimeAccount, accounting
 from bowline.kube.errors import ApiStatus, Conflict, Forbidden, NoResponse
 from bowline.kube.late_writes import LateWrites, current_writes, noting
@@ -39,6 +39,7 @@ from bowline.testing.handles import handle_for
 
 NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
+SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +182,12 @@ async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta
     clock.by = by
     assert isinstance((await controller.claim([waits]))[0], Pending)
     assert (await passes.results())[-1] == TIMEOUT
-    clock.step(TIMEOUT)
-    assert isinstance((await controller.claim([waits]))[0], Lost)
+    clock.step(TIMEOUT - SECOND)
+    assert controller.time_left(reservation()) == SECOND, "also for who joins now"
+    clock.step(SECOND)
+    (lost,) = await controller.claim([waits])
+    assert isinstance(lost, Lost)
+    assert lost.is_overdue
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +315,7 @@ async def test_scaling_pods_that_cannot_be_listed_block_nothing() -> None:
 
 def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
     by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
-    status = first_failure([Blocked("the cluster is scaling up", by)])
+    status = first_failure([Blocked("the cluster is scaling up", by)], TIMEOUT)
     assert status is not None
     assert (status.code, status.wake_on) == (Code.WAIT, (by,))
     assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)
@@ -319,13 +324,23 @@ def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
 def test_a_wait_for_a_device_repeats_why_its_agent_does_not_run() -> None:
     starting = Pending(reservation())
     refused = Pending(reservation(status_reason="ImagePullBackOff: registry.example/agent:1 not found"))
-    status = first_failure([starting, refused, refused])
+    status = first_failure([starting, refused, refused], TIMEOUT)
     assert status is not None
     why = "the agent has not reported the device yet: ImagePullBackOff: registry.example/agent:1 not found"
-    assert (status.code, status.message) == (Code.WAIT, why)
-    starting_status = first_failure([starting])
+    assert (status.code, status.message, status.timeout) == (Code.WAIT, why, TIMEOUT)
+    starting_status = first_failure([starting], TIMEOUT)
     assert starting_status is not None
     assert starting_status.message == "the agent has not reported the device yet"
+
+
+def test_an_overdue_agent_ends_the_request_as_the_expired_wait_for_it() -> None:
+    status = first_failure([Lost("no device within 40 s", is_overdue=True)], TIMEOUT)
+    assert status is not None
+    end = (status.code, status.reason, status.suggestion)
+    assert end == (Code.FATAL, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
+    lost = first_failure([Lost("deleted")], TIMEOUT)
+    assert lost is not None
+    assert lost.code is Code.RETRY
 
 
 async def test_who_joins_a_group_changes_its_reservation_once() -> None:
