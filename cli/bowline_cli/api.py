@@ -52,11 +52,13 @@ class ApiAnswer:
 
 
 class ApiException(Exception):  # noqa: N818 - the name that clients of Kubernetes give it
-    """A response that is not 2xx."""
+    """A response that is not 2xx. ``causes``: of its Status, which has fields."""
 
     def __init__(self, answer: ApiAnswer) -> None:
-        super().__init__(str(from_response(answer.status, answer.headers, answer.body)))
+        error = from_response(answer.status, answer.headers, answer.body)
+        super().__init__(str(error))
         self.status = answer.status
+        self.causes = error.status.causes if error.status is not None else ()
 
 
 class _TlsConnection(HTTPSConnection):

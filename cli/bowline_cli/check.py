@@ -15,13 +15,15 @@ from datetime import timedelta
 from bowline.api import names
 from bowline.api.duration import parse_duration
 from bowline.api.meta import Object
+from bowline.api.rule import rules_in
 from bowline.api.selectors import selector_admits
 from bowline.framework.config import ConfigurationError, Settings, parse_settings
 from bowline.framework.options import argument_type
+from bowline.kube.denial import Denial
 from bowline_cli.api import Api, ApiException, ClusterError
 from bowline_cli.cluster import add_cluster_options, call, message_of, reported_errors, run_connected
 from bowline_cli.reader import Reader, Unread, leases_path
-from bowline_cli.release import CHECKS_CRD, CRD, InstalledRelease, ReleaseFinding, Reply, findings
+from bowline_cli.release import CHECKS_CRD, CRD, POD_HOOK, InstalledRelease, ReleaseFinding, Reply, findings
 from bowline_cli.terminal import printable
 
 EXIT_WELL, EXIT_MISSING = 0, 1
@@ -176,7 +178,7 @@ def _settings(reader: Reader, release: InstalledRelease) -> Settings | Unread:
 def _namespace_in_scope(reader: Reader, configuration: Object | Unread | None) -> str:
     """Return a namespace whose pods the webhook reviews: default, unless that is excluded."""
     hooks = configuration["webhooks"] if configuration and not isinstance(configuration, Unread) else ()
-    selector = next((hook.get("namespaceSelector") for hook in hooks if hook["name"] == "pods.bowline.dev"), None)
+    selector = next((hook.get("namespaceSelector") for hook in hooks if hook["name"] == POD_HOOK), None)
     listed = reader.list("/api/v1/namespaces")
     namespaces = [item["metadata"] for item in listed] if not isinstance(listed, Unread) else []
     active = [each for each in namespaces if "deletionTimestamp" not in each]
@@ -189,10 +191,11 @@ def _reply(api: Api, path: str, body: Object) -> Reply | Unread:
     try:
         return Reply(call(api, "POST", path, body, dryRun="All"))
     except ApiException as error:
-        message = message_of(error)
-    if f'cannot create resource "{path.rpartition("/")[2]}"' in message:
+        message, causes = message_of(error), error.causes
+    right = Denial.of(message).right
+    if right is not None and (right.verb, right.resource) == ("create", path.rpartition("/")[2]):
         return Unread(f"missing permission: {message}")
-    return Reply(None, message)
+    return Reply(None, message, rules_in((cause.field, cause.reason) for cause in causes))
 
 
 def _request() -> Object:

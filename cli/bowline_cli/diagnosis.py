@@ -146,7 +146,7 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
     end = parse_time(status.get("completionTime"))
     until = "the cause is corrected and the BindRequest deleted, for a new decision"
     if suggestion is not None:
-        until = suggestion.next_step.replace("its scheduler", scheduler)
+        until = suggestion.next_step.format(scheduler=scheduler)
         if end is not None and facts.now - end > _IDLE:
             until += f"; it has not for {age_of(end, facts.now)}: is it running?"
     failure, node = failure_of(status), str((request.get("spec") or {}).get("selectedNode") or "")

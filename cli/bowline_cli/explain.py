@@ -72,11 +72,14 @@ EXAMPLES: Final = """examples:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedObject:
-    """What is explained: its name for the user, and what was read and follows."""
+    """What is explained: an object of a kind, and what was read and follows. ``facts``: of the object's key."""
 
-    name: str
+    kind: str
     facts: Facts
     explanation: Explanation
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.facts.key}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -225,18 +228,17 @@ def _workload_subject(reading: Reading, namespace: str, kind: Kind, owner: Objec
         for pod in reading.pods(f"/api/v1/namespaces/{namespace}/pods")
         if any(reference.get("uid") in uids for reference in pod["metadata"].get("ownerReferences") or ())
     ]
-    title = f"{kind.name} {key}"
     failure = _failed_creation(reading, namespace, [owner, *(e for e in between if e["metadata"].get("uid") in uids)])
     waiting = [pod for pod in pods if _seems_stuck(reading, pod)]
     if not waiting and (not pods or (failure is not None and len(pods) < _replica_count(owner))):
         facts = Facts(key, reading.now, deployments=_deployments(reading), system=reading.system)
         facts = _with_unread(facts, reading)
-        return ExplainedObject(title, facts, explain_uncreated(owner, kind.name, facts, failure))
+        return ExplainedObject(kind.name, facts, explain_uncreated(owner, kind.name, facts, failure))
     oldest = min(waiting or pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
     subject = _pod_subject(reading, key_of(oldest), oldest)
     assert subject is not None  # noqa: S101 - the pod exists
     count = f"{len(waiting)} of {len(pods)} pods wait" if waiting else f"none of {len(pods)} pods waits"
-    explanation = replace(subject.explanation, details=(*subject.explanation.details, f"{title}: {count}"))
+    explanation = replace(subject.explanation, details=(*subject.explanation.details, f"{kind.name} {key}: {count}"))
     return replace(subject, explanation=explanation)
 
 
@@ -290,7 +292,7 @@ def _uncreated_pod(reading: Reading, key: ObjectKey) -> ExplainedObject | None:
 def _pod_subject(reading: Reading, key: ObjectKey, pod: Object | None) -> ExplainedObject | None:
     facts = read_facts(reading, key, pod)
     explanation = explain(facts)
-    return None if explanation is None else ExplainedObject(f"Pod {key}", facts, explanation)
+    return None if explanation is None else ExplainedObject("Pod", facts, explanation)
 
 
 def _facts(reading: Reading, key: ObjectKey, pod: Object | None, requests: Sequence[Object]) -> Facts:
@@ -391,7 +393,7 @@ def stuck_subjects(reading: Reading, namespace: str) -> list[ExplainedObject]:
             facts = _facts(reading, key_of(pod), pod, by_pod.get(key_of(pod), ()))
             explanation = explain(facts)
             if explanation is not None and explanation.is_stuck:
-                subjects.append(ExplainedObject(f"Pod {facts.key}", facts, explanation))
+                subjects.append(ExplainedObject("Pod", facts, explanation))
     subjects += _uncreated_subjects(reading, scope)
     return sorted(subjects, key=lambda subject: subject.explanation.since or reading.now)
 
@@ -404,7 +406,7 @@ def _uncreated_subjects(reading: Reading, scope: str) -> Iterator[ExplainedObjec
             facts = Facts(key_of(owner), reading.now, system=reading.system)
             since = parse_time(failure.get("lastTransitionTime"))
             explanation = explain_uncreated(owner, kind.name, facts, (str(failure.get("message")), since))
-            yield ExplainedObject(f"ReplicaSet {facts.key}", facts, explanation)
+            yield ExplainedObject(kind.name, facts, explanation)
 
 
 def _is_of(info: ReleaseInfo | None, pod: Object) -> bool:
@@ -420,7 +422,7 @@ def _is_of(info: ReleaseInfo | None, pod: Object) -> bool:
 def as_text(subject: ExplainedObject) -> str:
     """Return the explanation as text."""
     facts, explanation = subject.facts, subject.explanation
-    lines = [f"{subject.name}: {explanation.cause}"]
+    lines = [f"{subject}: {explanation.cause}"]
     if explanation.since is not None:
         lines.append(f"  since  {format_time(explanation.since)} ({age(facts.now - explanation.since)})")
     lines += [f"  until  {explanation.until}"] if explanation.until else []
@@ -437,10 +439,9 @@ def as_table(subjects: Sequence[ExplainedObject], now: datetime) -> str:
         return "no pod waits"
     rows = [("NAMESPACE", "NAME", "AGE", "CAUSE")]
     for subject in subjects:
-        kind, _, key = subject.name.partition(" ")
-        name = key.rpartition("/")[2] if kind == "Pod" else f"{kind.lower()}/{key.rpartition('/')[2]}"
-        since = subject.explanation.since
-        rows.append((subject.facts.key.namespace, name, age(now - since) if since else "", subject.explanation.cause))
+        key, since = subject.facts.key, subject.explanation.since
+        name = key.name if subject.kind == "Pod" else f"{subject.kind.lower()}/{key.name}"
+        rows.append((key.namespace, name, age(now - since) if since else "", subject.explanation.cause))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         printable("   ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
@@ -452,11 +453,10 @@ def as_json(subjects: Sequence[ExplainedObject], *, is_list: bool) -> str:
     """Return the explanations as JSON: one object, or ``{"items": [...]}``."""
     items: list[Mapping[str, Any]] = []
     for subject in subjects:
-        kind, _, _ = subject.name.partition(" ")
         explanation = subject.explanation
         items.append(
             {
-                "kind": kind,
+                "kind": subject.kind,
                 "namespace": subject.facts.key.namespace,
                 "name": subject.facts.key.name,
                 "cause": explanation.cause,

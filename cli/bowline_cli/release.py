@@ -1,6 +1,5 @@
 """What an installed release lacks, decided from what was read of the cluster. Pure."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -15,6 +14,7 @@ from bowline.api.gpu_operator import (
 )
 from bowline.api.meta import Object, ObjectKey, key_of, parse_time
 from bowline.framework.config import Settings
+from bowline.kube.denial import Denial
 from bowline_cli.reader import Unread, acquired_at
 from bowline_cli.rules import admission_rules
 from bowline_webhook.tls.bundle import bundle_of, entries
@@ -22,6 +22,8 @@ from bowline_webhook.tls.ca import from_pem, is_valid_at
 
 CRD = f"{names.PLURAL}.{names.GROUP}"
 CHECKS_CRD = f"bindchecks.{names.DOMAIN}"
+# The name of the hook that reviews new pods.
+POD_HOOK = f"pods.{names.DOMAIN}"
 COMPONENT = "app.kubernetes.io/component"
 # Those that only Bowline's CRD defines: with another project's the API server drops them. A test compares.
 STATUS_FIELDS = frozenset(
@@ -30,32 +32,33 @@ STATUS_FIELDS = frozenset(
 )
 
 
-# How the API server begins the message of a denial.
-_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request")
-_HOOK = re.compile(r'admission webhook "([^"]+)" denied the request')
-# The rule of an error in a denial of Bowline's webhook.
-_RULE = re.compile(r"\(([a-z0-9_]+/[a-z0-9-]+)\)")
-
-
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply to an object that is created as a dry run: the object, or the message of its denial."""
+    """The reply to an object that is created as a dry run: the object, or the message of its denial.
+
+    ``rules``: ids of those by which a webhook of Bowline has denied it.
+    """
 
     stored: Object | None
     message: str = ""
+    rules: frozenset[str] = frozenset()
+
+    @property
+    def denial(self) -> Denial:
+        """What the message states of the denial."""
+        return Denial.of(self.message)
 
     def is_denied_by_another(self, webhook: str) -> bool:
         """Return whether a policy or a hook that is not the release's has denied the object, or a plugin's own rule.
 
         ``webhook``: the name of the release's webhook, from which the names of its policies are known.
         """
-        policy, hook = _POLICY.search(self.message), _HOOK.search(self.message)
-        if policy is not None:
-            return not policy[1].startswith(webhook.removesuffix("webhook"))
-        if hook is not None and hook[1].endswith(f".{names.DOMAIN}"):
-            rules = set(_RULE.findall(self.message))
-            return bool(rules) and rules.isdisjoint(rule.id for rule in admission_rules())
-        return hook is not None
+        denial = self.denial
+        if denial.policy:
+            return not denial.policy.startswith(webhook.removesuffix("webhook"))
+        if denial.webhook.endswith(f".{names.DOMAIN}"):
+            return bool(self.rules) and self.rules.isdisjoint(rule.id for rule in admission_rules())
+        return bool(denial.webhook)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +226,9 @@ def _denial(what: str, reply: Reply, webhook: str, logs: str) -> ReleaseFinding:
 
 def _valid_pod(release: InstalledRelease, reply: Reply, webhook: str, logs: str) -> Iterator[ReleaseFinding]:
     """Yield why a valid pod is not admitted, or not mutated."""
-    if "does not support dry run" in reply.message:
+    if reply.denial.has_no_dry_run:
         yield ReleaseFinding(f"admission: {reply.message}")
-    elif 'failed calling webhook "pods.bowline.dev"' in reply.message:
+    elif reply.denial.failed_webhook == POD_HOOK:
         remedy = f"kubectl -n {release.namespace} get pods,endpointslices -l {COMPONENT}=webhook"
         yield ReleaseFinding(f"an answer of the webhook ({reply.message})", remedy)
     elif reply.stored is None:

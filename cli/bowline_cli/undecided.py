@@ -9,6 +9,7 @@ from bowline.api.failed_decision import ABSENT, FailedDecision, condition_of, fa
 from bowline.api.gang import counts_as_bound, min_members
 from bowline.api.meta import Object, ObjectKey, format_time, key_of, parse_time, status_of
 from bowline.api.request_facts import reported_status
+from bowline.kube.denial import Denial
 from bowline_cli.facts import (
     Explanation,
     Facts,
@@ -47,13 +48,14 @@ def explain_uncreated(
         return Explanation(f"{kind} {key} has no pods yet; no creation has failed", since, "", (describe,))
     message, failed_since = failure
     cause = f"the pods of {kind} {key} are not created: {message}"
-    if "failed calling webhook" in message:
+    denial = Denial.of(message)  # a controller repeats the API server's message
+    if denial.failed_webhook:
         check = describe
         if not isinstance(facts.deployments, Unread):
             check = f"kubectl -n {facts.system} get pods,endpointslices"
         until = "a replica of the webhook answers; the controller retries"
         return Explanation(cause, failed_since, until, (check,), components(facts, "webhook"))
-    if "exceeded quota" in message:
+    if denial.quota:
         command = f"kubectl -n {key.namespace} describe resourcequota"
         return Explanation(cause, failed_since, "others release the quota, or it is raised", (command,))
     until = "the pod template is corrected, or the cause is removed; the controller retries"

@@ -89,7 +89,7 @@ def expected(body: Any, settings: Policy) -> str | None:
     faults = [
         fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule is not unchecked
     ]
-    messages = [f"{fault.path}: {format_value(fault.value)}: {fault.rule.text} ({fault.rule})" for fault in faults]
+    messages = [f"{fault.path}: {format_value(fault.value)}: {fault.rule.message} ({fault.rule})" for fault in faults]
     if len(messages) > 1:
         return f"422: {len(messages)} errors: {'; '.join(messages)}"
     return f"422: {messages[0]}" if messages else None

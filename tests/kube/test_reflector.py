@@ -19,7 +19,6 @@ from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import (
     CLUSTERPOLICIES,
     CONFIGMAPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
     DEVICETAINTRULES,
     KAI_PODGROUPS,
     LEASES,
@@ -38,6 +37,9 @@ from tests.kube.objects import pod
 from tests.kube.wire import Wire
 from tests.waiting import until
 
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bowline.api import names
+from bowline.api.rule import PRODUCT_FIELD, rules_in
 from bowline.kube.client import KubeClient
 from bowline.kube.config import load_access
 from bowline.kube.errors import ApiStatus, Invalid
@@ -112,7 +113,11 @@ class TestRefusals:
         assert (status.code, status.reason) == (422, "Invalid")
         assert (status.details["kind"], status.details["name"]) == ("Pod", "p")
         *errors, signature = status.causes
-        assert (signature.field, signature.message.partition(";")[0]) == ("bowline", "denied the object")
+        assert signature.field == PRODUCT_FIELD
+        assert rules_in((cause.field, cause.reason) for cause in status.causes) == {
+            *("gpu_request/fraction-range", "gpu_request/memory-and-fraction", "gpu_request/memory-format"),
+            "gpu_request/num-devices-format",
+        }
         fields = {cause.field for cause in errors}
         assert fields == {f"metadata.annotations[{key}]" for key in raw["metadata"]["annotations"]}
         for cause in errors:

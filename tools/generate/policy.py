@@ -45,7 +45,7 @@ def _variables() -> list[dict[str, str]]:
 
 
 def _text(rule: Rule) -> str:
-    return f"{rule.text} ({rule})"
+    return f"{rule.message} ({rule})"
 
 
 def _message() -> str:

@@ -15,7 +15,7 @@ import orjson
 
 from bowline.api.field_error import FieldError, format_value
 from bowline.api.meta import Object
-from bowline.api.rule import DenialCause, Rule, Severity, page_of
+from bowline.api.rule import PRODUCT_FIELD, DenialCause, Rule, Severity, page_of, rules_text
 from bowline.framework import structure
 from bowline.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
 from bowline.framework.plugin import AdmissionInfo, Inventory
@@ -212,7 +212,7 @@ def _encode_verdict(review: Review, verdict: Verdict, docs_url: str) -> bytes:
     findings = verdict.errors or verdict.warnings
     if findings:
         # The API server prefixes the keys with the webhook's name in the audit event.
-        rules = ",".join(dict.fromkeys(error.rule.id for error in findings[: structure.MAX_ERRORS]))
+        rules = rules_text(error.rule for error in findings[: structure.MAX_ERRORS])
         response["auditAnnotations"] = {"decision": "refused" if verdict.errors else "warned", "rules": rules}
     return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
 
@@ -246,19 +246,17 @@ def _denial(review: Review, errors: Sequence[FieldError], docs_url: str) -> dict
                 *(
                     {
                         "reason": error.rule.cause,
-                        "field": error.path or _PRODUCT,
+                        "field": error.path or PRODUCT_FIELD,
                         "message": f"{_without_path(error)} ({error.rule})",
                     }
                     for error in errors
                 ),
-                {"reason": "FieldValueInvalid", "field": _PRODUCT, "message": signature},
+                {"reason": rules_text(error.rule for error in errors), "field": PRODUCT_FIELD, "message": signature},
             ],
         },
     }
 
 
-# The field of a cause about the object as a whole: kubectl prints each cause as a line "field: message".
-_PRODUCT: Final = "bowline"
 _RULE_COMMAND: Final = "a rule is explained by: bowline rule RULE"
 
 
@@ -272,6 +270,6 @@ def _warning(error: FieldError, length: int) -> str:
     The API server shows a warning without its origin, so it names the product, too.
     """
     text = " ".join(str(error).split())  # the API server drops a warning with a line break
-    origin = f" ({error.rule}; {_PRODUCT})"
+    origin = f" ({error.rule}; {PRODUCT_FIELD})"
     room = max(length - len(origin), 0)
     return (text if len(text) <= room else f"{text[: max(room - 3, 0)]}..."[:room]) + origin[:length]

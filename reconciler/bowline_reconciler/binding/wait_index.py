@@ -50,11 +50,6 @@ class WaitIndex:
         """Return the number of requests of the namespace that wait."""
         return self._by_namespace[namespace]
 
-    @property
-    def object_count(self) -> int:
-        """The number of objects that requests wait for."""
-        return len(self._by_object)
-
     def waiters_of(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
         """Return the keys of the requests that wait for the object, and whose wait its cached state may end."""
         object_id = (resource.api_version, resource.kind, key)

@@ -76,7 +76,8 @@ class Observation:
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
             self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
-            current.set_outcome(status.code.value, status.message, status.plugin)
+            # Several plugins that wait together are one wait, attributed to the first.
+            current.set_outcome(status.code.value, status.message, status.waits[0].plugin)
         if status.code is not Code.OK:
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
             level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
@@ -151,8 +152,7 @@ class Observation:
         if current.forgotten:
             pass  # the wait has ended with the request
         elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
-            # Several plugins that wait together are one wait, attributed to the first.
-            self.waiting[current.key] = current.plugin.partition(",")[0] or OWN
+            self.waiting[current.key] = current.plugin or OWN
         elif current.outcome != Code.TRANSIENT.value and current.decision:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since

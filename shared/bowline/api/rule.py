@@ -11,8 +11,10 @@ Decision 260.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 _ID = re.compile(r"[^/\s]+/[^/\s]+")
 
@@ -54,9 +56,9 @@ class CelForm:
 class Rule:
     """A rule. ``id`` is ``<plugin>/<rule>``, stable across releases; ``meaning``, when it applies, in Markdown.
 
-    ``text``: the message of its errors, as far as it is the same for all; ``cel``: its form in the chart's policy, in
-    which the message is this text. ``needs_whole``: it is about what an object lacks, so a part of one does not
-    violate it. Raises ValueError for an ``id`` of another form.
+    ``text`` and ``remedy``: what must hold and what to do, as far as they are the same for all its errors; ``cel``:
+    its form in the chart's policy, whose message they are. ``needs_whole``: it is about what an object lacks, so a
+    part of one does not violate it. Raises ValueError for an ``id`` of another form.
     """
 
     id: str
@@ -68,13 +70,38 @@ class Rule:
     valid: str = ""
     cel: CelForm | None = None
     needs_whole: bool = False
+    remedy: str = ""
 
     def __str__(self) -> str:
         return self.id
 
+    @property
+    def message(self) -> str:
+        """The message of an error of which nothing more is known."""
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text
+
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise ValueError(f'the id of a rule must be "<plugin>/<rule>", not {self.id!r}')
+
+
+# The field of a denial's cause that is about the object as a whole, or about the denial itself.
+PRODUCT_FIELD: Final = "bowline"
+
+
+def rules_text(rules: Iterable[Rule]) -> str:
+    """Return the ids of rules as one value for programs, each once.
+
+    It is an audit annotation, and the reason of a denial's last cause, whose field is ``PRODUCT_FIELD``: no client
+    has to look for a rule in a message.
+    """
+    return ",".join(dict.fromkeys(rule.id for rule in rules))
+
+
+def rules_in(causes: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the ids of the rules in the causes of a denial, each as field and reason; none of another's denial."""
+    reasons = [reason for field, reason in causes if field == PRODUCT_FIELD]
+    return frozenset(entry for reason in reasons for entry in reason.split(",") if _ID.fullmatch(entry))
 
 
 def page_of(rule: Rule, docs_url: str) -> str:

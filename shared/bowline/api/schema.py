@@ -51,5 +51,7 @@ def _message(error: Any) -> str:
         return "must be a string; put it in quotes"
     if error["type"] == "greater_than" and error["ctx"]["gt"] == "datetime.timedelta(0)":
         return "must be greater than 0s"
-    message: str = _SUBJECT.sub("must ", error["msg"].removeprefix("Value error, "))
+    # The exception of a validator of ours has its text alone.
+    message = str(error["ctx"]["error"]) if error["type"] == "value_error" else error["msg"]
+    message = _SUBJECT.sub("must ", message)
     return _WORDS.get(error["type"]) or message[:1].lower() + message[1:]

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from bowline.api import names
 from bowline.conformance.case import BINDING, OTHER_NODE, POLICIES, POLICY_BINDINGS, denial
+from bowline.kube.denial import Denial
 from bowline.kube.resources import BINDREQUESTS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
@@ -285,7 +286,7 @@ class SchedulerStage:
         try:
             self.cluster.api.post(f"{BINDREQUESTS.path(self.namespace)}?dryRun=All", request)
         except LocalApiError as error:
-            return "exceeded quota: conformance" in str(error)
+            return Denial.of(str(error)).quota == "conformance"
         return False
 
     def _is_bind_denied(self, name: str) -> bool:

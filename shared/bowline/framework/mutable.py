@@ -166,7 +166,3 @@ class MutablePod(MutableObject):
     def set_annotation(self, key: str, value: str) -> None:
         """Set one annotation."""
         self.set(value, "metadata", "annotations", key)
-
-    def set_label(self, key: str, value: str) -> None:
-        """Set one label."""
-        self.set(value, "metadata", "labels", key)

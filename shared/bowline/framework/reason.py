@@ -12,7 +12,8 @@ from types import MappingProxyType
 class Suggestion(StrEnum):
     """What the scheduler may do about a terminal failure; machine-readable, in ``status.suggestion``.
 
-    ``meaning`` is for a scheduler, ``next_step`` what follows for the pod's owner.
+    ``meaning`` is for a scheduler, ``next_step`` what follows for the pod's owner, with
+    ``{scheduler}`` for its name.
     """
 
     _value_: str
@@ -27,13 +28,13 @@ class Suggestion(StrEnum):
     RESCHEDULE_ELSEWHERE = (
         "RescheduleElsewhere",
         "this node is unsuitable, another one may be suitable: decide again without it",
-        "its scheduler decides for another node",
+        "{scheduler} decides for another node",
     )
     RETRY_SAME_NODE = (
         "RetrySameNode",
         "the decision was correct, but what it needed was not ready in time, or no other node can use the pod's "
         "volumes: the same decision may be repeated later",
-        "its scheduler decides again",
+        "{scheduler} decides again",
     )
     DELETE_POD = (
         "DeletePod",

@@ -25,6 +25,7 @@ from bowline.kube.accounting import TimeAccount, current_account
 from bowline.kube.availability import Availability
 from bowline.kube.calls import Call, accept, object_path, query, selectors, warning_texts
 from bowline.kube.config import ClusterAccess
+from bowline.kube.denial import Denial
 from bowline.kube.errors import (
     ConnectionFailed,
     Expired,
@@ -36,7 +37,6 @@ from bowline.kube.errors import (
     decode_status,
     from_response,
     from_status,
-    own_policy,
 )
 from bowline.kube.late_writes import WrittenObject, current_writes, sent_write
 from bowline.kube.messages import Answer, LineSplitter, PatchType, Request, Transport, TransportOptions, parse_json
@@ -435,7 +435,7 @@ class KubeClient:
             failure = from_response(answer.code, answer.headers, answer.body)
             self.availability.observe(failure, is_lease=is_lease)
             self._note_unanswered(request, failure)
-            policy = own_policy(str(failure)) if isinstance(failure, Forbidden) else ""
+            policy = Denial.of(failure.message).own_policy if isinstance(failure, Forbidden) else ""
             if policy and options.metrics is not None:
                 options.metrics.denied_by_policy(policy)
             raise failure

@@ -32,7 +32,6 @@ are classified only here; exceptions of libraries are translated in ``bowline.ku
 
 # ruff: noqa: N818 - named as the API server names its reasons
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -40,7 +39,7 @@ from typing import Any
 
 import orjson
 
-from bowline.api import names
+from bowline.kube.denial import Denial
 
 # Maximum length of a message in an object's status; an Invalid repeats whole values and can be 100 KiB.
 MAX_MESSAGE = 1024
@@ -48,11 +47,6 @@ MAX_MESSAGE = 1024
 MAX_RETRY_AFTER = timedelta(minutes=1)
 # Plain text that is not a metav1.Status: enough to recognize "404 page not found".
 MAX_TEXT = 256
-# Admission precedes storage: a webhook that cannot be called, and one that denies with a 5xx code.
-_AT_ADMISSION = re.compile(r'failed calling webhook "|admission webhook "[^"]*" denied the request')
-
-# The chart names its policies after the release, whose name is free.
-_OWN_POLICY = re.compile(rf"ValidatingAdmissionPolicy '[^']*-(?P<role>{'|'.join(names.POLICIES)})'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +132,8 @@ class ServerError(InfrastructureError):
 
     def __init__(self, message: str, status: ApiStatus | None = None) -> None:
         super().__init__(message, status)
-        self.may_have_been_applied = status is None or _AT_ADMISSION.search(status.message) is None
+        # Admission precedes storage.
+        self.may_have_been_applied = status is None or not Denial.of(status.message).is_by_webhook
 
 
 class UnrecognizedReply(InfrastructureError):
@@ -267,12 +262,6 @@ def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiErro
         # The API server's own overload filters answer these codes in plain text.
         return from_status(status)
     return UnrecognizedReply(str(status), status)
-
-
-def own_policy(message: str) -> str:
-    """Return which of Bowline's own policies denied a request, without the release's name; empty if none did."""
-    match = _OWN_POLICY.search(message)
-    return match["role"] if match is not None else ""
 
 
 def decode_status(raw: Mapping[str, Any], code: int = 0) -> ApiStatus:

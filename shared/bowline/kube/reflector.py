@@ -28,6 +28,7 @@ from typing import Any
 from bowline.api.meta import Object, ObjectKey, ResourceVersion, key_of, uid_of, version_of
 from bowline.kube.callbacks import PROCESS, Callback, Callbacks
 from bowline.kube.client import PAGE_SIZE, KubeClient
+from bowline.kube.denial import Denial
 from bowline.kube.errors import (
     ApiError,
     BadRequest,
@@ -99,11 +100,9 @@ class _ClosedSoon(NoResponse):
 def rejects_fields(error: KubeError) -> bool:
     """Return whether the API server cannot select a resource by the fields of a selection.
 
-    Recognized by the texts of apimachinery: for a custom resource without selectable fields, and for a resource
-    without its own conversion. Any other 400 is about this call, such as a continue token of another API server.
+    Any other 400 is about this call, such as a continue token of another API server.
     """
-    texts = ("field label not supported", "is not a known field selector")
-    return isinstance(error, BadRequest) and any(text in error.message for text in texts)
+    return isinstance(error, BadRequest) and Denial.of(error.message).has_no_such_field
 
 
 def needs_list(error: KubeError) -> bool:

@@ -283,10 +283,6 @@ class WorkQueue(Generic[K]):
         """Reset the rate limits of all keys, after an outage that no key has caused; delays go on."""
         self._backoff.clear()
 
-    def num_requeues(self, key: K) -> int:
-        """Return the number of rate-limited adds of the key since the last ``forget``."""
-        return self._backoff.count(key)
-
     def add_after(self, key: K, delay: timedelta) -> None:
         """Make the key ready after ``delay``, or sooner if it is due earlier already."""
         if delay <= timedelta():

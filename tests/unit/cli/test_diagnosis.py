@@ -509,7 +509,7 @@ def subject(**changes: Any) -> ExplainedObject:
     facts = Facts(KEY, NOW, pod(), [waiting()], leases=[lease()], info=info, **changes)
     explanation = explain(facts)
     assert explanation is not None
-    return ExplainedObject("Pod team/train", facts, explanation)
+    return ExplainedObject("Pod", facts, explanation)
 
 
 def test_the_text_names_time_commands_and_what_was_not_read() -> None:

@@ -75,8 +75,10 @@ DOWN = Reply(None, '500 InternalError: failed calling webhook "pods.bowline.dev"
 LABELS = Reply(None, "ValidatingAdmissionPolicy 'teams' with binding 'teams' denied request: label team is missing")
 KYVERNO = Reply(None, 'admission webhook "validate.kyverno.svc-fail" denied the request: no label')
 OWN_POLICY = Reply(None, "ValidatingAdmissionPolicy 'bowline-pods' with binding 'bowline-pods' denied request: no")
-OWN_HOOK = Reply(None, 'admission webhook "pods.bowline.dev" denied the request: no (gpu_request/fraction-range)')
-PLUGIN = Reply(None, 'admission webhook "pods.bowline.dev" denied the request: no (cost_centre/label)')
+OWN_HOOK, PLUGIN = (
+    Reply(None, 'admission webhook "pods.bowline.dev" denied the request: no (a/b)', frozenset({rule}))
+    for rule in ("gpu_request/fraction-range", "cost_centre/label")
+)
 HEALTHY = InstalledRelease(
     "bowline-system",
     NOW,

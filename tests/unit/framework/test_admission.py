@@ -29,7 +29,7 @@ class Labels(AdmissionPlugin):
     name = "labels"
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.set_label("seen", "yes")
+        pod.set("yes", "metadata", "labels", "seen")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         annotations = pod["metadata"].get("annotations") or {}
@@ -57,8 +57,8 @@ class Raises(AdmissionPlugin):
     name = "raises"
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.set_label("half", "done")
-        pod.set_label("seen", "no")
+        pod.set("done", "metadata", "labels", "half")
+        pod.set("no", "metadata", "labels", "seen")
         raise LookupError("bug")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:

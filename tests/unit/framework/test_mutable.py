@@ -134,7 +134,7 @@ def test_a_checkpoint_reverts_only_later_changes() -> None:
     pod.set_annotation("a", "1")
     mark = pod.checkpoint()
     pod.set_annotation("a", "2")
-    pod.set_label("l", "x")
+    pod.set("x", "metadata", "labels", "l")
     pod.append("f", "metadata", "finalizers")
     pod.remove("metadata", "annotations", "a")
     pod.revert(mark)

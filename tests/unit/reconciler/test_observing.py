@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bowline.api.meta import ObjectKey, ObjectRef
-from bowline.framework.plugin_status import Code, Status
+from bowline.framework.plugin_status import Status, merge_waits
 from bowline.framework.reason import Reason
 from bowline_reconciler.decide.actions import Action, Attempt, Complete, Fail, RequeueAfter, Wait
 from bowline_reconciler.decide.snapshot import GATES
@@ -41,7 +41,7 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     passed(watched, Attempt(), WAITING)
     passed(watched, Attempt(), WAITING)
     passed(watched, Wait((CLAIM,), "gated", timedelta(minutes=1), GATES), name="second")
-    both = Status(Code.WAIT, ("two",), plugin="devices,volumes", wake_on=(CLAIM,))
+    both = merge_waits([Status.wait("first", CLAIM).from_plugin("devices"), WAITING])
     passed(watched, Attempt(), both, name="third")
     assert waiting(watched) == {"volumes": 1, "bowline": 1, "devices": 1}
     passed(watched, Attempt(), Status.retry("no room").from_plugin("volumes"))

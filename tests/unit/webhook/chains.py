@@ -25,7 +25,7 @@ class Marker(AdmissionPlugin):
     rules = (BAD, ODD, VALUE)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        pod.set_label("marked", "yes")
+        pod.set("yes", "metadata", "labels", "marked")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         annotations = pod["metadata"].get("annotations") or {}

@@ -70,7 +70,7 @@ class TestAnswers:
                             for word in ("a", "b")
                         ),
                         {
-                            "reason": "FieldValueInvalid",
+                            "reason": "marker/bad",
                             "field": "bowline",
                             "message": "denied the object; a rule is explained by: bowline rule RULE",
                         },

@@ -1,7 +1,6 @@
 """Binding by POST, for every bind plugin that uses it, and the Status of its result."""
 
 import asyncio
-import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,13 +11,8 @@ from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
 from bowline.framework.waiting import UNLIMITED
 from bowline.kube.binding import BindingResult, BindOutcome, annotation_errors, label_errors, post_binding
-from bowline.kube.errors import InfrastructureError, own_policy
-
-# The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
-_MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
-
-# The API server's message for an exceeded ResourceQuota: a retry may succeed.
-_QUOTA = "exceeded quota: "
+from bowline.kube.denial import Denial
+from bowline.kube.errors import InfrastructureError
 
 # A release's policies and its processes are not replaced at the same moment: a denial by one of them is not about the
 # request. A poll, because no watch reports a policy that has changed.
@@ -103,18 +97,18 @@ def denied_status(message: str) -> Status:
     """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota and a
     policy of Bowline itself are not. Decision 163.
     """
-    if own_policy(message):
+    denial = Denial.of(message)
+    if denial.own_policy:
         why = (
             "a policy of Bowline itself denies a write; use one version of the chart and the reconciler, list "
             "another release's reconciler in policy.trusted.users, and for objects of plugins use the chart's "
             f"values that `bowline plugin access` prints: {message}"
         )
         return Status.wait(why, retry_after=_POLICY_POLL, timeout=UNLIMITED)
-    if _QUOTA in message:
+    if denial.quota:  # a retry may succeed
         return Status.retry(message)
-    missing = _MISSING_RIGHT.search(message)
-    if missing is None:
+    right = denial.right
+    if right is None:
         return Status.fatal(message)
-    verb, resource, group = missing.groups()
-    rule = f'apiGroups: ["{group or ""}"], resources: ["{resource}"], verbs: ["{verb}"]'
+    rule = f'apiGroups: ["{right.group}"], resources: ["{right.resource}"], verbs: ["{right.verb}"]'
     return Status.fatal(f"the reconciler lacks a right ({rule}); add it to its role: {message}", Reason.RBAC_MISSING)

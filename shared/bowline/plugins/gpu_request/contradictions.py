@@ -4,13 +4,13 @@ Pure. All are warnings: the pod starts, but not with what its author means.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import Object
 from bowline.plugins.gpu_request import rule_table
-from bowline.plugins.gpu_request.pod import PodGpus, mapping_of
+from bowline.plugins.gpu_request.pod import PodGpus, array_of, mapping_of
 
 # Resources of other device plugins that are an accelerator as well, or a part of one.
 _OTHER_GPUS: Final = frozenset(
@@ -48,8 +48,9 @@ def contradictions(raw: Object, pod: PodGpus) -> Iterator[FieldError]:
     if isinstance(runtime, str) and _is_plain(runtime):
         message = "passes no GPU to a container; leave it out, and the class for shares is set"
         yield FieldError(rule_table.RUNTIME_CLASS, "spec.runtimeClassName", runtime, message)
-    for container in pod.containers:
-        limits = mapping_of(mapping_of(_container_at(spec, container.path).get("resources")).get("limits"))
+    entries = [*array_of(spec.get("initContainers")), *array_of(spec.get("containers"))]
+    for container, entry in zip(pod.containers, entries, strict=True):
+        limits = mapping_of(mapping_of(mapping_of(entry).get("resources")).get("limits"))
         for resource in sorted(_OTHER_GPUS.intersection(limits)):
             if limits[resource] not in (None, 0, "0"):
                 message = "is a device in addition to the share; remove it, or the annotation of the share"
@@ -59,9 +60,3 @@ def contradictions(raw: Object, pod: PodGpus) -> Iterator[FieldError]:
 
 def _is_plain(runtime: str) -> bool:
     return runtime in _PLAIN_RUNTIMES or (runtime.startswith(_PLAIN_FAMILIES) and "nvidia" not in runtime)
-
-
-def _container_at(spec: Any, path: str) -> Any:
-    field, _, index = path.removeprefix("spec.").rstrip("]").partition("[")
-    containers = spec.get(field)
-    return mapping_of(containers[int(index)]) if isinstance(containers, list) else {}

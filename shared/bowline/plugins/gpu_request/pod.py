@@ -161,7 +161,7 @@ def _nonzero(amounts: Mapping[str, Amount]) -> list[Amount]:
 
 def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
     is_init = field == "initContainers"
-    for index, raw in enumerate(_array(spec.get(field))):
+    for index, raw in enumerate(array_of(spec.get(field))):
         container, path = mapping_of(raw), f"spec.{field}[{index}]"
         name = container.get("name")
         resources = mapping_of(container.get("resources"))
@@ -190,7 +190,7 @@ def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Am
 
 
 def _claims(resources: Mapping[str, Any]) -> tuple[str, ...]:
-    claim_names = [mapping_of(claim).get("name") for claim in _array(resources.get("claims"))]
+    claim_names = [mapping_of(claim).get("name") for claim in array_of(resources.get("claims"))]
     return tuple([name for name in claim_names if isinstance(name, str)])
 
 
@@ -210,5 +210,6 @@ def mapping_of(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _array(value: Any) -> list[Any]:
+def array_of(value: Any) -> list[Any]:
+    """Return a list; empty for any other value."""
     return value if isinstance(value, list) else []

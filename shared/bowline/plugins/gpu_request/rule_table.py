@@ -47,7 +47,8 @@ FRACTION_FORMAT: Final = Rule(
     "or with a unit, percent sign or space",
     invalid='annotations: {gpu-fraction: "50%"}',
     valid='annotations: {gpu-fraction: "0.5"}',
-    text='must be a decimal number between 0 and 1 without unit or spaces; for half a GPU write "0.5"',
+    text="must be a decimal number between 0 and 1 without unit or spaces",
+    remedy='for half a GPU write "0.5"',
     cel=CelForm(f"{_HAS_FRACTION} && !{_IS_NUMBER}", cel.text(names.GPU_FRACTION)),
 )
 FRACTION_RANGE: Final = Rule(
@@ -55,8 +56,9 @@ FRACTION_RANGE: Final = Rule(
     "`gpu-fraction` is not above 0 and below 1",
     invalid='annotations: {gpu-fraction: "2"}',
     valid='annotations: {gpu-fraction: "0.5"}',
-    text=(
-        f"must be greater than 0 and less than 1; for whole GPUs use limits {names.RESOURCE_GPU} in a "
+    text="must be greater than 0 and less than 1",
+    remedy=(
+        f"for whole GPUs use limits {names.RESOURCE_GPU} in a "
         f"container instead, for parts of several GPUs add {names.GPU_FRACTION_NUM_DEVICES}"
     ),
     cel=CelForm(f"{_HAS_FRACTION} && {_IS_NUMBER} && {_IS_SHORT} && !({_IN_RANGE})", cel.text(names.GPU_FRACTION)),
@@ -73,7 +75,8 @@ MEMORY_FORMAT: Final = Rule(
     "`gpu-memory` is not a whole number of MiB from 1 to 2^63-1 in plain digits",
     invalid="annotations: {gpu-memory: 8Gi}",
     valid='annotations: {gpu-memory: "8192"}',
-    text='must be a whole number of MiB above 0, digits only; for 4 GiB write "4096"',
+    text="must be a whole number of MiB above 0, digits only",
+    remedy='for 4 GiB write "4096"',
     cel=CelForm(f"{_HAS_MEMORY} && {cel.is_not_whole(names.GPU_MEMORY, MAX_INT64)}", cel.text(names.GPU_MEMORY)),
 )
 MEMORY_AND_FRACTION: Final = Rule(
@@ -82,7 +85,8 @@ MEMORY_AND_FRACTION: Final = Rule(
     cause=DenialCause.FORBIDDEN,
     invalid='annotations: {gpu-memory: "8192", gpu-fraction: "0.5"}',
     valid='annotations: {gpu-memory: "8192"}',
-    text=f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share; remove one of them",
+    text=f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share",
+    remedy="remove one of them",
     cel=CelForm(f"{_HAS_MEMORY} && {_HAS_FRACTION}", cel.text(names.GPU_MEMORY)),
 )
 MEMORY_SIZE: Final = Rule(
@@ -102,7 +106,8 @@ NUM_DEVICES_FORMAT: Final = Rule(
     "`gpu-fraction-num-devices` is not a whole number from 1 to 1024 in plain digits",
     invalid='annotations: {gpu-fraction: "0.5", gpu-fraction-num-devices: two}',
     valid='annotations: {gpu-fraction: "0.5", gpu-fraction-num-devices: "2"}',
-    text=f'must be a whole number from 1 to {MAX_DEVICES}, digits only; for two devices write "2"',
+    text=f"must be a whole number from 1 to {MAX_DEVICES}, digits only",
+    remedy='for two devices write "2"',
     cel=CelForm(
         f"{_HAS_COUNT} && {cel.is_not_whole(names.GPU_FRACTION_NUM_DEVICES, MAX_DEVICES)}",
         cel.text(names.GPU_FRACTION_NUM_DEVICES),
@@ -114,10 +119,8 @@ NUM_DEVICES_ALONE: Final = Rule(
     cause=DenialCause.FORBIDDEN,
     invalid='annotations: {gpu-fraction-num-devices: "2"}',
     valid='annotations: {gpu-fraction: "0.5", gpu-fraction-num-devices: "2"}',
-    text=(
-        f"needs {EITHER_SHARE}, which give the share of each device; add one, or for whole GPUs use limits "
-        f"{names.RESOURCE_GPU} instead"
-    ),
+    text=f"needs {EITHER_SHARE}, which give the share of each device",
+    remedy=f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead",
     cel=CelForm(f"{_HAS_COUNT} && {_IS_NO_SHARE}", cel.text(names.GPU_FRACTION_NUM_DEVICES)),
     needs_whole=True,
 )
@@ -132,7 +135,8 @@ CONTAINER_NAME: Final = Rule(
     cause=DenialCause.NOT_FOUND,
     invalid='annotations: {gpu-fraction: "0.5", gpu-fraction-container-name: absent}',
     valid='annotations: {gpu-fraction: "0.5", gpu-fraction-container-name: main}',
-    text="must name a container or init container of this pod; without the annotation the first container is taken",
+    text="must name a container or init container of this pod",
+    remedy="without the annotation the first container is taken",
     cel=CelForm(
         f"{cel.has(names.GPU_FRACTION_CONTAINER)} && {_IS_SHARE} && size(variables.target) == 0",
         cel.text(names.GPU_FRACTION_CONTAINER),
@@ -153,7 +157,8 @@ MPS_ALONE: Final = Rule(
     cause=DenialCause.FORBIDDEN,
     invalid='annotations: {mps: "true"}',
     valid='annotations: {gpu-fraction: "0.5", mps: "true"}',
-    text=f"needs {EITHER_SHARE}: MPS serves shares only; add one or remove this",
+    text=f"needs {EITHER_SHARE}: MPS serves shares only",
+    remedy="add one or remove this",
     cel=CelForm(f'{cel.has(names.MPS)} && {cel.value(names.MPS)} == "true" && {_IS_NO_SHARE}', cel.text(names.MPS)),
     needs_whole=True,
 )
@@ -168,8 +173,9 @@ SHARING_DISABLED: Final = Rule(
     "gpu_request/sharing-disabled",
     "a share is requested and `gpuSharing.enabled` is false",
     cause=DenialCause.FORBIDDEN,
-    text=(
-        f"GPU sharing is switched off; ask for whole GPUs with limits {names.RESOURCE_GPU}, or have "
+    text="GPU sharing is switched off",
+    remedy=(
+        f"ask for whole GPUs with limits {names.RESOURCE_GPU}, or have "
         f"gpuSharing.enabled set to true in Bowline's configuration"
     ),
     cel=CelForm(f"{_IS_SHARE} && !variables.sharing", _SHARE_KEY),
@@ -180,7 +186,8 @@ SHARE_AND_WHOLE: Final = Rule(
     cause=DenialCause.FORBIDDEN,
     invalid='annotations: {gpu-fraction: "0.5"}\nlimits: {nvidia.com/gpu: 1}',
     valid='annotations: {gpu-fraction: "0.5"}',
-    text="a share cannot be combined with whole GPUs; remove the annotation or those resources",
+    text="a share cannot be combined with whole GPUs",
+    remedy="remove the annotation or those resources",
     cel=CelForm(cel.some_container(cel.requests_named("c", names.RESOURCE_GPU)), _SHARE_KEY),
 )
 SHARE_AND_MIG: Final = Rule(
@@ -189,7 +196,8 @@ SHARE_AND_MIG: Final = Rule(
     cause=DenialCause.FORBIDDEN,
     invalid='annotations: {gpu-fraction: "0.5"}\nlimits: {nvidia.com/mig-1g.10gb: 1}',
     valid='annotations: {gpu-fraction: "0.5"}',
-    text="a share cannot be combined with MIG devices; remove the annotation or those resources",
+    text="a share cannot be combined with MIG devices",
+    remedy="remove the annotation or those resources",
     cel=CelForm(cel.some_container(cel.requests_resource("c", _IS_MIG)), _SHARE_KEY),
 )
 SHARE_AND_NODE_NAME: Final = Rule(
@@ -200,8 +208,9 @@ SHARE_AND_NODE_NAME: Final = Rule(
     valid='annotations: {gpu-fraction: "0.5"}\nnodeSelector: {kubernetes.io/hostname: gpu-1}',
     text=(
         "a share cannot be combined with spec.nodeName: the pod is not scheduled, so it gets no device and "
-        "never starts; remove spec.nodeName, or use a node selector"
+        "never starts"
     ),
+    remedy="remove spec.nodeName, or use a node selector",
     cel=CelForm(f"{_IS_SHARE} && has(object.spec.nodeName) && object.spec.nodeName != ''", _SHARE_KEY),
 )
 SHARE_PRIVILEGED: Final = Rule(
@@ -213,7 +222,8 @@ SHARE_AND_DRA: Final = Rule(
     "gpu_request/share-and-dra",
     "the container of the share also requests DRA devices of a class that is known to be a GPU (`gpuDeviceClasses`)",
     cause=DenialCause.FORBIDDEN,
-    text="a share cannot be combined with DRA devices of its container; remove one of the two",
+    text="a share cannot be combined with DRA devices of its container",
+    remedy="remove one of the two",
     cel=CelForm(
         f"{_IS_SHARE} && variables.target.exists(c, {cel.requests_resource('c', _IS_GPU_CLASS)})", _SHARE_KEY
     ),

@@ -16,7 +16,7 @@ The rules, their texts and bounds are in ``rule_table``.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from bowline.api import names
@@ -101,21 +101,20 @@ def _join_limited(words: list[str]) -> str:
 
 
 def _error(pod: PodGpus, rule: Rule, key: str, message: str = "") -> FieldError:
-    """Return a field error of an annotation; with the rule's text unless there is another message."""
-    return FieldError(rule, annotation_path(key), pod.annotations.get(key), message or rule.text)
+    """Return a field error of an annotation; with the rule's message unless there is another."""
+    return FieldError(rule, annotation_path(key), pod.annotations.get(key), message or rule.message)
 
 
 def _listing(rule: Rule, listing: str) -> str:
-    """Return the rule's text with what was found in the pod, which the policy cannot list."""
-    statement, _, remedy = rule.text.partition("; ")
-    return f"{statement} ({listing}); {remedy}"
+    """Return the rule's message with what was found in the pod, which the policy cannot list."""
+    return replace(rule, text=f"{rule.text} ({listing})").message
 
 
 def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.GPU_FRACTION
     if not _FRACTION.fullmatch(text):
         yield _error(
-            pod, rule_table.FRACTION_FORMAT, key, _with_remedy(rule_table.FRACTION_FORMAT.text, _fraction_meant(text))
+            pod, rule_table.FRACTION_FORMAT, key, _with_value(rule_table.FRACTION_FORMAT, _fraction_meant(text))
         )
         return
     fraction = float(text)
@@ -130,16 +129,15 @@ def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
 
 def _range_text(fraction: float) -> str:
     """Return the message about a fraction out of range, with the fraction that a percentage means."""
-    statement = rule_table.FRACTION_RANGE.text.partition("; ")[0]
+    rule = rule_table.FRACTION_RANGE
     if fraction == 0:
-        return f"{statement}; for no share remove the annotation"
-    is_percentage = _MOST_GPUS < fraction < 100
-    return f'{statement}; write "{fraction / 100:g}"' if is_percentage else rule_table.FRACTION_RANGE.text
+        return replace(rule, remedy="for no share remove the annotation").message
+    return _with_value(rule, f"{fraction / 100:g}" if _MOST_GPUS < fraction < 100 else "")
 
 
-def _with_remedy(message: str, value: str) -> str:
-    """Return the message with its example replaced by the value that was meant, if one was recognised."""
-    return f'{message.rpartition("; ")[0]}; write "{value}"' if value else message
+def _with_value(rule: Rule, value: str) -> str:
+    """Return the rule's message with the value that was meant as its remedy, if one was recognised."""
+    return replace(rule, remedy=f'write "{value}"').message if value else rule.message
 
 
 def _fraction_meant(text: str) -> str:
@@ -162,9 +160,7 @@ def _memory_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iter
     if names.GPU_FRACTION in pod.annotations:
         yield _error(pod, rule_table.MEMORY_AND_FRACTION, key)
     if not _is_whole(text, MAX_INT64):
-        yield _error(
-            pod, rule_table.MEMORY_FORMAT, key, _with_remedy(rule_table.MEMORY_FORMAT.text, _mib_meant(text))
-        )
+        yield _error(pod, rule_table.MEMORY_FORMAT, key, _with_value(rule_table.MEMORY_FORMAT, _mib_meant(text)))
     elif inventory is not None and inventory.nodes_with_memory_label == 0:
         message = (
             f"no node is labelled {names.NODE_GPU_MEMORY}, so its part of a GPU is unknown; use {names.GPU_FRACTION}"
@@ -179,7 +175,7 @@ def _num_devices_errors(pod: PodGpus, text: str, inventory: Inventory | None) ->
     if not _is_whole(text, MAX_DEVICES):
         yield _error(pod, rule_table.NUM_DEVICES_FORMAT, key)
     elif inventory is not None and Decimal(text) > inventory.max_gpus_per_node > 0:
-        yield _error(pod, rule_table.NUM_DEVICES_INVENTORY, key, _too_many(inventory))
+        yield _error(pod, rule_table.NUM_DEVICES_INVENTORY, key, f"is {_too_many(inventory)}")
 
 
 def _container_name_errors(pod: PodGpus, *, is_partial: bool) -> Iterator[FieldError]:
@@ -205,9 +201,9 @@ def _mps_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
 
 
 def _too_many(inventory: Inventory) -> str:
-    """Return the warning about more devices than the largest node has; never a denial: nodes may be added."""
+    """Return what is wrong with more devices than the largest node has; a warning, because nodes may be added."""
     most = inventory.max_gpus_per_node
-    return f"is more GPUs than any node is labelled with ({most}); ask for fewer, or the pod waits for a larger node"
+    return f"more GPUs than any node is labelled with ({most}); ask for fewer, or the pod waits for a larger node"
 
 
 def _is_whole(text: str, most: int) -> bool:
@@ -264,8 +260,9 @@ def _claim_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
     classes = [a.resource.removeprefix(prefix) for a in target.effective_requests if a.resource.startswith(prefix)]
     gpus = _join_limited([format_value(name) for name in classes if name in policy.gpu_device_classes])
     if gpus:
-        text = _listing(rule_table.SHARE_AND_DRA, gpus).replace("its container", target.label)
-        yield _error(pod, rule_table.SHARE_AND_DRA, pod.share, text)
+        rule = rule_table.SHARE_AND_DRA
+        message = f"a share cannot be combined with DRA devices of {target.label} ({gpus}); {rule.remedy}"
+        yield _error(pod, rule, pod.share, message)
     elif classes or target.claims:
         claims = _join_limited([format_value(name) for name in (*target.claims, *classes)])
         message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it is in addition to the share"
@@ -291,9 +288,9 @@ def _whole_warning(pod: PodGpus, inventory: Inventory) -> FieldError:
     """Return the warning about a pod of too many GPUs, at the largest amount of its containers."""
     amounts = [a for c in pod.containers for a in c.effective_requests if a.resource == names.RESOURCE_GPU]
     largest = max(amounts, key=lambda amount: amount.count)
-    message = _too_many(inventory)
+    message = f"is {_too_many(inventory)}"
     if largest.count <= inventory.max_gpus_per_node:
-        message = f"with the pod's other containers {message.replace('is more', f'is {pod.whole_gpus}, more', 1)}"
+        message = f"with the pod's other containers is {pod.whole_gpus}, {_too_many(inventory)}"
     return FieldError(rule_table.WHOLE_INVENTORY, largest.path, largest.raw_value, message)
 
 

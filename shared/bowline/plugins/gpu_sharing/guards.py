@@ -109,9 +109,9 @@ def guard_errors(metadata: Object, of_plugins: Collection[str] = ()) -> Iterator
             continue
         if len(entries) > MAX_KEYS:
             if pattern is not FACTS:
-                yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.text)
+                yield FieldError(MANY_KEYS, f"metadata.{field}", len(entries), MANY_KEYS.message)
             continue
         keys = [key for key in entries if pattern.covers(key) or (pattern is FACTS and key in of_plugins)]
         for key in keys:
             path = annotation_path(key) if field == "annotations" else f"metadata.{field}[{key}]"
-            yield FieldError(rule, path, entries[key], rule.text)
+            yield FieldError(rule, path, entries[key], rule.message)

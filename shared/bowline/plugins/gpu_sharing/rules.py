@@ -28,11 +28,10 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class ShareConfigMaps:
-    """The two ConfigMaps of a share, complete."""
+    """The two ConfigMaps of a share, complete. ``capabilities``: the name of the first."""
 
     capabilities: str
-    direct_env: str
-    data: Mapping[str, Mapping[str, str]]  # by ConfigMap name
+    data: Mapping[str, Mapping[str, str]]  # of both, by ConfigMap name
     groups: tuple[str, ...]  # the devices' groups, in the order of the devices
     visible: str  # the value of NVIDIA_VISIBLE_DEVICES
     compute_modes: tuple[str, ...] = ()  # of the groups, in the same order; empty: all are time-slicing
@@ -113,7 +112,6 @@ def share_configmaps(
     capabilities, direct = share.capabilities, direct_env_map(share.capabilities)
     return ShareConfigMaps(
         capabilities,
-        direct,
         {
             capabilities: {
                 names.GPU_PORTION: portion,
