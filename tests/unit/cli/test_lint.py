@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 import resource
 import subprocess
 import sys
@@ -96,6 +95,11 @@ def lint(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         return status, out, err
 
     return run
+
+
+def findings(out: str, kind: str) -> list[tuple[str, str]]:
+    """The rule and the path of each error, or each warning, in the output for programs."""
+    return [(entry["rule"], entry["path"]) for item in json.loads(out)["objects"] for entry in item[kind]]
 
 
 def test_valid_pods_are_allowed(lint: Any) -> None:
@@ -392,9 +396,9 @@ def test_a_configured_pod_spec_is_validated_with_its_metadata(lint: Any) -> None
     Path("config.yaml").write_text(
         HEAD + f"workloads: [{{{own_kind}, podSpecs: [{{path: spec.pod, metadata: spec}}]}}]\n"
     )
-    status, out, _ = lint(POD_SPEC, options=("--config", "config.yaml"))
+    status, out, _ = lint(POD_SPEC, options=("--config", "config.yaml", "-o", "json"))
     assert status == 1
-    assert '  spec.annotations[gpu-fraction]: "2": must be ' in out
+    assert findings(out, "errors") == [("gpu_request/fraction-range", "spec.annotations[gpu-fraction]")]
 
 
 def test_a_wrong_path_in_the_configuration_is_an_error_of_the_usage(lint: Any) -> None:
@@ -411,7 +415,8 @@ def test_the_queue_of_a_ray_cluster_makes_its_pods_those_of_kai_scheduler(lint: 
     template = '{metadata: {annotations: {gpu-fraction: "0.5"}}, spec: {containers: [{name: main, image: x}]}}'
     head = f"spec: {{headGroupSpec: {{template: {template}}}}}"
     text = f"apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {{name: r}}\n{head}\n"
-    assert "warning: spec.headGroupSpec.template.metadata.annotations[gpu-fraction]" in lint(text)[1]
+    warnings = findings(lint(text, options=("-o", "json"))[1], "warnings")
+    assert "spec.headGroupSpec.template.metadata.annotations[gpu-fraction]" in [path for _, path in warnings]
     queued = text.replace("name: r", "name: r, labels: {kai.scheduler/queue: team}")
     assert lint(queued)[1] == "0.yaml:1: RayCluster r: allowed\n1 object: 1 allowed; without a schema: RayCluster\n"
 
@@ -451,9 +456,9 @@ def test_the_workers_of_a_predictor_on_several_nodes_are_reviewed(lint: Any) -> 
     predictor = {"annotations": {"gpu-fraction": "2"}, "schedulerName": "volcano"}
     worker = {"schedulerName": "bowline", "containers": [{"name": "worker-container", "image": "x"}]}
     manifest = {**SERVICE, "spec": {"predictor": {**predictor, "workerSpec": worker}}}
-    status, out, _ = lint(json.dumps(manifest))
+    status, out, _ = lint(json.dumps(manifest), options=("-o", "json"))
     assert status == 1
-    assert 'spec.predictor.annotations[gpu-fraction]: "2": must be ' in out
+    assert ("gpu_request/fraction-range", "spec.predictor.annotations[gpu-fraction]") in findings(out, "errors")
 
 
 @pytest.mark.parametrize(
@@ -494,9 +499,9 @@ def test_a_stored_pod_may_have_its_node(lint: Any) -> None:
 
 def test_a_scheduler_can_be_assumed_for_pods_that_name_none(lint: Any) -> None:
     assume = ("--assume-scheduler", "bowline")
-    status, out, _ = lint(WORKLOAD, options=assume)
+    status, out, _ = lint(WORKLOAD, options=(*assume, "-o", "json"))
     assert status == 1
-    assert 'gpu-fraction]: "2": must be ' in out
+    assert [rule for rule, _ in findings(out, "errors")] == ["gpu_request/fraction-range"]
     named = FOREIGN.replace("spec: {", "spec: {schedulerName: other, ")
     assert "out of scope (scheduler other)" in lint(named, options=assume)[1]
 
@@ -533,16 +538,16 @@ def test_the_forms_in_which_tools_write_objects_are_read(lint: Any, content: byt
 
 
 def test_a_warning_does_not_deny(lint: Any) -> None:
-    status, out, _ = lint(FOREIGN)
+    status, out, _ = lint(FOREIGN, options=("-o", "json"))
     assert status == 0
-    assert "  warning: metadata.annotations[gpu-fraction]" in out
+    assert "metadata.annotations[gpu-fraction]" in [path for _, path in findings(out, "warnings")]
 
 
 def test_the_configuration_decides(lint: Any) -> None:
     Path("config.yaml").write_text(HEAD + "gpuSharing: {enabled: false}\n")
-    status, out, _ = lint(GOOD, options=("--config", "config.yaml"))
+    status, out, _ = lint(GOOD, options=("--config", "config.yaml", "-o", "json"))
     assert status == 1
-    assert "gpuSharing" in out
+    assert [rule for rule, _ in findings(out, "errors")] == ["gpu_request/sharing-disabled"]
 
 
 def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
@@ -552,14 +557,14 @@ def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
     )
     own_kind = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
     Path("config.yaml").write_text(HEAD + f"workloads: [{own_kind}, {{kind: JobSet, action: Warn}}]\n")
-    status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml"))
-    lines = out.splitlines()
+    status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml", "-o", "json"))
     assert status == 1
+    job_set, own = json.loads(out)["objects"]
+    assert (job_set["verdict"], own["verdict"]) == ("allowed", "denied")
     path = "spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"
-    assert lines[0] == "0.yaml:2: JobSet set: allowed"
-    assert lines[1].startswith(f'  warning: {path}: "2": must be ')
-    assert re.fullmatch(r"0.yaml:\d+: Own own: denied", lines[2])
-    assert lines[3].startswith('  spec.roles[main].template.metadata.annotations[gpu-fraction]: "2": must be ')
+    rule = "gpu_request/fraction-range"
+    assert (rule, path) in findings(out, "warnings")
+    assert findings(out, "errors") == [(rule, "spec.roles[main].template.metadata.annotations[gpu-fraction]")]
 
 
 class TestBadUsage:

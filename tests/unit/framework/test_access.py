@@ -73,7 +73,7 @@ def test_a_mistake_is_an_error_of_the_plugins_class() -> None:
     (error,) = class_errors(type("Seats", (BindingPlugin,), members), "seats", "plugins[0].name")
     assert (error.rule.id, error.value) == ("plugin/access", "seats.access")
     (error,) = class_errors(type("Seats", (BindingPlugin,), {**members, "access": ()}), "seats", "plugins[0].name")
-    assert "`access` must be an Access" in str(error)
+    assert (error.rule.id, error.path, error.value) == ("config/plugin", "plugins[0].name", "seats")
 
 
 def test_the_values_have_the_charts_keys_the_arguments_and_nothing_empty() -> None:

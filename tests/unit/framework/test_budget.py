@@ -120,7 +120,6 @@ async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, 
     else:
         status = await (run.run_pre_bind(c) if point == "pre_bind" else run.run_bind(c))
     assert status.code is code
-    assert code is Code.OK or point in status.message
     assert asyncio.get_running_loop().time() - began == pytest.approx(after, abs=0.2)
 
 
@@ -149,7 +148,6 @@ async def test_a_call_that_ignores_its_cancellation_is_abandoned_and_named(point
     else:
         status = await (run.run_pre_bind(c) if point == "pre_bind" else run.run_bind(c))
     assert status.code is Code.RETRY
-    assert f"{point} took longer than 10 s" in status.message
     assert asyncio.get_running_loop().time() - began == pytest.approx(10 + GRACE_S, abs=0.2)
     assert observer.errors == [("slow", point)]
     (task,) = (task for task in asyncio.all_tasks() if task.get_name() == f"slow.{point}")

@@ -247,8 +247,7 @@ async def test_a_background_task_runs_from_start_to_stop_and_is_restarted_and_na
         assert plugin.runs == term + 1  # the first of them has failed
         await lifecycle.stop()
         assert plugin.is_cancelled
-    (record,) = (record for record in caplog.records if record.message == "plugin task failed")
-    assert record.__dict__["task"] == "watcher/poll"
+    (record,) = (record for record in caplog.records if record.__dict__.get("task") == "watcher/poll")
     assert record.exc_text is None or "a fault" in record.exc_text
 
 

@@ -59,7 +59,6 @@ async def test_a_mistake_is_a_wait_that_names_plugin_and_point(point: str, mista
         # Repaired, the plugin may serve the request: nothing is counted, nothing ends, no other node is suggested.
         assert (status.code, status.timeout, status.suggestion) == (WAIT, UNLIMITED, None)
     assert status.plugin == "author"
-    assert point in status.message
     assert observer.errors == [("author", point)]
     assert "binder.bind" not in calls
 
@@ -123,7 +122,6 @@ async def test_annotations_that_are_no_strings_fail_before_the_bind(annotations:
     c = context()
     status = await run.run_bind(c)
     assert (status.code, status.plugin, c.annotations) == (WAIT, "author", {})
-    assert "binding_annotations" in status.message
     assert observer.errors == [("author", "binding_annotations")]
     assert "author.bind" not in calls
 
@@ -149,7 +147,6 @@ def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> Non
     answer = Runner([Author(act)], observer).served(context().request)
     assert answer.demands == frozenset()
     assert len(answer.errors) == 1
-    assert answer.errors[0].startswith("author: supported_allocations ")
     assert observer.errors == [("author", "supported_allocations")]
 
 

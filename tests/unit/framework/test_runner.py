@@ -173,7 +173,6 @@ async def test_a_denied_call_of_a_plugin_is_a_missing_right_or_about_the_request
     )
     status = await run.run_pre_bind(context())
     assert (status.code, status.plugin) == (code, "a")
-    assert message in status.message
     assert observer.errors == [("a", "pre_bind")]
 
 
@@ -187,7 +186,6 @@ async def test_a_bind_that_all_plugins_skip_fails() -> None:
     status = await run.run_bind(context())
     assert status.code is Code.FATAL
     assert status.reason is Reason.NO_PLUGIN
-    assert "a, b" in status.message
 
 
 async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
@@ -272,7 +270,7 @@ async def test_one_failing_rollback_does_not_stop_the_others() -> None:
     status = await run.run_rollback(context(), Status.fatal("no"))
     assert calls == ["b.rollback", "a.rollback"]
     assert status.code is Code.RETRY
-    assert "b: rollback raised RuntimeError: stuck" in status.message
+    assert status.plugin == "b"
 
 
 UNAVAILABLE, BUSY = (
@@ -295,7 +293,7 @@ async def test_the_cause_of_a_failed_rollback(failures: list[Exception], code: C
     status = await run.run_rollback(context(), Status.fatal("no"))
     assert status.code is code
     assert status.retry_after == (timedelta(seconds=after) if after else None)
-    assert all(f"p{n}: " in status.message for n in range(len(failures)))
+    assert status.plugin == f"p{len(failures) - 1}"
 
 
 async def test_a_hanging_plugin_is_cancelled() -> None:
@@ -310,7 +308,7 @@ async def test_a_hanging_plugin_is_cancelled() -> None:
     run, _ = runner(Hangs(PluginConfig(), Settings()))
     status = await run.run_pre_bind(context())
     assert status.code is Code.RETRY
-    assert "longer than" in status.message
+    assert status.plugin == "hangs"
 
 
 class WaitsForACancelledTask(BindingPlugin):
@@ -341,7 +339,6 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     c = context()
     status = await run.run_pre_bind(c)
     assert (status.code, status.plugin) == (Code.WAIT, "shares")
-    assert "was cancelled" in status.message
     assert (await run.run_rollback(c, status)).code is Code.RETRY
     await run.drop_request(c.request.key, c.request.uid)
     assert observer.errors == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]

@@ -41,10 +41,10 @@ def test_waits_that_are_merged_twice_name_their_plugin() -> None:
     merged = merge_waits(
         [replace(of_plugin, plugin="").from_plugin("volumes"), Status.wait("c").from_plugin("claims")]
     )
-    assert [(wait.plugin, wait.message, wait.timeout) for wait in merged.waits] == [
-        ("volumes", "a", None),
-        ("volumes", "b", SECOND),
-        ("claims", "c", None),
+    assert [(wait.plugin, wait.wake_on, wait.timeout) for wait in merged.waits] == [
+        ("volumes", (CLAIM,), None),
+        ("volumes", (POD,), SECOND),
+        ("claims", (), None),
     ]
 
 

@@ -45,8 +45,7 @@ async def test_lost_contact_is_unready_at_first_and_then_ends_the_process(caplog
     with pytest.raises(ContactLost, match="has not answered for 300 s"):
         await running
     assert asyncio.get_running_loop().time() == pytest.approx(1000 + EXIT_S, abs=CHECK_S)
-    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert line.message == "contact lost, exiting to be restarted"
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
 
 
 async def test_contact_that_returns_in_time_is_forgotten() -> None:

@@ -101,7 +101,7 @@ async def test_a_pod_bound_during_a_rollback_is_not_reported_as_prepared() -> No
     cycle = Cycle(rollback=refuse)
     cycle.state.rollback.prepare()
     snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
-    with pytest.raises(ReconcileError, match="busy"):
+    with pytest.raises(ReconcileError):
         await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
     status = cycle.statuses[-1]
@@ -115,7 +115,7 @@ async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
 
     cycle = Cycle(rollback=refuse)
     snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
-    with pytest.raises(ReconcileError, match="busy") as failure:
+    with pytest.raises(ReconcileError) as failure:
         await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert failure.value.at_least == ROLLBACK_PAUSE
     assert cycle.log == ["read pod", "rollback", "status Pending", "event RollbackFailed"]

@@ -122,7 +122,6 @@ def test_a_first_failure_that_another_decision_could_resolve_is_returned(
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
         assert (end.reason, end.suggestion) == (Reason.BACKOFF_LIMIT_EXCEEDED, suggestion)
-        assert end.message == "gave up after 1 attempt, the last: p: no room"
         assert failed_status(request(), end, False, "", NOW)["failedAttempts"] == 1
 
 
@@ -134,12 +133,14 @@ def test_a_plugins_own_pause_is_honoured() -> None:
 
 def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     end = action_for(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p"))
-    assert end == Fail(Reason.DEVICE_CONFLICT, "p: taken", Suggestion.RESCHEDULE_ELSEWHERE)
+    assert isinstance(end, Fail)
+    assert (end.reason, end.suggestion) == (Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:
     end = action_for(Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3)))
-    assert end == TransientFailure("503", timedelta(seconds=3))
+    assert isinstance(end, TransientFailure)
+    assert end.after == timedelta(seconds=3)
 
 
 def test_a_cancelled_attempt_is_reconciled_again() -> None:
@@ -156,7 +157,6 @@ def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     assert isinstance(end, Wait)
     assert end.on == (claim,)
     assert end.left == timedelta(minutes=9)
-    assert end.why == "volumes: unbound (waiting for PersistentVolumeClaim default/data)"
     assert end.cause == "plugin volumes"
     status = waiting_status(request(), end, NOW - WAITED.wait_time, NOW)
     assert condition(status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "the start of the attempt"
@@ -331,7 +331,7 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
 def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason, attempts: int) -> None:
     block = failed_status(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), False, "", NOW)
     assert block["phase"] == "Failed"
-    assert block["reason"] == f"{fail.value}: why"
+    assert block["failure"]["reason"] == fail.value
     assert block["failedAttempts"] == attempts
     assert block["suggestion"] == "DeletePod"
     assert block["completionTime"] == "2026-01-01T00:01:00Z"
@@ -351,8 +351,7 @@ def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
 def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
     block = rollback_incomplete_status(request({"failedAttempts": 2}), FAILS, Status.retry("stuck"), NOW)
     assert block["phase"] == "Pending"
-    assert block["reason"].startswith("RollbackFailed: stuck; ")
-    assert "DeviceConflict: taken" in block["reason"]
+    assert block["failure"]["reason"] == "DeviceConflict"
     assert condition(block, "RolledBack")["status"] == "False"
     assert "completionTime" not in block
     assert block["failedAttempts"] == 2, "the failure itself is counted when it is terminal"
@@ -360,14 +359,16 @@ def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
 
 def test_a_failure_that_awaits_its_rollback_is_read_back_from_the_status() -> None:
     block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
-    assert pending_failure(request(block)) == FAILS
+    pending = pending_failure(request(block))
+    assert pending is not None
+    assert (pending.reason, pending.suggestion) == (FAILS.reason, FAILS.suggestion)
     assert pending_failure(request()) is None
     assert pending_failure(request(failed_status(request(), FAILS, True, "", NOW))) is None
 
 
 def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:
     block = rollback_incomplete_status(request(), None, Status.retry("stuck"), NOW)
-    assert block["reason"].startswith("RollbackFailed: stuck; ")
+    assert "failure" not in block
     assert [one["type"] for one in block["conditions"]] == ["RolledBack"]
 
 
@@ -375,7 +376,7 @@ def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_roll
     failed = request(failed_status(request(), FAILS, False, "", NOW))
     block = rollback_incomplete_status(failed, None, Status.retry("stuck"), NOW)
     assert block["phase"] == "Failed"
-    assert block["reason"] == "DeviceConflict: taken"
+    assert block["failure"]["reason"] == "DeviceConflict"
     done = rolled_back_status(request(block), NOW + timedelta(seconds=9))
     assert condition(done, "RolledBack")["status"] == "True"
 
@@ -407,7 +408,7 @@ def test_no_difference_is_no_patch() -> None:
 def test_a_wait_names_its_deadline() -> None:
     since = NOW - timedelta(seconds=5)
     first = waiting_status(request(), replace(waiting("a"), left=timedelta(seconds=595.002)), since, NOW)
-    assert first["reason"] == "Waiting: a; fails with WaitTimeout at 2026-01-01T00:10:55Z"
+    assert first["wait"]["deadline"] == "2026-01-01T00:10:55Z"
     assert first["startTime"] == "2026-01-01T00:00:55Z", "the start of the attempt, not of the report"
     later = NOW + timedelta(seconds=60)
     restored = replace(waiting("a"), left=timedelta(seconds=534.4))
