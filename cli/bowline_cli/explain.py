@@ -32,12 +32,13 @@ from bowline_cli.facts import (
 )
 from bowline_cli.reader import Reader, Unread, acquired_at, leases_path, readable
 from bowline_cli.terminal import printable
-from bowline_cli.undecided import explain_uncreated
+from bowline_cli.undecided import KAI, explain_uncreated
 
 EXIT_EXPLAINED, EXIT_NOT_FOUND = 0, 1
 INFO: Final = "bowline-info"
 _BOWLINE: Final = "app.kubernetes.io/name=bowline"
 _REQUESTS: Final = f"/apis/{names.API_VERSION}"
+_QUEUE_VERSION: Final = "/apis/scheduling.run.ai/v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +331,13 @@ def _with_scheduling(reading: Reading, facts: Facts, pod: Object) -> Facts:
     )
     queue = (metadata.get("labels") or {}).get(names.QUEUE_LABEL)
     if queue:
-        facts = replace(facts, queue=reading.reader.get(f"/apis/scheduling.run.ai/v2/queues/{queue}"))
+        facts = replace(facts, queue=reading.reader.get(f"{_QUEUE_VERSION}/queues/{queue}"))
+    if scheduler == KAI:
+        kinds = reading.reader.get(_QUEUE_VERSION)
+        served = (
+            {"queues"} if isinstance(kinds, Unread) else {each["name"] for each in (kinds or {}).get("resources", ())}
+        )
+        facts = replace(facts, serves_queues="queues" in served)
     gang = gang_of(pod)
     if gang is not None:
         facts = replace(facts, gang=_read_gang(reading, gang))

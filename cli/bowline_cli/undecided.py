@@ -24,7 +24,7 @@ from bowline_cli.facts import (
 )
 from bowline_cli.reader import Unread, acquired_at
 
-_KAI: Final = "kai-scheduler"
+KAI: Final = "kai-scheduler"
 # Pods of a gang that are named.
 _NAMED_MEMBERS: Final = 8
 # Below it a name that is not served is another scheduler's, not a misspelt one.
@@ -148,8 +148,10 @@ def scheduling(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
 
 def _queue(facts: Facts, pod: Object, scheduler: str) -> tuple[str, ...]:
     """Return which queue KAI-Scheduler uses: the label of the top owner, else the pod's, else default-queue."""
-    if scheduler != _KAI:
+    if scheduler != KAI:
         return ()
+    if not facts.serves_queues:
+        return (f"the cluster serves no Queue of {KAI} (scheduling.run.ai/v2): is it installed?",)
     label = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL)
     if label and facts.queue is None:
         return (f"queue {label} of the label {names.QUEUE_LABEL} does not exist: create it, or correct the label",)

@@ -92,6 +92,16 @@ def test_a_pod_without_a_decision(pair: Live, explain: Explain) -> None:
     assert "the pod is bound to node gpu-node-0" in explain("pod")
 
 
+def test_a_cluster_without_the_scheduler_of_the_queue(pair: Live, explain: Explain) -> None:
+    labelled = pod("pod", pair.namespace, schedulerName="kai-scheduler")
+    labelled["metadata"]["labels"] = {names.QUEUE_LABEL: "team-a"}
+    pair.create(labelled)
+    assert (
+        "  also   the cluster serves no Queue of kai-scheduler (scheduling.run.ai/v2): is it installed?"
+        in explain("pod")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A pod and its request as stored; None if absent."""

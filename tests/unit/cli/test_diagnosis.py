@@ -366,6 +366,11 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"}, metadata={"labels": {names.QU
         ),
         pytest.param({"pod": KAI, "queue": None}, "queue gpus of the label ", id="a queue that does not exist"),
         pytest.param(
+            {"pod": KAI, "queue": None, "serves_queues": False},
+            "the cluster serves no Queue of kai-scheduler (scheduling.run.ai/v2): is it installed?",
+            id="a cluster without KAI-Scheduler",
+        ),
+        pytest.param(
             {
                 "pod": KAI,
                 "gang": GangFacts(GANG, {"status": {"schedulingConditions": [{"message": "over quota"}]}}),
