@@ -19,7 +19,7 @@ from bowline.testing import builders, conformance
 from bowline.testing.servers import bare_api_server
 from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
-from tests.testing.licence import Conditional, Licence
+from tests.testing.licence import SEATS, Conditional, Licence
 from tests.testing.node_agent import reported_devices
 from tests.testing.right_plugins import SERVER, Annotating, Asking, Returning, ShortNames, Taking, answer
 from tests.waiting import LIMIT_S
@@ -79,6 +79,8 @@ WRONG = [
     pytest.param("wrong_plugins:IgnoringOld", "unchanged_objects", "changes nothing", id="ignores old"),
     pytest.param("wrong_plugins:ChangingThePod", "declared_writes", "changes ctx.pod", id="changes the pod"),
     pytest.param("wrong_plugins:Lying", "binds", "the pod is on no node", id="a bind that lies"),
+    pytest.param("wrong_plugins:Sweeping", "release", "licence-pod-beside, which another pod", id="releases all"),
+    pytest.param("wrong_plugins:ReleasingThePod", "release", "licence-pod for ever", id="needs the pod in release"),
     # Named before as well, with a pod that concerns them.
     pytest.param("wrong_plugins:Uncalled", "binds", "instead of a Status", id="Status.ok without a call"),
     pytest.param("wrong_plugins:Cancelling", "binds", "code CANCELLED", id="a code of the framework's"),
@@ -105,6 +107,15 @@ def test_a_wrong_plugin_is_named(bowline_cluster: Cluster, target: str, check: s
     run = conformance.run(f"tests.testing.{target}", bowline_cluster, checks=[check], limit_s=limit_s)
     findings = list(run)
     assert [finding for finding in findings if finding.check == check and words in finding.message], findings
+
+
+def test_a_pod_that_had_no_annotation_is_tried() -> None:
+    pod = builders.pod()
+    pod["metadata"]["annotations"] = {SEATS: "1"}
+    run = conformance.run("tests.testing.wrong_plugins:IndexingOld", None, checks=["admission_results"], pods=[pod])
+    assert [str(finding) for finding in run] == [
+        "admission_results: validate_pod raises KeyError: 'annotations'; it must return an iterable of FieldErrors"
+    ]
 
 
 def test_what_is_left_outside_of_the_api_server_is_named(bowline_cluster: Cluster) -> None:

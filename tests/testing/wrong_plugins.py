@@ -146,6 +146,29 @@ class WithoutRelease(Licence):
         return Status.ok()
 
 
+class Sweeping(Licence):
+    """Its release removes what other pods hold as well."""
+
+    name = "sweeping"
+    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create", "list", "delete")),))
+
+    async def release(self, ctx: BindContext) -> Status:
+        namespace = ctx.request.key.namespace
+        for item in await ctx.client.list_all(CONFIGMAPS, namespace):
+            if item["metadata"]["name"].startswith("licence-"):
+                await ctx.client.delete(CONFIGMAPS, namespace, item["metadata"]["name"])
+        return Status.ok()
+
+
+class ReleasingThePod(Licence):
+    """Its release does nothing when the pod is gone."""
+
+    name = "releasing_the_pod"
+
+    async def release(self, ctx: BindContext) -> Status:
+        return await super().release(ctx) if ctx.pod is not None else Status.skip()
+
+
 class WithoutSideEffects(Licence):
     name = "without_side_effects"
 
@@ -332,6 +355,17 @@ class IgnoringOld(AdmissionPlugin):
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         yield FieldError(self.rules[0], "metadata.labels", None, "must have a seat")
+
+
+class IndexingOld(AdmissionPlugin):
+    """Keeps an annotation, and raises when a user adds it."""
+
+    name = "indexing_old"
+    rules = (Rule("indexing_old/seats", "the number of seats has changed"),)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if old is not None and old["metadata"]["annotations"][SEATS] != pod["metadata"]["annotations"][SEATS]:
+            yield FieldError(self.rules[0], "metadata.annotations", None, "must not change")
 
 
 class ChangingThePod(BindingPlugin):

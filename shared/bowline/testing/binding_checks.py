@@ -207,13 +207,16 @@ async def rolls_back(lab: Lab, subject: Subject) -> AsyncIterator[str]:
 async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     """When a bound pod is gone, nothing of it stays: ``release`` of a new process removes it, also when repeated.
 
-    An object that the pod owns is the garbage collector's.
+    An object that the pod owns is the garbage collector's. What another pod of the namespace holds stays.
     """
     expected = await _undisturbed(lab, subject)
     if subject.is_builtin:
         return
     async with trial(lab, subject) as made:
-        made.before = made.footprint(expected.collections)
+        other = await made.beside()
+        async with other.process() as process:
+            await _within(subject, process.succeed())
+        held = made.footprint(expected.collections)
         async with made.process() as process:
             await _within(subject, process.succeed())
         await made.end_pod()
@@ -222,7 +225,10 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
                 status = await _within(subject, process.release())
             if status is None or status.code is not Code.OK:
                 yield f"release{times}, when the pod is gone, ends {_text(status)}"
-        if left := [key for key, text in made.footprint(expected.collections).items() if not _is_owned(text)]:
+        remains = made.footprint(expected.collections)
+        if lost := held.keys() - remains.keys():
+            yield f"release removes {', '.join(sorted(lost))}, which another pod holds; remove this request's own"
+        if left := [key for key, text in remains.items() if held.get(key) != text and not _is_owned(text)]:
             remedy = "remove it in release, or let the pod own it"
             yield f"leaves {', '.join(sorted(left))} for ever when the bound pod is gone; {remedy}"
 

@@ -134,7 +134,7 @@ def accepts_what_is_unchanged(subject: Subject) -> Iterator[str]:
 
 
 def returns_errors(subject: Subject) -> Iterator[str]:
-    """Admission raises nothing, and validation returns FieldErrors."""
+    """Admission raises nothing, also for an object that had no labels and annotations, and returns FieldErrors."""
     for point, call in _calls(subject):
         result, _ = call(subject.new())
         if isinstance(result, str):
@@ -216,6 +216,13 @@ def _calls(subject: Subject) -> Iterator[tuple[str, CallOf]]:
             else:
                 yield point, partial(_validated, point, sample, None)
                 yield point, partial(_validated, point, sample, copy.deepcopy(sample))
+                yield point, partial(_validated, point, sample, _without_metadata(sample))
+
+
+def _without_metadata(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return the object as it was before a user has added its labels and annotations."""
+    metadata = {key: value for key, value in sample["metadata"].items() if key not in ("labels", "annotations")}
+    return copy.deepcopy({**sample, "metadata": metadata})
 
 
 def _mutated(point: str, raw: dict[str, Any], plugin: Plugin) -> Outcome:

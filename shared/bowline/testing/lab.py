@@ -220,11 +220,15 @@ class Trial:
     before: Mapping[str, str] = field(default_factory=dict)
 
     async def prepare(self) -> None:
-        """Create the objects, pod and request as the plugins' admission mutates them."""
+        """Create the namespace, the objects, and what is bound."""
         await self.admin.create(NAMESPACES, "", {"metadata": {"name": self.namespace}})
         self.node = min(node["metadata"]["name"] for node in await self.admin.list_all(NODES, ""))
         for resource, body in self.subject.objects_in(self.namespace):
             await self.admin.create(resource, body["metadata"].get("namespace", ""), body)
+        await self.submit()
+
+    async def submit(self) -> None:
+        """Create pod and request as the plugins' admission mutates them."""
         admission = AdmissionChain(self.subject.chain()[1], Settings())
         pod = copy.deepcopy(self.subject.samples()[0])
         pod["metadata"]["namespace"] = self.namespace
@@ -275,6 +279,14 @@ class Trial:
             await self.admin.get(PODS, self.namespace, name),
             await self.admin.get(BINDREQUESTS, self.namespace, name),
         )
+
+    async def beside(self) -> "Trial":
+        """Return the same with another pod in the namespace, without objects of its own; it ends with this one."""
+        pod = copy.deepcopy(self.subject.samples()[0])
+        pod["metadata"]["name"] += "-beside"
+        other = replace(self, subject=replace(self.subject, pods=[pod]))
+        await other.submit()
+        return other
 
     async def end_pod(self) -> None:
         """Delete the pod, as when it has ended."""

@@ -36,14 +36,15 @@ class BindContext:
 
     - ``pod``, ``node`` and ``request.raw`` are copies for this attempt, shared by its plugins. Writing into them
       changes neither the caches nor the API server: annotations for the pod are returned by ``binding_annotations``.
-    - ``pod`` is complete except for its managed fields; None only in a rollback whose pod no longer exists.
+    - ``pod`` is complete except for its managed fields; None only in a rollback or a release whose pod
+      no longer exists.
     - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix):
       for anything else GET the node with ``client``. None only if the node does not exist.
     - ``annotations`` are those collected for the Binding: in bind and post_bind those of all plugins; empty in a
       completion after a restart.
     - ``labels``: the same for labels.
     - ``state`` is the plugin's own, in memory, kept from attempt to attempt until a rollback begins: it describes
-      what is prepared. Empty in a rollback.
+      what is prepared. Empty in a rollback and in a release.
     - ``shared`` is what pre_bind of one plugin leaves for the others in this attempt, by the key ``<plugin>/<name>``
       that the README of the writer documents. Empty in a rollback and in a completion after a restart.
     - ``cancelled`` is set when the request is withdrawn before the point of no return; a long-running plugin checks
