@@ -77,6 +77,9 @@ WRONG = [
     pytest.param(
         "serves_one_at_a_time", "terminating", "request pod is Succeeded", id="one stuck request blocks all"
     ),
+    pytest.param("takes_a_conflict_as_failure", "bound-already", "request pod is Succeeded", id="bound is a failure"),
+    pytest.param("binds_deleted_requests", "deleted-request", "that is being deleted", id="binds what is withdrawn"),
+    pytest.param("removes_all_finalizers", "deleted-request", "another program was removed", id="all finalizers"),
     pytest.param("ignores_claims", "claims", "its claim is not allocated", id="ignores claims"),
 ]
 

@@ -5,12 +5,14 @@ CaseFailure; reports that are false when they are made fail it as well.
 """
 
 import time
+from contextlib import suppress
 
 from bowline.api import names
 from bowline.conformance.binder import SILENT, Situation
 from bowline.conformance.case import NODE, OTHER_NODE, Case
 from bowline.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS
-from bowline.testing.builders import resource_claim
+from bowline.localcluster.errors import LocalApiError
+from bowline.testing.builders import bind_request, resource_claim
 
 # How long a program is observed that must not do something.
 OBSERVED_S = 5.0
@@ -41,6 +43,34 @@ def _bound_elsewhere(case: Situation) -> None:
     case.request("pod")
     case.await_phase("pod", "Failed", "deleted", "Succeeded")
     case.require(case.phase("pod") != "Succeeded", f"Succeeded for {NODE}, but the pod is on {OTHER_NODE}")
+
+
+def _bound_already(case: Situation) -> None:
+    # As after a Binding whose reply was lost.
+    case.create_pod("pod")
+    case.bind("pod", NODE)
+    case.request("pod", backoffLimit=1)
+    case.await_phase("pod", "Succeeded")
+
+
+def _deleted_request(case: Situation) -> None:
+    _await_running(case)
+    uid = case.create_pod("pod")
+    request = bind_request("pod", NODE, case.namespace, uid, backoffLimit=1000)
+    request["metadata"]["finalizers"] = ["example.com/kept"]
+    path = BINDREQUESTS.path(case.namespace)
+    try:
+        with case.denied_binds("pod"):
+            case.api.post(path, request)
+            case.delete_request("pod")
+            _pass(case)
+        _pass(case)
+        case.require(not case.node_of("pod"), "the pod was bound by a request that is being deleted")
+        case.require(case.phase("pod") != "deleted", "a finalizer of another program was removed")
+    finally:
+        freed = {"metadata": {"finalizers": None}}
+        with suppress(LocalApiError):  # the case has failed, and the request is gone
+            case.api.request("PATCH", f"{path}/pod", freed, "application/merge-patch+json")
 
 
 def _absent_node(case: Situation) -> None:
@@ -119,8 +149,7 @@ def _backoff_limit(case: Situation) -> None:
         case.request("patient", backoffLimit=1000)
         case.request("limited", backoffLimit=1)
         case.await_phase("limited", "Failed", "deleted")
-        deadline = time.monotonic() + OBSERVED_S
-        case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+        _pass(case)
         case.require(case.phase("patient") in ("", "Pending"), "a request with attempts left has ended")
     case.await_phase("patient", "Succeeded")
 
@@ -136,8 +165,7 @@ def _final_phases(case: Situation) -> None:
         case.touch(PODS.path(case.namespace, name))
         if case.phase(name) != "deleted":
             case.touch(BINDREQUESTS.path(case.namespace, name))
-    deadline = time.monotonic() + OBSERVED_S
-    case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+    _pass(case)
     case.require(case.phase("failed") in ("Failed", "deleted"), f"Failed has become {case.phase('failed')}")
     case.require(case.phase("bound") in ("Succeeded", "deleted"), f"Succeeded has become {case.phase('bound')}")
 
@@ -188,8 +216,7 @@ def _mig_instance(case: Situation) -> None:
     case.request("mig", receivedResourceType="MigInstance")
     case.request("pod")
     case.await_phase("pod", "Succeeded")
-    deadline = time.monotonic() + OBSERVED_S
-    case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+    _pass(case)
 
 
 def _claims(case: Situation) -> None:
@@ -229,6 +256,12 @@ def _await_running(case: Situation) -> None:
     case.until("a pod is bound", lambda: case.node_of("before") or None)
 
 
+def _pass(case: Situation) -> None:
+    """Let the program go on for the time of an observation."""
+    deadline = time.monotonic() + OBSERVED_S
+    case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+
+
 def _observe(case: Situation, name: str) -> None:
     """Wait until the request has ended or is deleted, but not longer than the program is observed, then that long."""
     deadline = time.monotonic() + OBSERVED_S
@@ -236,14 +269,19 @@ def _observe(case: Situation, name: str) -> None:
         f"request {name} ends, or {OBSERVED_S:g} s pass",
         lambda: case.phase(name) in ("Failed", "Succeeded", "deleted") or time.monotonic() > deadline,
     )
-    deadline = time.monotonic() + OBSERVED_S
-    case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
+    _pass(case)
 
 
 CASES: tuple[Case[Situation], ...] = (
     Case("binds", "a pod is bound to the node of its request, which ends Succeeded", _binds),
     Case("rejected", "a Binding that the API server rejects is never reported as Bound", _rejected),
     Case("bound-elsewhere", "a pod on another node is not reported as Bound", _bound_elsewhere),
+    Case("bound-already", "a request for a pod that is on its node already ends Succeeded", _bound_already),
+    Case(
+        "deleted-request",
+        "a request that is being deleted binds no pod, and keeps finalizers of other programs",
+        _deleted_request,
+    ),
     Case("absent-node", "a request for a node that does not exist ends Failed", _absent_node),
     Case("successor", "a pod is not bound by a request for its predecessor of the same name", _successor),
     Case("share", "shares of a group get the device that is reserved for it, and release it", _share),

@@ -3,7 +3,7 @@
 A case raises BrokenRuleError with the name of the rule that the program has broken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -146,6 +146,13 @@ def _other_needs(stage: SchedulerStage) -> None:
     stage.submit("small", 1, OTHER_NODE)
     stage.runs("decides", "small")
     _does_not_fit(stage, "init", 0, rule="counts-init-containers", initContainers=[init_gpus])
+    sidecar = {
+        **init,
+        "name": "sidecar",
+        "restartPolicy": "Always",
+        "resources": {"limits": {names.RESOURCE_GPU: "4"}},
+    }
+    _does_not_fit(stage, "sidecar", 4, rule="counts-sidecars", initContainers=[sidecar])
     cpu = {**init, "name": "main", "resources": {"requests": {"cpu": "100k"}}}
     _does_not_fit(stage, "cpu", 0, rule="counts-every-resource", containers=[cpu])
 
@@ -157,6 +164,33 @@ def _tainted_node(stage: SchedulerStage) -> None:
     finally:
         stage.cluster.kubectl("taint", "node", OTHER_NODE, "example.com/maintenance-")
     stage.runs("decides", "kept-away")
+
+
+def _node_affinity(stage: SchedulerStage) -> None:
+    here, elsewhere = (
+        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+        for node in (OTHER_NODE, NODE)
+    )
+    _does_not_fit(stage, "kept-away", 1, rule="leaves-unsuitable-nodes", affinity=_required(elsewhere))
+    # One of several terms is enough.
+    stage.submit("either", 1, OTHER_NODE, affinity=_required(elsewhere, here))
+    stage.runs("decides", "either")
+
+
+def _required(*terms: Mapping[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": terms}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _successor(stage: SchedulerStage) -> None:
+    for _ in range(2):
+        uid = stage.submit("again", 1)
+        stage.runs("decides-for-a-successor", "again")
+        owners = {
+            owner["uid"] for request in stage.requests("again") for owner in request["metadata"]["ownerReferences"]
+        }
+        stage.require("owner", uid in owners, "the pod is bound by a request for its predecessor")
+        stage.kubectl("delete", "pod", "again", "--grace-period=0", "--force")
 
 
 def _gates(stage: SchedulerStage) -> None:
@@ -233,8 +267,10 @@ SCHEDULER_CASES: tuple[Case[SchedulerStage], ...] = (
     Case("unfinished-requests", "what is decided and not bound yet is used", _unfinished_requests),
     Case("ended-pods", "a pod that has ended uses nothing", _ended_pods),
     Case("terminating-pods", "a pod that is being deleted uses its devices until it is gone", _terminating_pods),
-    Case("other-needs", "init containers and resources other than GPUs are counted", _other_needs),
+    Case("other-needs", "init containers, sidecars and resources other than GPUs are counted", _other_needs),
     Case("tainted-node", "a node with a taint that a pod does not tolerate is left", _tainted_node),
+    Case("node-affinity", "the required node affinity of a pod is observed", _node_affinity),
+    Case("successor", "a new pod of the name of one that is gone gets a request of its own", _successor),
     Case("gates", "a pod with a scheduling gate gets no request before the gate is removed", _gates),
     Case(
         "denied-request",

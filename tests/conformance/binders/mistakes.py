@@ -45,6 +45,8 @@ def bind(request: Any) -> bool:
     except client.ApiException as error:
         if MISTAKE == "takes_a_conflict_as_bound" and error.status == 409:
             return True
+        if MISTAKE == "takes_a_conflict_as_failure":
+            return False
         pod = core.read_namespaced_pod(spec["podName"], namespace)
         return bool(pod.spec and pod.spec.node_name == spec["selectedNode"])
     return True
@@ -64,6 +66,11 @@ def finish(request: Any) -> None:
 
 def process(request: Any) -> None:
     uid, spec = request["metadata"]["uid"], request["spec"]
+    if "deletionTimestamp" in request["metadata"] and MISTAKE != "binds_deleted_requests":
+        if MISTAKE == "removes_all_finalizers":
+            where = (GROUP, VERSION, request["metadata"]["namespace"], PLURAL, request["metadata"]["name"])
+            custom.patch_namespaced_custom_object(*where, {"metadata": {"finalizers": None}})
+        return
     if MISTAKE == "exits_at_mig_instances" and spec["receivedResourceType"] == "MigInstance":
         sys.exit("MigInstance is not supported")
     if spec.get("resourceClaimAllocations") and MISTAKE != "ignores_claims":

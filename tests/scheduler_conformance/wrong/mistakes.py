@@ -101,6 +101,27 @@ def of_gpus(pod: Any) -> Any:
     return Counter({parts["GPU"]: needs(pod)[parts["GPU"]]})
 
 
+def without_affinity(pod: Any, node: Any) -> Any:
+    return allows({**pod, "spec": {**pod["spec"], "affinity": {}}}, node)
+
+
+def of_the_largest_container(pod: Any) -> Any:
+    main = needs({**pod, "spec": {**pod["spec"], "initContainers": []}})
+    for container in pod["spec"].get("initContainers", []):
+        main |= needs({**pod, "spec": {**pod["spec"], "containers": [container], "initContainers": []}})
+    return main
+
+
+bound_names: set[str] = set()
+
+
+def of_a_new_name(pod: Any) -> bool:
+    if pod["spec"].get("nodeName"):
+        bound_names.add(pod["metadata"]["name"])
+        return True
+    return pod["metadata"]["name"] not in bound_names
+
+
 def of_bound_pods(pod: Any, *arguments: Any) -> Any:
     return take(pod, *arguments) if pod["spec"].get("nodeName") else None
 
@@ -122,12 +143,15 @@ PARTS: dict[str, tuple[str, Any]] = {
     "counts_gpus_only": ("needs", of_gpus),
     "ignores_selectors": ("allows", without_selector),
     "ignores_taints": ("allows", without_taints),
+    "ignores_affinity": ("allows", without_affinity),
+    "takes_sidecars_as_init": ("needs", of_the_largest_container),
 }
 # What is done to each pod that is listed; False leaves it out.
 PODS: dict[str, Any] = {
     "counts_ended_pods": as_running,
     "forgets_terminating_pods": lambda pod: "deletionTimestamp" not in pod["metadata"],
     "ignores_gates": without_gates,
+    "remembers_names": of_a_new_name,
     "takes_foreign_pods": as_own,
     "counts_own_pods_only": lambda pod: pod["spec"]["schedulerName"] == parts["NAME"],
 }
