@@ -25,7 +25,7 @@ from tests.reconciler.test_foreign_crd import THEIRS
 from tests.waiting import wait_until
 
 COMMANDS = [command.text for command in commands("docs/recovery.md")]
-HISTORY, FAILED, SUPERSEDED, FORCED_BACK, FORCED_ON, JOB, JOB_PODS, DENIALS, AGAIN, OTHER = COMMANDS
+HISTORY, FAILED, SUPERSEDED, FORCED_BACK, FORCED_ON, JOB, JOB_PODS, REMOVAL, DENIALS, AGAIN, OTHER = COMMANDS
 UPGRADE = ("upgrade", "bowline", str(CHART), f"--namespace={NAMESPACE}", "--reset-then-reuse-values", "--wait")
 # A webhook that never starts.
 BROKEN = ("--set=image.tag=broken", "--set=webhook.replicas=1", "--timeout=6s")
@@ -133,6 +133,19 @@ def test_the_reason_of_a_check_that_does_not_start_is_in_the_events(shell: Shell
     shell.run(JOB_PODS)
     job = shell.cluster.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/bowline-check")
     assert job["spec"]["activeDeadlineSeconds"] < 120
+
+
+def test_an_install_that_has_failed_in_its_check_is_removed_or_repeated(shell: Shell) -> None:
+    shell.helm.uninstall("bowline", NAMESPACE, shell.cluster.kubeconfig)
+    hooks = ("--set=hooks.check=true", "--set=hooks.uninstall=true", "--timeout=8s")
+    for command in (REMOVAL, AGAIN):
+        with pytest.raises(CommandError, match="bowline-check"):
+            shell.upgrade("--install", "--values", str(shell.folder / "values.yaml"), *hooks)
+        assert shell.newest()["status"] == "failed"
+        with pytest.raises(AssertionError, match="bowline-uninstall"):
+            shell.run(REMOVAL.replace("--no-hooks", "--timeout=8s"))
+        shell.run(command)
+    assert (shell.newest()["status"], shell.images()) == ("deployed", {"bowline:0.1.0"})
 
 
 def test_the_release_is_installed_again_after_its_namespace_was_deleted(shell: Shell) -> None:
