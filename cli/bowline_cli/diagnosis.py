@@ -245,7 +245,7 @@ def _selector(lease: Object) -> str | None:
 
 
 def _bound(facts: Facts, pod: Object) -> Explanation:
-    node, state, phase = pod["spec"]["nodeName"], pod_state(pod), status_of(pod).get("phase")
+    node, state, phase = pod["spec"]["nodeName"], pod_state(pod, with_node=False), status_of(pod).get("phase")
     describe = f"kubectl -n {facts.key.namespace} describe pod {facts.key.name}"
     since = parse_time(condition_of(pod, "PodScheduled").get("lastTransitionTime")) or creation_time(pod)
     if phase == "Failed":

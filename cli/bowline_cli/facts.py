@@ -52,7 +52,7 @@ class Facts:
     - ``requests``: for the pod, of any name. ``events``: about the pod (core/v1), oldest first.
     - ``leases``: of the release's reconcilers; ``schedulers``: Leases with the name of the pod's scheduler.
     - ``objects``: those that the request waits for or that its failure is about; None: it does not exist.
-    - ``queue``: the KAI queue that the pod names; None: it does not exist. ``serves_queues``: whether their kind does.
+    - ``queue``: the KAI queue that the pod names; None: it does not exist. ``serves_queues``: whether its kind does.
     - ``gang``: None: the pod is in none.
     - ``may_read_nodes``: whether commands about nodes would work. ``slices``: of ResourceSlices; None: not read.
     - ``info``: None: not published, or not read.
@@ -111,10 +111,12 @@ def named_objects(request: Object | None) -> tuple[ObjectRef, ...]:
     return (*(wait.objects if wait is not None else ()), *(failure.objects if failure is not None else ()))
 
 
-def pod_state(pod: Object) -> str:
+def pod_state(pod: Object, *, with_node: bool = True) -> str:
     """Return the phase of a pod with its reason, its node, and what its containers wait for or ended with."""
     status, node = status_of(pod), (pod.get("spec") or {}).get("nodeName")
-    words = [str(status.get("phase") or "Pending"), f"on node {node}" if node else "without a node"]
+    words = [str(status.get("phase") or "Pending")]
+    if with_node:
+        words.append(f"on node {node}" if node else "without a node")
     if status.get("reason") or status.get("message"):
         words.append(": ".join(str(status[key]) for key in ("reason", "message") if status.get(key)))
     words += troubles(pod)

@@ -130,6 +130,9 @@ README = """\
     python -m pytest && python -m mypy {module} tests
     bowline plugin check {name}
     bowline plugin run {name}
+    bowline plugin access > access.yaml   # values of the chart, beside those that enable the plugin
+
+The image is built from Dockerfile.
 """
 
 

@@ -1,6 +1,8 @@
 """Conformance: a correct plugin and the built-in ones pass, and each wrong one is named by its check."""
 
 from functools import partial
+from typing import Any
+from unittest import SkipTest
 
 import pytest
 
@@ -16,6 +18,7 @@ from bowline.plugins.nv_fractions import NvFractions
 from bowline.plugins.volume_binding import VolumeBinding
 from bowline.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, RESOURCECLAIMS, STORAGECLASSES
 from bowline.testing import builders, conformance
+from bowline.testing.lab import Lab
 from bowline.testing.servers import bare_api_server
 from tests.plugins.claims import claim_decisions
 from tests.testing import wrong_plugins
@@ -116,6 +119,15 @@ def test_a_pod_that_had_no_annotation_is_tried() -> None:
     assert [str(finding) for finding in run] == [
         "admission_results: validate_pod raises KeyError: 'annotations'; it must return an iterable of FieldErrors"
     ]
+
+
+def test_what_repeats_an_attempt_is_skipped_where_none_succeeds(bowline_lab: Lab) -> None:
+    tests: Any = conformance.suite(wrong_plugins.Waiting, limit_s=1.5)()
+    with pytest.raises(AssertionError, match="still waits after"):
+        tests.test_binds(bowline_lab)
+    with pytest.raises(SkipTest, match="an undisturbed attempt fails"):
+        tests.test_kill_at_every_write(bowline_lab)
+    tests.test_concerned(bowline_lab)
 
 
 def test_what_is_left_outside_of_the_api_server_is_named(bowline_cluster: Cluster) -> None:

@@ -220,13 +220,14 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         async with made.process() as process:
             await _within(subject, process.succeed())
         await made.end_pod()
+        kept = held.keys() & made.footprint(expected.collections).keys()
         for times in ("", " a second time"):
             async with made.process() as process:
                 status = await _within(subject, process.release())
             if status is None or status.code is not Code.OK:
                 yield f"release{times}, when the pod is gone, ends {_text(status)}"
         remains = made.footprint(expected.collections)
-        if lost := held.keys() - remains.keys():
+        if lost := kept - remains.keys():
             yield f"release removes {', '.join(sorted(lost))}, which another pod holds; remove this request's own"
         if left := [key for key, text in remains.items() if held.get(key) != text and not _is_owned(text)]:
             remedy = "remove it in release, or let the pod own it"

@@ -99,6 +99,8 @@ class Lab:
     proxied: ClusterAccess
     # Of each subject, what its undisturbed attempt does.
     expected: dict[Subject, Expected] = field(default_factory=dict)
+    # Subjects whose undisturbed attempt fails: what repeats it says nothing, and takes the limit each time.
+    unbound: set[Subject] = field(default_factory=set)
 
     def writes(self, since: int = 0) -> list[ProxiedCall]:
         """Return the writes through the proxy after exchange number ``since``."""

@@ -27,8 +27,8 @@ class Subject:
     - ``others``: the other plugins of the same attempts, with their default arguments, such as the one whose results
       the plugin uses. What they do is part of what is compared.
     - ``world``: plays the other party while the plugin's process runs, such as the controller that makes an object
-      ready that the plugin waits for. It is called with a client with every right and the attempt's namespace, and
-      cancelled when the process ends.
+      ready that the plugin waits for. It is called once for each process, with a client with every right and the
+      attempt's namespace, before the first attempt; it repeats until it is cancelled, when the process ends.
     - ``effects``: returns what the plugin has outside of the API server, one text each, such as the seats of a
       licence server; compared as the objects are.
     - ``limit_s``: how long an attempt may take; raise it for a plugin that waits on purpose.

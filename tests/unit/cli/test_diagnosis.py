@@ -258,7 +258,7 @@ TABLE = [
                 containerStatuses=[{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}],
             )
         },
-        "its kubelet has not started it yet: Pending, on node gpu-1, container main ImagePullBackOff",
+        "its kubelet has not started it yet: Pending, container main ImagePullBackOff",
         "the kubelet starts it",
         60,
         id="a bound pod that does not start",
@@ -272,7 +272,7 @@ TABLE = [
                 message="Allocate failed",
             )
         },
-        "the pod has failed on node gpu-1: Failed, on node gpu-1, UnexpectedAdmissionError: Allocate failed",
+        "the pod has failed on node gpu-1: Failed, UnexpectedAdmissionError: Allocate failed",
         "its controller creates another one",
         60,
         id="a pod that the kubelet refuses",
