@@ -305,6 +305,8 @@ def read_facts(reading: Reading, key: ObjectKey, pod: Object | None) -> Facts:
     facts = _facts(reading, key, pod, readable(reading.requests(key.namespace, key.name)))
     request = current_request(facts)
     selector = f"involvedObject.name={key.name}"
+    if pod is not None:  # not one that had its name
+        selector += f",involvedObject.uid={pod['metadata'].get('uid')}"
     events = reading.list("events", f"/api/v1/namespaces/{key.namespace}/events", fieldSelector=selector)
     objects = {ref: _object(reading, ref) for ref in dict.fromkeys(named_objects(request))}
     if not any(acquired_at(lease, reading.now) for lease in readable(reading.leases)):

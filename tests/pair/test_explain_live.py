@@ -23,6 +23,7 @@ from tests.pair.test_tenants_live import forged_lease, leases
 from tests.plugins.claims import claim_decisions, publish, template
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
+from tests.waiting import wait_until
 
 # Before an end: from here on every answer is compared.
 SHORT = timedelta(seconds=3)
@@ -100,6 +101,17 @@ def test_a_cluster_without_the_scheduler_of_the_queue(pair: Live, explain: Expla
         "  also   the cluster serves no Queue of kai-scheduler (scheduling.run.ai/v2): is it installed?"
         in explain("pod")
     )
+
+
+def test_events_are_those_of_the_pod_and_not_of_one_that_had_its_name(pair: Live, explain: Explain) -> None:
+    pair.create_pod()
+    pair.request_bind()
+    pair.phase("pod", "Succeeded")
+    wait_until(lambda: "Bound" in pair.kubectl("get", "events").stdout, "the event of the bind")
+    pair.kubectl("delete", "pod", "pod", "--force", "--grace-period=0")
+    pair.create_pod()
+    wait_until(lambda: "no scheduler has decided" in explain("pod"), "the former pod's request is deleted")
+    assert "last event" not in explain("pod")
 
 
 @dataclass(frozen=True, slots=True)
