@@ -37,6 +37,8 @@ html_copy_source = False
 html_additional_pages = {"index": "redirect.html", "404": "missing.html"}
 html_static_path = ["site/static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_search_scorer = str(SITE / "scorer.js")
 html_favicon = "site/static/favicon.svg"
 templates_path = ["site"]
 # A command is copied without its prompt and without its output.

@@ -304,10 +304,14 @@ class Informers:
         return list(self.requests.store)
 
     def oldest_age(self) -> timedelta:
-        """Return the age of the oldest cached request that is neither Succeeded nor Failed; zero if there is none."""
+        """Return the age of the oldest cached request that is neither Succeeded nor Failed; zero if there is none.
+
+        At least: its creation is stored in whole seconds.
+        """
         now = self._client.clock.now()
         pending = (request for request in self._by_key.values() if request.phase is Phase.PENDING)
-        return max((now - request.created for request in pending if request.created), default=timedelta(0))
+        ages = (now - request.created - timedelta(seconds=1) for request in pending if request.created)
+        return max(timedelta(0), max(ages, default=timedelta(0)))
 
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         before = self._by_key.pop(key, None)

@@ -14,6 +14,8 @@ from bowline.runtime.metrics import BIND_BUCKETS, init_series
 from bowline_reconciler.observe.reconciles import BETWEEN, OWN
 
 OUTCOMES = tuple(code.value for code in Code if code is not Code.SKIP)
+# Creations are stored in whole seconds; what is faster is in the duration of attempts.
+AGE_BUCKETS = tuple(float(2**k) for k in range(11))
 CODES = tuple(code.value for code in Code)
 # Extension points whose calls take time; the others are plain functions.
 POINTS = ("pre_bind", "bind", "post_bind", "rollback")
@@ -49,7 +51,7 @@ class ReconcilerMetrics:
             "bowline_bind_duration_seconds",
             "From the request's creation to Succeeded.",
             registry=registry,
-            buckets=BIND_BUCKETS,
+            buckets=AGE_BUCKETS,
         )
         self.reconcile_errors = Counter(
             "bowline_pass_errors_total", "Reconciles ended by a defect of the reconciler itself.", registry=registry

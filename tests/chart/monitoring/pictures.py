@@ -9,6 +9,7 @@ of the leader.
 
 import argparse
 import contextlib
+import math
 import re
 import sys
 import time
@@ -100,7 +101,9 @@ def draw(prometheus: Prometheus, start: float, end: float, out: Path) -> None:
 
 
 def draw_series(axes: Axes, series: Mapping[str, Any], legend: str, start: float, scale: float) -> None:
-    """Draw one series; the legend's labels are replaced by their values."""
+    """Draw one series, unless it has no values; the legend's labels are replaced by their values."""
+    if all(math.isnan(float(value)) for _, value in series["values"]):
+        return
     label = re.sub(r"\{\{(\w+)\}\}", lambda match: series["metric"].get(match[1], ""), legend)
     axes.plot(
         [(float(at) - start) / 60 for at, _ in series["values"]],

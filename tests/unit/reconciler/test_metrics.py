@@ -20,7 +20,7 @@ from bowline.runtime.address import parse_listen
 from bowline.runtime.clock import SystemClock
 from bowline.runtime.metrics import BIND_BUCKETS, new_registry
 from bowline.runtime.probes import ProbeServer
-from bowline_reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
+from bowline_reconciler.observe.metrics import AGE_BUCKETS, OUTCOMES, POINTS, ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
 from bowline_webhook.metrics import WebhookMetrics
 from bowline_webhook.tls.metrics import CertificateMetrics
@@ -156,6 +156,10 @@ def test_reflectors_of_one_resource_add_up_and_leave_when_they_end() -> None:
     assert shown("bowline_reflector_objects") == 2
     del second
     assert shown("bowline_reflector_objects") == 0
+
+
+def test_what_is_measured_from_whole_seconds_has_no_bucket_below_one() -> None:
+    assert (AGE_BUCKETS[0], AGE_BUCKETS[-1]) == (1.0, 1024.0)
 
 
 def test_buckets_reach_from_a_millisecond_to_seventeen_minutes() -> None:

@@ -1,0 +1,7 @@
+// What a user searches comes before what those read who write plugins or change Bowline.
+const INTERNAL = /plugins\/(?!gpu_)|docs\/(architecture|porting|testing|performance|figures|plugins|support-matrix)|examples\/plugins/;
+var Scorer = {
+  score: ([page, , , , score]) => INTERNAL.test(page) ? score / 5 : score,
+  objNameMatch: 11, objPartialMatch: 6, objPrio: { 0: 15, 1: 5, 2: -5 }, objPrioDefault: 0,
+  title: 15, partialTitle: 7, term: 5, partialTerm: 2,
+};
