@@ -69,7 +69,7 @@ def place(pod, nodes, free, used):  # the fitting node with most free GPUs, then
     return None, [f"{number} {cause}" for cause, number in causes.items()]
 
 
-def react(core, custom, pod, request):  # to a Failed request: docs/suggestions.md; each step may be repeated
+def react(core, custom, pod, request):  # to a Failed request: docs/reference.md; each step may be repeated
     meta, suggestion = pod["metadata"], request.get("status", {}).get("suggestion")
     if suggestion == "DeletePod" and meta.get("ownerReferences"):  # its controller creates another one
         core.delete_namespaced_pod(meta["name"], meta["namespace"], body={"preconditions": {"uid": meta["uid"]}})

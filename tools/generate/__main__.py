@@ -41,7 +41,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "configuration.md": configuration.as_markdown,
     "reference.md": reference.as_markdown,
     "rules.md": rules.as_markdown,
-    "suggestions.md": reasons.suggestions,
 }
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "bowline"
 SCHEMAS: Final = CHART.parents[1] / "cli/bowline_cli/schemas.json"

@@ -1,6 +1,6 @@
 """Reasons of terminal failures and suggestions for schedulers: each is one value with all that is said of it. Data.
 
-The pages docs/reference.md and docs/suggestions.md, the alerts of the chart and `bowline explain` derive from these
+The page docs/reference.md, the alerts of the chart and `bowline explain` derive from these
 rows. Which failure has which reason and suggestion is decided where it is found: by a plugin, or by the reconciler.
 """
 
@@ -60,7 +60,6 @@ _ELSEWHERE, _SAME, _DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_S
 class Reason(StrEnum):
     """Reasons of terminal failures, a closed list: ``status.failure.reason`` of a Failed request.
 
-    - ``meaning``: in one sentence.
     - ``cases``: the suggestions that failures for this reason have, and when; empty: no request ends with it.
     - ``remedy``: a command that shows what is to be corrected, with ``{namespace}``, ``{system}`` (that of the
       release) and ``{node}``; empty where the sentence of the failure says it.
@@ -68,36 +67,30 @@ class Reason(StrEnum):
     """
 
     _value_: str
-    meaning: str
     cases: Cases
     remedy: str
     alert: Alert
 
-    def __new__(
-        cls, value: str, meaning: str, cases: Cases, remedy: str = "", alert: Alert = Alert.FAILING
-    ) -> "Reason":
+    def __new__(cls, value: str, cases: Cases, remedy: str = "", alert: Alert = Alert.FAILING) -> "Reason":
         member = str.__new__(cls, value)
-        member._value_, member.meaning, member.remedy, member.alert = value, meaning, remedy, alert
+        member._value_, member.remedy, member.alert = value, remedy, alert
         member.cases = MappingProxyType(dict(cases))
         return member
 
     POD_GONE = (
         "PodGone",
-        "the pod is deleted, ended, or replaced by another one of its name",
         {None: "the pod is deleted, ended, being deleted, or replaced"},
         "",
         Alert.NONE,
     )
     NODE_GONE = (
         "NodeGone",
-        "the node does not exist or is being deleted",
         {_ELSEWHERE: "the node does not exist or is being deleted"},
         "kubectl get nodes",
         Alert.NONE,
     )
     NODE_UNSCHEDULABLE = (
         "NodeUnschedulable",
-        "the node is cordoned or tainted, and the pod does not tolerate it",
         {
             _ELSEWHERE: "the node was cordoned, or tainted NoSchedule or NoExecute, and the pod has no toleration "
             "for it"
@@ -107,29 +100,24 @@ class Reason(StrEnum):
     )
     BOUND_ELSEWHERE = (
         "BoundElsewhere",
-        "the pod runs on another node",
         {None: "the pod runs on another node"},
     )
     NOT_OURS = (
         "NotOurs",
-        "the pod's schedulerName is not in `schedulerNames`",
         {None: "the pod's schedulerName is not in the configuration"},
     )
     NO_PLUGIN = (
         "NoPlugin",
-        "no enabled plugin serves what the request demands",
         {None: "no enabled plugin supports what the request requires, or none binds"},
         "",
         Alert.INSTALLATION,
     )
     INVALID = (
         "Invalid",
-        "the request contradicts itself or the pod",
         {None: "the request contradicts itself or the pod, or leaves devices undecided"},
     )
     REJECTED = (
         "Rejected",
-        "the API server, a policy or a plugin rejects the bind; a plugin may use its own, `plugin/Word`",
         {
             _ELSEWHERE: "a policy denies the Binding, the node has too few resources (node_fit), or no label with "
             "the size of its GPUs (hami_core, nv_fractions)",
@@ -141,19 +129,16 @@ class Reason(StrEnum):
     )
     RBAC_MISSING = (
         "RBACMissing",
-        "the reconciler lacks a right",
         {None: "the reconciler has lacked a right for at least a minute"},
         "",
         Alert.INSTALLATION,
     )
     BACKOFF_LIMIT_EXCEEDED = (
         "BackoffLimitExceeded",
-        "every attempt failed",
         {_ELSEWHERE: "every attempt failed; a plugin may suggest otherwise"},
     )
     WAIT_TIMEOUT = (
         "WaitTimeout",
-        "a wait expired",
         {
             _SAME: "the wait expired: for the end of scheduling gates, a claim or class that does not exist, a claim "
             "that is bound without a pod",
@@ -163,7 +148,6 @@ class Reason(StrEnum):
     )
     DEVICE_CONFLICT = (
         "DeviceConflict",
-        "a ResourceClaim or its device cannot be used",
         {
             _ELSEWHERE: "the claim is allocated to other devices, the node cannot use the device, the device has a "
             "taint that its request does not tolerate, or it failed to become ready",
@@ -173,7 +157,6 @@ class Reason(StrEnum):
     )
     VOLUME_CONFLICT = (
         "VolumeConflict",
-        "a volume cannot be used on the node",
         {
             _ELSEWHERE: "no volume for the claim can be used on that node",
             _DELETE: "the claim under the name of the pod's ephemeral volume belongs to another object",
@@ -183,7 +166,6 @@ class Reason(StrEnum):
     )
     SUPERSEDED = (
         "Superseded",
-        "only passed to plugins that roll back a withdrawn request; no request ends with it",
         _NEVER,
         "",
         Alert.NONE,
