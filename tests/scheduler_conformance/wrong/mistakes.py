@@ -112,14 +112,12 @@ def of_the_largest_container(pod: Any) -> Any:
     return main
 
 
-bound_names: set[str] = set()
+first_uids: dict[str, str] = {}
 
 
 def of_a_new_name(pod: Any) -> bool:
-    if pod["spec"].get("nodeName"):
-        bound_names.add(pod["metadata"]["name"])
-        return True
-    return pod["metadata"]["name"] not in bound_names
+    metadata = pod["metadata"]
+    return first_uids.setdefault(metadata["name"], metadata["uid"]) == metadata["uid"]
 
 
 def of_bound_pods(pod: Any, *arguments: Any) -> Any:
