@@ -138,14 +138,19 @@ def test_the_reason_of_a_check_that_does_not_start_is_in_the_events(shell: Shell
 def test_an_install_that_has_failed_in_its_check_is_removed_or_repeated(shell: Shell) -> None:
     shell.helm.uninstall("bowline", NAMESPACE, shell.cluster.kubeconfig)
     hooks = ("--set=hooks.check=true", "--set=hooks.uninstall=true", "--timeout=8s")
-    for command in (REMOVAL, AGAIN):
+    for is_removed in (False, True):
         with pytest.raises(CommandError, match="bowline-check"):
             shell.upgrade("--install", "--values", str(shell.folder / "values.yaml"), *hooks)
         assert shell.newest()["status"] == "failed"
-        with pytest.raises(AssertionError, match="bowline-uninstall"):
-            shell.run(REMOVAL.replace("--no-hooks", "--timeout=8s"))
-        shell.run(command)
-    assert (shell.newest()["status"], shell.images()) == ("deployed", {"bowline:0.1.0"})
+        if is_removed:
+            with pytest.raises(AssertionError, match="bowline-uninstall"):
+                shell.run(REMOVAL.replace("--no-hooks", "--timeout=8s"))
+            with pytest.raises(AssertionError, match="has no deployed releases"):
+                shell.run(AGAIN)
+            shell.run(REMOVAL)
+        shell.run(AGAIN)
+        assert (shell.newest()["status"], shell.images()) == ("deployed", {"bowline:0.1.0"})
+        shell.helm.run(["uninstall", "bowline", f"--namespace={NAMESPACE}"], shell.cluster.kubeconfig)
 
 
 def test_the_release_is_installed_again_after_its_namespace_was_deleted(shell: Shell) -> None:
