@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bowline.api.meta import ObjectKey
+from bowline_reconciler.decide.actions import RequeueAfter
 from bowline_reconciler.observe.reconciles import MAX_WHY, ReconcileInProgress, Step
 
 # 0.8 MB for plain binds, 10 MB if all of them have failed as often as they can (7 attempts by default).
@@ -52,8 +53,10 @@ class History:
         keys = [key for key, _ in zip(reversed(self._by_key), range(limit), strict=False)]
         return [(key, self._by_key[key][-1]) for key in keys]
 
-    def add(self, ended: ReconcileInProgress, seconds: float) -> None:
-        """Add a reconcile that has ended."""
+    def reconcile_ended(self, ended: ReconcileInProgress, seconds: float) -> None:
+        """Add a reconcile that has ended, unless it only found that it is too early."""
+        if not ended.why and ended.decision in ("", RequeueAfter.__name__):
+            return
         entry = HistoryEntry(
             ended.began,
             ended.attempt,

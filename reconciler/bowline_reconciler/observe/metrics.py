@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from bowline.framework.plugin_status import Code
 from bowline.framework.reason import Reason
 from bowline.runtime.metrics import BIND_BUCKETS, init_series
-from bowline_reconciler.observe.reconciles import BETWEEN, OWN
+from bowline_reconciler.observe.reconciles import BETWEEN, OWN, ReconcileInProgress
 
 OUTCOMES = tuple(code.value for code in Code if code is not Code.SKIP)
 # Creations are stored in whole seconds; what is faster is in the duration of attempts.
@@ -129,14 +129,18 @@ class ReconcilerMetrics:
         self._waiting_plugins = (OWN, *plugins)
         init_series(self._waits, plugin=self._waiting_plugins)
 
-    def attempt(self, outcome: str, seconds: float) -> None:
-        """Count one finished attempt."""
-        total, duration = self._attempts[outcome]
-        total.inc()
-        duration.observe(seconds)
+    def reconcile_ended(self, ended: ReconcileInProgress, _: float) -> None:
+        """Count the attempt and the calls of a reconcile."""
+        for step in ended.steps:
+            self.call(step.plugin, step.point, step.code, step.ms / 1000)
+        if ended.attempt_end is not None:
+            outcome, seconds = ended.attempt_end
+            total, duration = self._attempts[outcome]
+            total.inc()
+            duration.observe(seconds)
 
     def call(self, plugin: str, point: str, code: str, seconds: float) -> None:
-        """Count one call of a plugin."""
+        """Count one call of a plugin, outside of a reconcile or with its end."""
         key = (plugin, point, code)
         series = self._calls.get(key)
         if series is None:

@@ -1,7 +1,8 @@
 """Reconciles in progress: which key is at which step of which plugin, since when, and which calls take too long.
 
-One record per reconcile, from the moment the queue hands out the key until it is done. Metrics, the overdue monitor
-and the debug pages read it; afterwards the history keeps a summary. A key has one reconcile at a time.
+One record per reconcile, from the moment the queue hands out the key until it is done; a key has one at a time. Only
+``tracker`` writes it. The overdue monitor and the debug pages read it meanwhile; metrics, history and traces get it
+once, when it has ended.
 
 The overdue monitor scans them once a second. It only reports: the Runner's timeouts end a plugin's call, the client's
 timeouts end an API call. A threshold is a fraction of the timeout, so that a hanging call can be inspected. A call is
@@ -19,7 +20,6 @@ from typing import Any
 from prometheus_client import Counter
 
 from bowline.api.meta import ObjectKey
-from bowline.framework.plugin_status import Status
 from bowline.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ OWN = "bowline"
 # The step of a reconcile while no plugin is called: it reads, writes, or waits for a rate limiter.
 BETWEEN = "reconcile"
 
-# The Runner's timeouts are 60, 60, 5 and 10 s; post_bind should not be noticeable at all. Between plugins a reconcile
-# waits for API calls of at most 60 s each, or for a rate limiter.
+# The Runner's timeouts are 60, 60, 5, 10 and 10 s; post_bind should not be noticeable at all. Between plugins a
+# reconcile waits for API calls of at most 60 s each, or for a rate limiter.
 THRESHOLDS_S: Mapping[str, float] = MappingProxyType(
-    {"pre_bind": 20.0, "bind": 10.0, "post_bind": 1.0, "rollback": 5.0, BETWEEN: 120.0}
+    {"pre_bind": 20.0, "bind": 10.0, "post_bind": 1.0, "rollback": 5.0, "release": 5.0, BETWEEN: 120.0}
 )
 SCAN_S = 1.0
 
@@ -70,41 +70,15 @@ class ReconcileInProgress:
     since: float
     attempt: str = ""
     decision: str = ""
-    outcome: str = ""  # of the attempt, a Code
+    outcome: str = ""  # of the reconcile, a Code
     why: str = ""
     plugin: str = ""  # the plugin that returned the outcome
     trace: str = ""  # the traceparent that admission began, if any
     forgotten: bool = False  # the request needs nothing more
     calls: list[CallInProgress] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    attempt_end: tuple[str, float] | None = None  # the Code that the attempt ended with, and after how many seconds
     reports: int = 0
-
-    def decide(self, decision: str, why: str, attempt: str, trace: str) -> None:
-        """Record the decision."""
-        self.decision, self.why, self.attempt, self.trace = decision, why, attempt, trace
-
-    def set_outcome(self, outcome: str, why: str, plugin: str | None = None) -> None:
-        """Record how the attempt ended, and which plugin is the cause, if one is."""
-        self.outcome, self.why = outcome, why
-        if plugin is not None:
-            self.plugin = plugin
-
-    def drop_request(self) -> None:
-        """Record that the request needs nothing more."""
-        self.forgotten = True
-
-    def begin_call(self, plugin: str, point: str, now: float) -> None:
-        """Record that a plugin's call begins."""
-        self.calls.append(CallInProgress(plugin, point, now))
-
-    def end_call(self, plugin: str, point: str, status: Status, seconds: float) -> CallInProgress | None:
-        """Record a plugin's finished call and return it; None if its start was not recorded."""
-        call = next((call for call in self.calls if (call.plugin, call.point) == (plugin, point)), None)
-        if call is not None:
-            self.calls.remove(call)
-            after_ms, ms = round((call.since - self.since) * 1000, 3), round(seconds * 1000, 3)
-            self.steps.append(Step(plugin, point, status.code.value, status.message[:MAX_WHY], after_ms, ms))
-        return call
 
     @property
     def at(self) -> str:
@@ -157,9 +131,8 @@ class OverdueMonitor:
                 self._report(current, OWN, BETWEEN, now - current.since)
 
     def call_ended(self, current: ReconcileInProgress, call: CallInProgress) -> None:
-        """Check a call that has ended: no scan can have seen one that blocked the event loop."""
-        if not call.reports:
-            self._check(current, call, self._clock.monotonic())
+        """Check a call that has ended unreported: no scan can have seen one that blocked the event loop."""
+        self._check(current, call, self._clock.monotonic())
 
     def _check(self, current: ReconcileInProgress, call: CallInProgress, now: float) -> None:
         if is_overdue(call.point, now - call.since, call.reports):

@@ -25,7 +25,9 @@ def traceparent(request: BindRequest) -> str:
 
 
 def record_attempt(tracer: Tracer, over: ReconcileInProgress, seconds: float) -> None:
-    """Record a finished reconcile that took ``seconds``."""
+    """Record a finished reconcile that took ``seconds``, if it called plugins."""
+    if not over.steps:
+        return
     span = tracer.start_span("attempt", parent_context(over.trace), start_time=nanoseconds(over.began))
     if not span.is_recording():
         return

@@ -1,12 +1,15 @@
-"""Distributes what reconciles and plugins do to metrics, log, history, overdue monitor and traces.
+"""Records what reconciles and plugins do, and hands each reconcile to metrics, history and traces once it has ended.
 
 The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
+What cannot wait for the end is the log, and the calls in progress, which the overdue monitor and the debug pages
+read.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from opentelemetry.trace import Tracer
 
@@ -20,7 +23,15 @@ from bowline.runtime.tracing import OFF
 from bowline_reconciler.decide.actions import Action, Fail, RequeueAfter, Rollback, Wait
 from bowline_reconciler.observe.history import History
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
-from bowline_reconciler.observe.reconciles import OWN, OverdueMonitor, ReconcileInProgress
+from bowline_reconciler.observe.reconciles import (
+    MAX_WHY,
+    OWN,
+    THRESHOLDS_S,
+    CallInProgress,
+    OverdueMonitor,
+    ReconcileInProgress,
+    Step,
+)
 from bowline_reconciler.observe.traces import record_attempt, traceparent
 
 log = logging.getLogger(__name__)
@@ -29,6 +40,9 @@ log = logging.getLogger(__name__)
 LOG_EVERY_S = 60.0
 # Between two log lines about failing requests.
 LOG_FAILURES_EVERY_S = 30.0
+
+# Gets each reconcile that has ended, and how many seconds it took.
+Subscriber = Callable[[ReconcileInProgress, float], None]
 
 
 class Observation:
@@ -45,7 +59,10 @@ class Observation:
         self._next_failure_log = float("-inf")
         self._failures_to_log = 0
         self.failing_keys: set[ObjectKey] = set()  # whose last reconcile has failed
-        self._tracer = tracer
+        self._has_traces = tracer is not OFF
+        self._subscribers: tuple[Subscriber, ...] = (metrics.reconcile_ended, self.history.reconcile_ended)
+        if self._has_traces:
+            self._subscribers += (partial(record_attempt, tracer),)
         metrics.in_flight(lambda: Counter(current.at for current in self.reconciles.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
 
@@ -67,17 +84,18 @@ class Observation:
         current = self.reconciles.get(request.key)
         if current is None:
             return
-        trace = traceparent(request) if self._tracer is not OFF else ""
-        current.decide(type(decision).__name__, _why(decision), request.attempt_id, trace)
+        current.decision, current.why = type(decision).__name__, _why(decision)
+        current.attempt, current.trace = request.attempt_id, traceparent(request) if self._has_traces else ""
         add_to_scope(pod=str(request.pod_key), attempt=request.attempt_id)
 
     def attempt_ended(self, ctx: BindContext, status: Status) -> None:
         """Record an attempt's result."""
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
-            self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
+            current.attempt_end = status.code.value, self._clock.monotonic() - current.since
+            current.outcome, current.why = status.code.value, status.message
             # Several plugins that wait together are one wait, attributed to the first.
-            current.set_outcome(status.code.value, status.message, status.waits[0].plugin)
+            current.plugin = status.waits[0].plugin
         if status.code is not Code.OK:
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
             level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
@@ -94,7 +112,7 @@ class Observation:
         """
         current, now = self.reconciles.get(key), self._clock.monotonic()
         if current is not None:
-            current.set_outcome(Code.TRANSIENT.value, why)
+            current.outcome, current.why = Code.TRANSIENT.value, why
         fields = {"bindRequest": str(key), "why": why}
         log.debug("a reconcile has failed", extra=fields)
         self._failures_to_log += 1
@@ -111,14 +129,20 @@ class Observation:
         """A plugin's call begins."""
         current = self.reconciles.get(ctx.request.key)
         if current is not None:
-            current.begin_call(plugin, point, self._clock.monotonic())
+            current.calls.append(CallInProgress(plugin, point, self._clock.monotonic()))
 
     def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
-        """A plugin's call has ended."""
-        self.metrics.call(plugin, point, status.code.value, seconds)
-        current = self.reconciles.get(ctx.request.key)
-        call = current.end_call(plugin, point, status, seconds) if current is not None else None
-        if current is not None and call is not None:
+        """A plugin's call has ended: a step of its reconcile. One outside of a reconcile is counted at once."""
+        current, call = self.reconciles.get(ctx.request.key), None
+        if current is not None:
+            call = next((call for call in current.calls if (call.plugin, call.point) == (plugin, point)), None)
+        if current is None or call is None:
+            self.metrics.call(plugin, point, status.code.value, seconds)
+            return
+        current.calls.remove(call)
+        after_ms, ms = round((call.since - current.since) * 1000, 3), round(seconds * 1000, 3)
+        current.steps.append(Step(plugin, point, status.code.value, status.message[:MAX_WHY], after_ms, ms))
+        if not call.reports and seconds >= THRESHOLDS_S[point]:
             self.overdue.call_ended(current, call)
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
@@ -142,7 +166,7 @@ class Observation:
         self.failing_keys.discard(key)
         current = self.reconciles.get(key)
         if current is not None:
-            current.drop_request()
+            current.forgotten = True
 
     # --- the end of a reconcile ---
 
@@ -156,10 +180,8 @@ class Observation:
         elif current.outcome != Code.TRANSIENT.value and current.decision:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
-        if current.why or current.decision not in ("", RequeueAfter.__name__):
-            self.history.add(current, seconds)
-        if self._tracer is not OFF and current.steps:
-            record_attempt(self._tracer, current, seconds)
+        for subscriber in self._subscribers:
+            subscriber(current, seconds)
 
 
 def _why(decision: Action) -> str:

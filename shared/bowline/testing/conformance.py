@@ -107,9 +107,10 @@ def run(
     plugin = target
     if isinstance(plugin, str):
         module = plugin.partition(":")[0]
-        messages = list(class_checks.loads(module))
-        yield from (Mistake("import", message) for message in messages)
-        if any("cannot be imported" in message for message in messages):
+        is_loaded, why = class_checks.loads(module)
+        if why:
+            yield Mistake("import", why)
+        if not is_loaded:
             return
         plugin = _loaded(module, plugin.partition(":")[2])
     made = Subject(plugin, **subject)

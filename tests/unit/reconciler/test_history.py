@@ -26,8 +26,8 @@ def waited(at_s: float, ms: float) -> ReconcileInProgress:
 
 def test_the_passes_of_a_request_are_kept_in_order_with_their_steps() -> None:
     history = History()
-    history.add(waited(0, 3), 0.004)
-    history.add(over(at_s=5, decision="Fail", why="NodeGone: node n does not exist"), 0.01)
+    history.reconcile_ended(waited(0, 3), 0.004)
+    history.reconcile_ended(over(at_s=5, decision="Fail", why="NodeGone: node n does not exist"), 0.01)
     first, second = history.of(KEY)
     assert (first.decision, first.outcome, first.ms, first.steps[0].ms) == ("Attempt", "WAIT", 4.0, 3)
     assert (second.decision, second.why, second.steps) == ("Fail", "NodeGone: node n does not exist", ())
@@ -37,7 +37,7 @@ def test_the_passes_of_a_request_are_kept_in_order_with_their_steps() -> None:
 def test_a_pass_that_repeats_the_one_before_is_counted() -> None:
     history = History()
     for number in range(100):
-        history.add(waited(number, ms=number), 0.001)
+        history.reconcile_ended(waited(number, ms=number), 0.001)
     (only,) = history.of(KEY)
     assert only.times == 100
     assert only.at == START + timedelta(seconds=99)
@@ -54,23 +54,23 @@ def test_a_pass_that_repeats_the_one_before_is_counted() -> None:
 )
 def test_a_different_pass_is_a_separate_entry(changed: dict[str, str]) -> None:
     history = History()
-    history.add(waited(0, 1), 0.001)
+    history.reconcile_ended(waited(0, 1), 0.001)
     other = waited(1, 1)
     for name, value in changed.items():
         setattr(other, name, value)
-    history.add(other, 0.001)
+    history.reconcile_ended(other, 0.001)
     assert len(history.of(KEY)) == 2
 
 
 def test_the_history_is_bounded_and_drops_the_oldest_first() -> None:
     history = History(requests=2, entries=3)
     for number in range(5):
-        history.add(over(at_s=number, decision="Fail", why=f"reason {number}" + "x" * 2 * MAX_WHY), 0.001)
+        history.reconcile_ended(over(at_s=number, decision="Fail", why=f"reason {number}" + "x" * 2 * MAX_WHY), 0.001)
     assert [entry.why[:8] for entry in history.of(KEY)] == ["reason 2", "reason 3", "reason 4"]
     assert all(len(entry.why) == MAX_WHY for entry in history.of(KEY))
-    history.add(over("second", decision="Finish"), 0.001)
-    history.add(over(decision="Finish"), 0.001)  # repeated: not the oldest entry
-    history.add(over("third", decision="Finish"), 0.001)
+    history.reconcile_ended(over("second", decision="Finish"), 0.001)
+    history.reconcile_ended(over(decision="Finish"), 0.001)  # repeated: not the oldest entry
+    history.reconcile_ended(over("third", decision="Finish"), 0.001)
     assert [key.name for key, _ in history.latest(10)] == ["third", "train"]
     assert [key.name for key, _ in history.latest(1)] == ["third"]
     assert len(history) == 2

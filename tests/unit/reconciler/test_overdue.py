@@ -37,7 +37,7 @@ def test_a_call_is_logged_at_a_threshold_and_when_the_time_has_doubled(
 def test_every_threshold_is_scanned_before_the_budget_ends_the_call() -> None:
     budgets = Budgets()
     ends = {"pre_bind": budgets.call_s, "bind": budgets.call_s, "post_bind": budgets.post_bind_s}
-    ends["rollback"] = budgets.rollback_s
+    ends["rollback"] = ends["release"] = budgets.rollback_s
     assert all(THRESHOLDS_S[point] <= end / 2 for point, end in ends.items())
     assert {*ends, BETWEEN} == set(THRESHOLDS_S)
 
@@ -88,6 +88,15 @@ def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest
         watched.observation.overdue.scan()
     assert [(line["plugin"], line["point"]) for line in reported(caplog)] == [(OWN, BETWEEN)]
     assert watched.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
+
+
+def test_a_release_within_a_reconcile_of_its_request_is_a_step() -> None:
+    watched, c = Watched(), context()
+    with watched.observation.track(c.request.key):
+        watched.observation.call_began("devices", "release", c)
+        watched.observation.overdue.scan()
+        watched.observation.call_ended("devices", "release", c, Status.ok(), 1)
+    assert watched.value("bowline_plugin_calls_total", plugin="devices", point="release", code="OK") == 1
 
 
 def test_a_call_that_blocked_the_process_is_logged_at_its_end(
