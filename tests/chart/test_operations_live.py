@@ -1,6 +1,6 @@
-"""The commands of docs/operations.md, in the order of the page: the real Helm and API server, the pair as processes.
+"""The commands of docs/install.md and docs/operations.md, in the order of the pages: the real Helm and API server, the pair as processes.
 
-The cluster has no kubelets: webhook and reconciler are started when the page has installed them, and the pods of
+The cluster has no kubelets: webhook and reconciler are started when the pages have installed them, and the pods of
 Helm's hooks run beside them.
 """
 
@@ -24,7 +24,7 @@ from tests.chart.rendering import CHART, merged
 from tests.documents import commands, run
 from tests.waiting import wait_until
 
-PAGE = "docs/operations.md"
+PAGES = ("docs/install.md", "docs/operations.md")
 NAMESPACE = "bowline-system"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca"
 
@@ -57,7 +57,7 @@ def shell(helm_command: HelmCli, tmp_path: Path) -> Iterator[Shell]:
 
 
 def start(cluster: Cluster, address: str) -> None:
-    """Start what the page has installed, as kubelets would."""
+    """Start what the pages have installed, as kubelets would."""
     started = [
         start_workload(cluster, NAMESPACE, "bowline-webhook", WorkloadOptions(listen=address)),
         start_workload(cluster, NAMESPACE, "bowline-reconciler"),
@@ -66,9 +66,9 @@ def start(cluster: Cluster, address: str) -> None:
         process.wait_ready()
 
 
-def test_every_command_of_the_page_succeeds_in_its_order(shell: Shell) -> None:
-    cluster, present = shell.cluster, [command.text for command in commands(PAGE)]
-    assert [line for line in present if line.startswith("helm uninstall")], "the page ends with the release"
+def test_every_command_of_the_pages_succeeds_in_their_order(shell: Shell) -> None:
+    cluster, present = shell.cluster, [command.text for page in PAGES for command in commands(page)]
+    assert [line for line in present if line.startswith("helm uninstall")], "the pages end with the release"
     address = yaml.safe_load((shell.folder / "values.yaml").read_text())["webhook"]["url"].removeprefix("https://")
     is_started = False
     with ExitStack() as hooks:

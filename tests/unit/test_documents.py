@@ -12,6 +12,7 @@ from tests.documents import EXECUTED, NOT_EXECUTED, ROOT, Command, blocks, comma
 EXECUTORS = {
     "docs/emergency.md": "tests/chart/test_emergency_live.py",
     "docs/gitops.md": "tests/chart/test_rendered_text_live.py",
+    "docs/install.md": "tests/chart/test_operations_live.py",
     "docs/lint.md": "tests/unit/cli/test_lint_page.py",
     "docs/metrics.md": "tests/pair/test_pages_live.py",
     "docs/operations.md": "tests/chart/test_operations_live.py",
