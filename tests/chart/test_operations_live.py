@@ -1,4 +1,4 @@
-"""The commands of docs/install.md and docs/operations.md, in the order of the pages: the real Helm and API server, the pair as processes.
+"""The commands of docs/install.md and docs/operations.md, in order: real Helm and API server; the pair as processes.
 
 The cluster has no kubelets: webhook and reconciler are started when the pages have installed them, and the pods of
 Helm's hooks run beside them.
