@@ -19,6 +19,7 @@ from bowline_cli.facts import (
     NOT_READ,
     Explanation,
     Facts,
+    absence,
     age_of,
     components,
     creation_time,
@@ -117,7 +118,7 @@ def _waiting(facts: Facts, pod: Object, request: Object, message: str) -> Explan
             continue
         commands.append(show(ref.key, ref.kind, is_absent=target is None))
         if target is None:
-            details.append(f"{ref} does not exist: create it")
+            details.append(absence(ref))
         elif ref.kind == "Pod" and ref.key != key_of(pod):
             details.append(f"{ref}: {pod_state(target)}")
     since = parse_time(condition_of({"status": status}, "Prepared").get("lastTransitionTime")) or creation_time(
@@ -150,10 +151,11 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
         if end is not None and facts.now - end > _IDLE:
             until += f"; it has not for {age_of(end, facts.now)}: is it running?"
     failure, node = failure_of(status), str((request.get("spec") or {}).get("selectedNode") or "")
-    commands = []
+    commands, details = [], [*running(facts, scheduler), *devices(facts, pod)]
     for ref in failure.objects if failure is not None else ():
         target = facts.objects.get(ref, NOT_READ)
         commands += [] if isinstance(target, Unread) else [show(ref.key, ref.kind, is_absent=target is None)]
+        details += [absence(ref)] if target is None else []
     remedy = remedy_of(facts, failure.reason if failure is not None else "", node)
     commands += [remedy] if remedy else []
     if suggestion is Suggestion.DELETE_POD:
@@ -162,9 +164,8 @@ def _explain_failure(facts: Facts, pod: Object, request: Object) -> Explanation:
         commands.append(delete_request(request))
     record = failed_decision_of(pod)
     since = record.first if record is not None and record.has_ended else end
-    details = (*running(facts, scheduler), *devices(facts, pod))
     cause = f"the bind has failed: {status.get('reason')}"
-    return Explanation(cause, since, until, tuple(dict.fromkeys(commands)), details)
+    return Explanation(cause, since, until, tuple(dict.fromkeys(commands)), tuple(details))
 
 
 def _orphan(facts: Facts, request: Object) -> Explanation:

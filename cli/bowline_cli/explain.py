@@ -160,7 +160,7 @@ class Reading:
         """Return pods. Raises ClusterError without the right: nothing can be explained then."""
         pods = self.reader.pages(path, **query)
         if isinstance(pods, Unread):
-            raise ClusterError(pods.reason)
+            raise _lacks_view(pods, is_of_cluster="/namespaces/" not in path)
         return list(pods)
 
     def requests(self, namespace: str, pod: str) -> Any:
@@ -181,6 +181,11 @@ class Reading:
         return answer
 
 
+def _lacks_view(unread: Unread, *, is_of_cluster: bool = False) -> ClusterError:
+    place = "of all namespaces" if is_of_cluster else "in the namespace"
+    return ClusterError(f"{unread.reason}; the role view {place} is enough")
+
+
 # --- what is explained ---
 
 
@@ -191,7 +196,7 @@ def find_subject(reading: Reading, namespace: str, target: str) -> ExplainedObje
         key = ObjectKey(namespace, name)
         pod = reading.reader.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         if isinstance(pod, Unread):
-            raise ClusterError(pod.reason)
+            raise _lacks_view(pod)
         if pod is None and not kind:
             workload = _find_workload(reading, namespace, name, KINDS)
             if workload is not None:

@@ -23,6 +23,7 @@ PLURALS: Final[Mapping[str, str]] = {
     "ResourceClaim": "resourceclaims",
     "StorageClass": "storageclasses",
 }
+_MADE_BY_CONTROLLERS: Final = ("BindRequest", "Pod")
 NOT_READ: Final = Unread("not read")
 
 
@@ -148,6 +149,11 @@ def show(key: ObjectKey, kind: str, *, is_absent: bool) -> str:
     namespace = f"-n {key.namespace} " if key.namespace and kind not in ("StorageClass", "PersistentVolume") else ""
     plural = PLURALS.get(kind, kind.lower())
     return f"kubectl {namespace}get {plural}" if is_absent else f"kubectl {namespace}describe {plural} {key.name}"
+
+
+def absence(ref: ObjectRef) -> str:
+    """Return that an object does not exist, and what its user does about it."""
+    return f"{ref} does not exist{'' if ref.kind in _MADE_BY_CONTROLLERS else ': create it'}"
 
 
 def remedy_of(facts: Facts, reason: str, node: str) -> str:

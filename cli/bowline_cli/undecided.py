@@ -67,6 +67,7 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     spec, since, namespace = pod.get("spec") or {}, creation_time(pod), facts.key.namespace
     scheduler = spec.get("schedulerName") or "default-scheduler"
     describe = f"kubectl -n {namespace} describe pod {facts.key.name}"
+    commands = (describe, f"kubectl -n {namespace} get resourceclaims") if spec.get("resourceClaims") else (describe,)
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     if gates:
         cause = f"no scheduler decides while the pod has scheduling gates: {', '.join(gates)}"
@@ -82,10 +83,10 @@ def explain_undecided(facts: Facts, pod: Object) -> Explanation:
     if is_reported:
         cause = f"scheduler {scheduler} has found no node: {condition['message']}"
         since = parse_time(condition.get("lastTransitionTime")) or since
-        return Explanation(cause, since, f"{scheduler} decides again", (describe,), scheduling(facts, pod, scheduler))
+        return Explanation(cause, since, f"{scheduler} decides again", commands, scheduling(facts, pod, scheduler))
     cause = f"no scheduler has decided: no BindRequest names the pod, and {scheduler} has reported nothing about it"
     details = (*running(facts, scheduler), *last_event(facts), *scheduling(facts, pod, scheduler))
-    return Explanation(cause, since, f"{scheduler} decides: is it installed and running?", (describe,), details)
+    return Explanation(cause, since, f"{scheduler} decides: is it installed and running?", commands, details)
 
 
 def _unserved_name(facts: Facts, pod: Object, scheduler: str, condition: Object) -> Explanation:

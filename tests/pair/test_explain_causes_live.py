@@ -1,8 +1,8 @@
-"""``bowline explain`` beside more than thirty causes at once, polled: no answer is false, and each becomes complete.
+"""``bowline explain`` beside about forty causes at once, polled: no answer is false, and each becomes complete.
 
-The pods of all causes are made on one cluster, then all are asked in turn, with the rights of the role ``view``,
-until each answer is complete. An answer names the cause itself or a more general true one, and states nothing that
-the stored pod and request contradict. The commands of the last answers work.
+The pods of all causes are made on one cluster, then all are asked in turn, with the rights of the role ``view``
+unless a cause is about rights, until each answer is complete. An answer names the cause itself or a more general true
+one, and states nothing that the stored pod and request contradict. The commands of the last answers work.
 """
 
 import json
@@ -17,12 +17,15 @@ from typing import Any
 import pytest
 
 from bowline.testing.builders import bind_request, node, pod
+from bowline_cli.api import ClusterError
 from bowline_cli.cluster import connect
 from bowline_cli.explain import Reading, as_text, find_subject
 from bowline_cli.reader import Reader
 from tests.live import FLAKY, Live
+from tests.pair.conftest import OWNER
 from tests.pair.test_explain_live import FALSE, commands, deployment, stored, without_reconciler, works
 from tests.pairs import own_namespace
+from tests.plugins.claims import template
 from tests.plugins.denied_bindings import denied_bindings
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage, mounts
@@ -32,6 +35,7 @@ from tests.waiting import LIMIT_S
 # What is true of any pod on its way to its cause; ``FALSE`` says when it is not.
 GENERAL = ("no scheduler has decided", "the reconciler has not reported on the BindRequest yet")
 PAUSED = ("the pod is bound to node", *GENERAL)
+ADMINISTRATOR, STRANGER = "administrator", "stranger"
 ON_KWOK = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
 
 
@@ -50,7 +54,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class StuckPod:
-    """A cause. ``texts``: of the complete answer; ``general``: true before that. ``make``: with the target's name."""
+    """A cause. ``texts``: of the complete answer; ``general``: true before that. ``make``: with the target's name.
+
+    ``reader``: the account that asks.
+    """
 
     name: str
     make: Callable[[Place, str], object]
@@ -58,6 +65,7 @@ class StuckPod:
     general: Sequence[str] = GENERAL
     kind: str = "pod"
     place: str = "live"
+    reader: str = OWNER
 
     @property
     def target(self) -> str:
@@ -117,6 +125,12 @@ def container(**state: Any) -> Any:
 
 def missing_claim(place: Place, name: str) -> None:
     decided(volumes=mounts("absent"))(place, name)
+
+
+def claim_without_driver(place: Place, name: str) -> None:
+    place.live.kubectl("delete", "resourceslices", "--all")
+    place.live.create(template(name))
+    place.live.create_pod(name, resourceClaims=[{"name": "dev", "resourceClaimTemplateName": name}])
 
 
 def missing_class(place: Place, name: str) -> None:
@@ -251,7 +265,26 @@ STUCK: Sequence[StuckPod] = (
     StuckPod("too-big", reported("4 too few nvidia.com/gpu (9 of 8)"), [f"{FINDS_NO_NODE}4 too few nvidia.com/gpu"]),
     StuckPod("selector", reported("4 did not match nodeSelector"), [f"{FINDS_NO_NODE}4 did not match nodeSelector"]),
     StuckPod("claim", missing_claim, ["claim absent does not exist yet", "create it", "get persistentvolumeclaims"]),
-    StuckPod("class", missing_class, ["nosuch does not exist", "WaitTimeout at 20"]),
+    StuckPod(
+        "expired",
+        missing_claim,
+        [f"{FAILED}WaitTimeout: waited for ", "claim absent does not exist yet", "get persistentvolumeclaims"],
+        (*GENERAL, "claim absent does not exist yet"),
+    ),
+    StuckPod(
+        "no-driver",
+        claim_without_driver,
+        ["no scheduler has decided", "no DRA driver offers devices"],
+        reader=ADMINISTRATOR,
+    ),
+    StuckPod("no-driver-seen", claim_without_driver, ["no scheduler has decided", "get resourceclaims"]),
+    StuckPod(
+        "no-rights",
+        undecided(),
+        ['cannot get resource "pods"', "the role view in the namespace is enough"],
+        reader=STRANGER,
+    ),
+    StuckPod("class", missing_class, ["nosuch does not exist", "WaitTimeout"]),
     StuckPod("claim-ending", deleted_claim, ["ending", "being deleted"]),
     StuckPod("cordon", on_bad_node({"unschedulable": True}), [f"{FAILED}NodeUnschedulable: "]),
     StuckPod(
@@ -262,7 +295,7 @@ STUCK: Sequence[StuckPod] = (
     StuckPod(
         "node-gone", decided("gone"), [f"{FAILED}NodeGone: node gone does not exist", "decides for another node"]
     ),
-    StuckPod("silent", silent_agent, ["the agent has not reported the device yet"]),
+    StuckPod("silent", silent_agent, ["the agent has not reported the device yet"], (*GENERAL, FAILED)),
     StuckPod("unpulled", unpulled_agent, ["ImagePullBackOff"], (*GENERAL, "the agent has not reported", FAILED)),
     StuckPod("other-name", other_name, [f"{FAILED}NodeGone: node gone does not exist"]),
     StuckPod("two", two_requests, ["still has scheduling gates", "other requests for the pod: ", "two-2"]),
@@ -337,6 +370,15 @@ RESTORED: Sequence[StuckPod] = (
     StuckPod("unmade", UNMADE, ["no scheduler has decided", "1 of 1 pods wait"], ("failed calling webhook",), "rs"),
     StuckPod("plain", undecided(), ["the pod is bound to node gpu-node-0"], ("no reconciler leads: ", *GENERAL)),
 )
+# While the reconciler lacks a right, and after it.
+RIGHTLESS: Sequence[StuckPod] = (
+    StuckPod("forbidden", decided(), ['cannot create resource "pods/binding"', "reconciler"]),
+)
+GRANTED: Sequence[StuckPod] = (
+    StuckPod(
+        "forbidden", decided(), ["the pod is bound to node gpu-node-0"], ('cannot create resource "pods/binding"',)
+    ),
+)
 
 
 # --- asking ---
@@ -344,24 +386,26 @@ RESTORED: Sequence[StuckPod] = (
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Asks as the namespaces' owner. ``false``: statements that were not so; ``last``: the latest answers."""
+    """Asks. ``readers``: kubeconfigs; ``false``: statements that were not so; ``last``: the latest answers."""
 
     place: Place
-    kubeconfig: Path
+    readers: Mapping[str, Path]
     false: list[str] = field(default_factory=list)
     last: dict[str, str] = field(default_factory=dict)
 
     def ask(self, stuck: StuckPod) -> bool:
         """Ask once; return whether the answer is complete."""
         live = stuck.live(self.place)
-        options = Namespace(kubeconfig=str(self.kubeconfig), context=None)
+        options = Namespace(kubeconfig=str(self.readers[stuck.reader]), context=None)
         before = stored(live, stuck.name) if stuck.kind == "pod" else None
         api = connect(options)
         try:
             subject = find_subject(Reading.begin(Reader(api), "bowline-system"), live.namespace, stuck.target)
+            answer = as_text(subject) if subject is not None else "nothing"
+        except ClusterError as error:
+            answer = str(error)
         finally:
             api.close()
-        answer = as_text(subject) if subject is not None else "nothing"
         is_complete = all(text in answer for text in stuck.texts)
         if not is_complete and not any(text in answer for text in stuck.general):
             self.false.append(f"{stuck.name}: neither the cause nor a general one: {answer}")
@@ -420,8 +464,23 @@ def without_webhook(live: Live) -> Iterator[None]:
         live.pair.launch_webhook().wait_ready()
 
 
+@contextmanager
+def without_right(live: Live, resource: str) -> Iterator[None]:
+    """The reconciler's role lacks the rule of a resource."""
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/bowline-reconciler"
+    rules = live.cluster.api.get(path)["rules"]
+    live.cluster.api.patch(path, {"rules": [rule for rule in rules if resource not in rule["resources"]]})
+    try:
+        yield
+    finally:
+        live.cluster.api.patch(path, {"rules": rules})
+
+
 def test_no_answer_is_false_and_each_becomes_complete(place: Place, owner: Path) -> None:
-    answers = Answers(place, owner)
+    place.live.kubectl("create", "serviceaccount", STRANGER)
+    stranger = place.live.cluster.service_account_kubeconfig(place.live.namespace, STRANGER)
+    readers = {OWNER: owner, ADMINISTRATOR: place.live.cluster.kubeconfig, STRANGER: stranger}
+    answers = Answers(place, readers)
     for stuck in STUCK:
         stuck.make(place, stuck.name)
         answers.ask(stuck)
@@ -433,7 +492,12 @@ def test_no_answer_is_false_and_each_becomes_complete(place: Place, owner: Path)
             UNMADE(place, "unmade")
             answers.ask_all(STOPPED, rounds=1)
     answers.ask_all(RESTORED, rounds=1)
+    with without_right(place.live, "pods/binding"):
+        decided()(place, "forbidden")
+        answers.ask_all(RIGHTLESS, rounds=1)
+        last |= {stuck.name: answers.last[stuck.name] for stuck in RIGHTLESS}
+    answers.ask_all(GRANTED, rounds=1)
     assert answers.false == []
-    for stuck in STUCK:
+    for stuck in (*STUCK, *RIGHTLESS):
         for command in commands(last[stuck.name]):
-            works(stuck.live(place), command, owner)
+            works(stuck.live(place), command, readers[stuck.reader])

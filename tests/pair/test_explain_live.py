@@ -1,8 +1,11 @@
 """``bowline explain`` on a real cluster, with the rights of the role ``view``: each cause, and its remedy."""
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +28,8 @@ from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 from tests.plugins.storage import Storage
 from tests.waiting import wait_until
 
+# Of one answer.
+MOST_CPU_S = 0.5
 # Before an end: from here on every answer is compared.
 SHORT = timedelta(seconds=3)
 
@@ -112,6 +117,22 @@ def test_events_are_those_of_the_pod_and_not_of_one_that_had_its_name(pair: Live
     pair.create_pod()
     wait_until(lambda: "no scheduler has decided" in explain("pod"), "the former pod's request is deleted")
     assert "last event" not in explain("pod")
+
+
+def test_an_answer_costs_at_most_half_a_second_of_cpu_time(pair: Live) -> None:
+    pair.create_pod()
+    pair.request_bind(node="gone")
+    pair.phase("pod", "Failed")
+    target = ["pod", f"--namespace={pair.namespace}", f"--kubeconfig={pair.cluster.kubeconfig}"]
+    command = [sys.executable, "-m", "bowline_cli", "explain", *target]
+    costs = []
+    for _ in range(3):
+        before = os.times()
+        out = subprocess.run(command, capture_output=True, check=True)
+        after = os.times()
+        assert b"the bind has failed: NodeGone" in out.stdout
+        costs.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(costs) <= MOST_CPU_S, costs
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def ago(seconds: float) -> str:
 
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
+RESERVATION = ObjectRef("v1", "Pod", ObjectKey("reserved", "gpu-1"))
 WAIT = WaitFact("plugin volume_binding", (CLAIM,), NOW + timedelta(minutes=10))
 
 
@@ -409,6 +410,11 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"}, metadata={"labels": {names.QU
             id="an awaited object that does not exist",
         ),
         pytest.param(
+            {"request": waiting(WaitFact("plugin a", (RESERVATION,))), "objects": {RESERVATION: None}},
+            f"{RESERVATION} does not exist",
+            id="an awaited object that a controller makes",
+        ),
+        pytest.param(
             {"request": waiting(), "pod": failed_before()},
             "the decision for this node has failed 3 times before, last NodeGone",
             id="earlier failures",
@@ -421,7 +427,9 @@ KAI = pod(spec={"schedulerName": "kai-scheduler"}, metadata={"labels": {names.QU
     ],
 )
 def test_details(facts: dict[str, Any], detail: str) -> None:
-    assert any(detail in each for each in explained(**facts).details)
+    details = explained(**facts).details
+    assert any(detail in each for each in details)
+    assert f"{RESERVATION} does not exist: create it" not in details
 
 
 @pytest.mark.parametrize(
