@@ -24,7 +24,19 @@ NEEDED = "Debian's package chromium and `make docs`, which installs Sphinx"
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or importlib.util.find_spec("sphinx") is None, reason=f"this suite needs {NEEDED}"
 )
-PAGES = ("index", "README", "rules", "tutorial", "install", "lint", "security", "metrics", "stuck-pods", "half-a-gpu")
+PAGES = (
+    "index",
+    "README",
+    "reference",
+    "rules",
+    "tutorial",
+    "install",
+    "lint",
+    "security",
+    "metrics",
+    "stuck-pods",
+    "half-a-gpu",
+)
 WIDTHS = (1280, 768, 390)
 # Loads each page in a frame of each width, and writes what is wider than the place that it has into its title.
 MEASURE = """<!doctype html><title>loading</title><body><script>
@@ -44,6 +56,8 @@ MEASURE = """<!doctype html><title>loading</title><body><script>
       if (box.right > place.right + 4 || (block.tagName == 'PRE' && block.scrollWidth > block.clientWidth + 2))
         wide.push(`${page} at ${width}: ${block.tagName} ${text} ${Math.round(box.right - place.right)}`);
     }
+    for (const word of root.querySelectorAll('article td code.word'))
+      if (word.getClientRects().length > 1) wide.push(`${page} at ${width}: ${word.textContent} is broken`);
     frame.remove();
   }
   document.title = 'measured'; document.body.textContent = 'RESULT' + JSON.stringify(wide) + 'END';
