@@ -117,7 +117,7 @@ first_uids: dict[str, str] = {}
 
 def of_a_new_name(pod: Any) -> bool:
     metadata = pod["metadata"]
-    return first_uids.setdefault(metadata["name"], metadata["uid"]) == metadata["uid"]
+    return bool(first_uids.setdefault(metadata["name"], metadata["uid"]) == metadata["uid"])
 
 
 def of_bound_pods(pod: Any, *arguments: Any) -> Any:
