@@ -9,7 +9,7 @@ the other half: the side effects that exist for an unbound pod.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from bowline.localcluster.cluster import Cluster
 from tests.faults.plugin_objects import read_objects
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
+from tests.plugins.claims import is_cleared
 
 RECONCILER = "bowline-reconciler"
 # Replaces the name of a deleted request.
@@ -29,8 +30,9 @@ def state_of(live: LiveCluster) -> State:
     """Return everything that a run may leave: pods, requests, effects, and the plugins' objects."""
     stored = read_objects(live)
     owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in stored.requests}
+    claim_names = {claim["metadata"]["name"] for claim in stored.claims}
     state = {
-        "pods": {pod["metadata"]["name"]: _pod(pod) for pod in stored.pods},
+        "pods": {pod["metadata"]["name"]: _pod(pod, claim_names) for pod in stored.pods},
         "requests": {request["metadata"]["name"]: _request(request) for request in stored.requests},
         "effects": sorted(owners.get(e["metadata"]["labels"][OWNER], ORPHAN) for e in stored.effects),
         "maps": {obj["metadata"]["name"]: obj.get("data", {}) for obj in stored.maps},
@@ -63,14 +65,15 @@ def _replace(text: str, aliases: Mapping[str, str]) -> str:
     return text
 
 
-def _pod(pod: dict[str, Any]) -> State:
+def _pod(pod: dict[str, Any], claim_names: Collection[str]) -> State:
     metadata, status = pod["metadata"], pod.get("status") or {}
+    is_without_claim = is_cleared(pod, claim_names)
     return {
         "node": pod["spec"].get("nodeName", ""),
         "runtimeClass": pod["spec"].get("runtimeClassName"),
         "annotations": metadata.get("annotations") or {},
         "labels": metadata.get("labels") or {},
-        "extendedResourceClaim": status.get("extendedResourceClaimStatus"),
+        "extendedResourceClaim": None if is_without_claim else status.get("extendedResourceClaimStatus"),
     }
 
 
@@ -145,5 +148,13 @@ def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
 
 def made_by_us(objects: Iterable[Any]) -> int:
     """Return how many of these a reconciler has created; the test creates the others."""
-    managers = ({entry.get("manager") for entry in obj["metadata"].get("managedFields") or ()} for obj in objects)
-    return sum(RECONCILER in each for each in managers)
+    # Who joins a group annotates its reservation: only the creator has written more than metadata.
+    creators = (
+        {
+            entry.get("manager")
+            for entry in obj["metadata"].get("managedFields") or ()
+            if not entry.get("subresource") and set(entry["fieldsV1"]) - {"f:metadata"}
+        }
+        for obj in objects
+    )
+    return sum(RECONCILER in each for each in creators)

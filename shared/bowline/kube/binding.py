@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from bowline.api.field_error import FieldError, annotation_path
 from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.api.rule import DenialCause, Rule
-from bowline.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
+from bowline.kube.errors import ApiError, Cause, Conflict, ConnectionFailed, InfrastructureError, Invalid, NotFound
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PODS
 from bowline.runtime.backoff import full_jitter
@@ -139,7 +140,7 @@ async def post_binding(
 ) -> BindingResult:
     """Bind the pod: POST its Binding, and a second time after a short pause if the first POST is not acknowledged.
 
-    - ``stopping``: once set, prevents the second POST.
+    - ``stopping``: once set, prevents the second POST, also while that waits in the client's own queue.
     - ``on_send``: called when a POST is sent; a call that is cancelled before it has had no effect.
 
     Raises InfrastructureError only if no write can have been applied, for example after a failure of admission, which
@@ -166,11 +167,10 @@ async def post_binding(
     last_unknown: float | None = None
     failure: InfrastructureError
     for is_last in (False, True):
+        send = partial(_send, stopping if is_last else None, on_send)
         try:
             # No timeout beside the client's: time in its queues is time in which nothing has been sent.
-            await client.create(
-                PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding", on_send=on_send
-            )
+            await client.create(PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding", on_send=send)
             return BindingResult(BindOutcome.BOUND, code=201, last_unknown=last_unknown)
         except ApiError as error:
             return classify_error(error, last_unknown)
@@ -186,6 +186,14 @@ async def post_binding(
     return BindingResult(
         BindOutcome.UNKNOWN, str(failure), failure.code, last_unknown=last_unknown, retry_after=failure.retry_after
     )
+
+
+def _send(stopping: asyncio.Event | None, on_send: Callable[[], None] | None) -> None:
+    """Call ``on_send``. Raises ConnectionFailed, which prevents the POST, if it must not be sent any more."""
+    if stopping is not None and stopping.is_set():
+        raise ConnectionFailed("not sent again: the request was withdrawn, or the process stops")
+    if on_send is not None:
+        on_send()
 
 
 async def _may_repeat(

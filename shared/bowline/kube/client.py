@@ -270,8 +270,8 @@ class KubeClient:
     ) -> dict[str, Any]:
         """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
 
-        ``on_send`` is called when the request leaves the client's own queues; if cancelled before, it has had no
-        effect.
+        ``on_send`` is called when the request leaves the client's own queues; if cancelled before, or if ``on_send``
+        raises, it has had no effect.
         """
         if bool(name) != bool(subresource):
             raise ValueError("name and subresource go together: the name of a new object is in its body")
@@ -464,10 +464,10 @@ class KubeClient:
         """Send one request on a free connection and read its reply."""
         if not request.separate_pool:
             await self._connection(account)
-        if on_send is not None:
-            on_send()
         account.enter_api()
         try:
+            if on_send is not None:
+                on_send()
             return await self._transport.send(request)
         except InfrastructureError as error:
             self._note_unanswered(request, error)

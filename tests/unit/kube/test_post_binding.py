@@ -119,3 +119,20 @@ async def test_a_process_that_stops_sends_no_second_post() -> None:
     result = await posting
     assert (len(client.sent), result.outcome, result.last_unknown) == (1, BindOutcome.UNKNOWN, 0.0)
     assert asyncio.get_running_loop().time() < 1
+
+
+async def test_a_second_post_that_is_stopped_in_the_clients_queue_is_not_sent() -> None:
+    stopping = asyncio.Event()
+
+    class Queued(Replies):
+        async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
+            await asyncio.sleep(3)
+            options["on_send"]()
+            return await super().create(*args, **options)
+
+    client = Queued(LOST)
+    posting = asyncio.create_task(post(client, stopping))
+    await asyncio.sleep(5)
+    stopping.set()
+    result = await posting
+    assert (len(client.sent), result.outcome, result.last_unknown) == (1, BindOutcome.UNKNOWN, 0.0)
