@@ -4,53 +4,81 @@ import asyncio
 
 import pytest
 
+from bowline.api.meta import ObjectKey, uid_of
 from bowline.kube.accounting import TimeAccount, accounting
+from bowline.kube.binding import BindOutcome, post_binding
 from bowline.kube.client import ClientOptions, KubeClient
-from bowline.kube.config import load_access
+from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import ConnectionFailed
-from bowline.kube.resources import CONFIGMAPS
+from bowline.kube.resources import CONFIGMAPS, PODS
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
-from bowline.testing.fault_proxy.faults import FaultGate, Hold
+from bowline.testing.builders import configmap
+from bowline.testing.fault_proxy.faults import FaultAnswer, FaultGate, Hold
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
 from bowline.testing.fault_proxy.server import FaultProxy
+from tests.kube.objects import pod
 from tests.waiting import until
 
 
-async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
-    bare_cluster: Cluster, namespace: str
-) -> None:
-    account_config = bare_cluster.data_dir / f"{namespace}.kubeconfig"
+@pytest.fixture
+async def pooled(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> ClusterAccess:
+    """The access of an account with every right in the test's namespace, through the proxy."""
+    account = bare_cluster.data_dir / f"{namespace}.kubeconfig"
     bare_cluster.kubectl("create", "serviceaccount", "pooled", f"--namespace={namespace}")
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:pooled", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "pooled", *rights)
-    bare_cluster.service_account_kubeconfig(namespace, "pooled", account_config)
-    with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
-        access = await load_access(
-            api_server(proxy.kubeconfig(account_config, account_config.with_suffix(".proxied")))
-        )
-        options = ClientOptions(connections=2, connect_timeout_s=3)
-        async with KubeClient(access, options) as client:
-            gate = FaultGate()
-            for nth in (1, 2):
-                proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps"), nth=nth))
+    bare_cluster.service_account_kubeconfig(namespace, "pooled", account)
+    return await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
 
-            async def create(name: str) -> None:
-                await client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}})
 
-            holding = [asyncio.create_task(create(f"held-{number}")) for number in range(2)]
-            await until(lambda: gate.wait_reached(0))
-            account = TimeAccount(asyncio.get_running_loop().time)
-            with accounting(account), pytest.raises(ConnectionFailed, match="all 2 connections") as caught:
-                await create("queued")
-            assert not caught.value.may_have_been_applied
-            assert account.api_s == 0
-            assert account.caller_s < 3
-            gate.open()
-            await asyncio.gather(*holding)
-            # Both connections are idle again.
-            await asyncio.gather(create("later-0"), create("later-1"))
-            found = await client.list_all(CONFIGMAPS, namespace)
+async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
+    proxy: FaultProxy, pooled: ClusterAccess, namespace: str
+) -> None:
+    options = ClientOptions(connections=2, connect_timeout_s=3)
+    async with KubeClient(pooled, options) as client:
+        gate = FaultGate()
+        for nth in (1, 2):
+            proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps"), nth=nth))
+
+        async def create(name: str) -> None:
+            await client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}})
+
+        holding = [asyncio.create_task(create(f"held-{number}")) for number in range(2)]
+        await until(lambda: gate.wait_reached(0))
+        account = TimeAccount(asyncio.get_running_loop().time)
+        with accounting(account), pytest.raises(ConnectionFailed, match="all 2 connections") as caught:
+            await create("queued")
+        assert not caught.value.may_have_been_applied
+        assert account.api_s == 0
+        assert account.caller_s < 3
+        gate.open()
+        await asyncio.gather(*holding)
+        # Both connections are idle again.
+        await asyncio.gather(create("later-0"), create("later-1"))
+        found = await client.list_all(CONFIGMAPS, namespace)
     names = {one["metadata"]["name"] for one in found}
     assert {"held-0", "held-1", "later-0", "later-1"} <= names
     assert "queued" not in names
+
+
+async def test_a_binding_that_is_stopped_in_the_queue_is_not_sent_again(
+    proxy: FaultProxy, pooled: ClusterAccess, namespace: str
+) -> None:
+    async with KubeClient(pooled, ClientOptions(connections=1)) as client:
+        uid = uid_of(await client.create(PODS, namespace, pod("a")))
+        proxy.add(FaultRule(FaultAnswer(503, retry_after_s=1), CallMatch(("create",), "pods", "binding"), nth=1))
+        gate, stopping = FaultGate(), asyncio.Event()
+        proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps")))
+        binding = post_binding(client, ObjectKey(namespace, "a"), uid, "n1", {}, stopping=stopping)
+        posting = asyncio.create_task(binding)
+        await until(lambda: any(entry.fault == "FaultAnswer" for entry in proxy.exchanges()))
+        holding = asyncio.create_task(client.create(CONFIGMAPS, namespace, configmap("held")))
+        await until(lambda: gate.wait_reached(0))
+        await asyncio.sleep(1.5)  # the second POST is queued behind it
+        stopping.set()
+        gate.open()
+        await holding
+        assert (await posting).outcome is BindOutcome.UNKNOWN
+        # The connection is free again.
+        assert "nodeName" not in (await client.get(PODS, namespace, "a"))["spec"]
