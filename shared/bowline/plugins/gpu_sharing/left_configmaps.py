@@ -2,16 +2,19 @@
 
 `kubectl delete pod --cascade=orphan` removes the owner of what the pod owns before the pod is gone, so the garbage
 collector deletes nothing of it. The watches, of running pods and of those that have ended, show such a pod while it
-is being deleted. Its ConfigMaps are read by its containers until then, and are deleted once it is gone. Of a pod that
-was deleted while nothing led they stay, because nothing but their names finds them and the reconciler may list no
-ConfigMaps: they can be deleted by whoever may delete ConfigMaps, and a new pod that names them replaces them.
+is being deleted. Its ConfigMaps are read by its containers until then, and are deleted once it is gone. Their names
+depend on the position of the pod's container, which the watches do not show; of a pod that is gone before it was
+read, those of the first positions are tried. Of a pod that was deleted while nothing led they stay, because nothing
+but their names finds them and the reconciler may list no ConfigMaps: they can be deleted by whoever may delete
+ConfigMaps, and a new pod that names them replaces them.
 """
 
 from datetime import timedelta
 from typing import Any
 
-from bowline.api.gpu_share import direct_env_map
-from bowline.api.meta import Object, ObjectKey, identity_of, is_deleting
+from bowline.api import names
+from bowline.api.gpu_share import configmap_prefix, direct_env_map
+from bowline.api.meta import Object, ObjectKey, identity_of, is_deleting, key_of
 from bowline.kube.errors import NotFound
 from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import PODS
@@ -22,6 +25,8 @@ from bowline.plugins.gpu_sharing.rules import share_of
 ORPHAN_FINALIZER = "orphan"
 # How often the end of the pod is looked for: its containers have their grace period.
 POLL = timedelta(seconds=2)
+# Positions of containers that are tried: few pods have more.
+POSITIONS = 8
 
 
 def is_orphaning(pod: Object) -> bool:
@@ -30,12 +35,23 @@ def is_orphaning(pod: Object) -> bool:
 
 
 def transform_left(pod: dict[str, Any]) -> Object | None:
-    """Keep the identity of an ended pod that is being deleted without what it owns, and nothing of the others."""
-    return {"metadata": identity_of(pod)} if is_orphaning(pod) else None
+    """Keep of an ended pod that is being deleted without what it owns its identity and ``possible_maps``."""
+    return {"metadata": identity_of(pod), "left": possible_maps(pod)} if is_orphaning(pod) else None
+
+
+def possible_maps(pod: Object) -> tuple[str, ...]:
+    """Return the names that the ConfigMaps of a pod's share may have, by its metadata alone."""
+    prefix = configmap_prefix(pod)
+    if not prefix:
+        return ()
+    is_first = names.GPU_FRACTION_CONTAINER not in (pod["metadata"].get("annotations") or {})
+    kinds, positions = ("",) if is_first else ("", "i"), range(1 if is_first else POSITIONS)
+    capabilities = [f"{prefix}-{kind}{position}" for kind in kinds for position in positions]
+    return tuple(name for each in capabilities for name in (each, direct_env_map(each)))
 
 
 class LeftConfigMaps:
-    """One pod per call, until it is gone."""
+    """One pod per call, until it is gone. ``expect`` comes first."""
 
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
@@ -47,6 +63,12 @@ class LeftConfigMaps:
     def clear(self) -> None:
         """End of leadership: the next leader's watch shows the pods that are still being deleted."""
         self._names.clear()
+
+    def expect(self, pod: Object) -> ObjectKey:
+        """Note the names of a pod that a watch shows, with ``possible_maps`` in ``left``; returns the pod's key."""
+        key = key_of(pod)
+        self._names.setdefault(key, pod["left"])
+        return key
 
     async def run(self, key: ObjectKey) -> timedelta | None:
         """Note the ConfigMaps of a pod that is being deleted, or delete them; returns when to look again."""

@@ -238,13 +238,13 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.user_changed(old, new)
-        if new is not None and new.get("orphans"):
-            self._enqueue_left(key_of(new))
+        if new is not None and "left" in new:
+            self._enqueue_left(self._left.expect(new))
         self._controller.enqueue(groups_of(old) - groups_of(new))
 
     def _left_changed(self, _: Object | None, new: Object | None) -> None:
         if new is not None:
-            self._enqueue_left(key_of(new))
+            self._enqueue_left(self._left.expect(new))
 
     # --- binding ---
 
