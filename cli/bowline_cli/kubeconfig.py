@@ -64,9 +64,9 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
         raise ClusterError(f"{where}: does not exist; {REMEDY}")
     currents = (document.get("current-context") for _, document in documents)
     name = context or next((str(current) for current in currents if current), "")
-    chosen = _entry(documents, "context", name, where)
-    cluster = _entry(documents, "cluster", chosen.text("cluster"), where)
-    user = _entry(documents, "user", chosen.text("user"), where) if chosen.content.get("user") else None
+    entry = _entry(documents, "context", name, where)
+    cluster = _entry(documents, "cluster", entry.text("cluster"), where)
+    user = _entry(documents, "user", entry.text("user"), where) if entry.content.get("user") else None
     server = cluster.text("server").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise _unusable(where, f"server {server!r} must be an http or https URL")
@@ -80,7 +80,7 @@ def load_kubeconfig(paths: Sequence[Path], context: str | None) -> ServerAccess:
             tls = _tls(cluster.data("certificate-authority"), certificate, is_insecure=is_insecure)
         except (ssl.SSLError, ValueError) as error:
             raise _unusable(where, f"its certificates cannot be used: {error}") from error
-    namespace, server_name = chosen.text("namespace") or "default", cluster.text("tls-server-name")
+    namespace, server_name = entry.text("namespace") or "default", cluster.text("tls-server-name")
     return ServerAccess(server, namespace, headers, tls, server_name, cluster.text("proxy-url"))
 
 

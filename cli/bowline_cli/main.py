@@ -29,13 +29,13 @@ EXAMPLES = """examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status. argparse exits with 2 for a bad command line."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    selected = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if selected == "version" and len(arguments) == 1:
-        arguments, selected = ["--version"], ""
-    elif selected == "help":  # as `kubectl help COMMAND`
+    topic = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if topic == "version" and len(arguments) == 1:
+        arguments, topic = ["--version"], ""
+    elif topic == "help":  # as `kubectl help COMMAND`
         arguments = [*(argument for argument in arguments if argument != "help"), "--help"]
-        selected = arguments[0]
-    options = build_parser([selected]).parse_args(arguments)
+        topic = arguments[0]
+    options = build_parser([topic]).parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         # A manifest may contain characters that the terminal cannot encode.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO has it, typeshed declares Any

@@ -48,22 +48,22 @@ class BoundPodWatch:
 
     def expect(self, pod: ObjectKey, uid: ObjectUID) -> AwaitedBind:
         """Await the pod's bind; called before the Binding is sent."""
-        awaited = self._awaited[pod, uid] = AwaitedBind()
-        return awaited
+        bind = self._awaited[pod, uid] = AwaitedBind()
+        return bind
 
-    async def pod_of(self, awaited: AwaitedBind) -> Object | None:
+    async def pod_of(self, bind: AwaitedBind) -> Object | None:
         """Return the pod as it was bound; None if the watch does not show it in time."""
-        if not awaited.observed.is_set() and not self._is_late and self.reflector.connected_since is not None:
+        if not bind.observed.is_set() and not self._is_late and self.reflector.connected_since is not None:
             try:
                 async with asyncio.timeout(LIMIT.total_seconds()):
-                    await awaited.observed.wait()
+                    await bind.observed.wait()
             except TimeoutError:
                 self._is_late = True  # until it delivers again, no other bind waits for it
-        return awaited.pod
+        return bind.pod
 
     def _observe(self, pod: dict[str, Any]) -> None:
         """Transform: record an awaited pod, and cache none."""
         self._is_late = False
-        awaited = self._awaited.get((key_of(pod), uid_of(pod)))
-        if awaited is not None:
-            awaited.resolve(pod)
+        bind = self._awaited.get((key_of(pod), uid_of(pod)))
+        if bind is not None:
+            bind.resolve(pod)

@@ -261,10 +261,10 @@ class Reconciler:
         if pending is not None and pending.failed_before == snapshot.request.failed_attempts:
             # The failure must be counted before the next attempt starts.
             return await self._follow_up(self.store.context(snapshot), snapshot, state, pending.outcome)
-        ended = await self.attempts.run(snapshot, state, effects)
-        if not ended.outcome.status.may_be_transient:
+        result = await self.attempts.run(snapshot, state, effects)
+        if not result.outcome.status.may_be_transient:
             state.failures.reset()
-        return await self._conclude(ended.context, ended.snapshot, state, ended.outcome)
+        return await self._conclude(result.context, result.snapshot, state, result.outcome)
 
     async def _conclude(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
         """Act on an attempt's outcome, after deciding whether a transient failure counts as the request's own."""

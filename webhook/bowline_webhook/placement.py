@@ -115,10 +115,12 @@ def elsewhere(workload: Workload, raw: Object, templates: Sequence[Template]) ->
     """Yield what is neither in a pod nor in a part of the object that is not read."""
     spec_paths = {_canonical(template.spec_path) for template in templates}
     # What is in the annotations, the labels and the node selector of a pod is judged as a part of the pod.
-    judged = {f"{_canonical(t.metadata_path)}.{part}" for t in templates for part in ("annotations", "labels")}
-    judged |= {f"{path}.nodeSelector" for path in spec_paths}
+    template_paths = {
+        f"{_canonical(t.metadata_path)}.{part}" for t in templates for part in ("annotations", "labels")
+    }
+    template_paths |= {f"{path}.nodeSelector" for path in spec_paths}
     if _origin(workload):
-        judged.add(f"{_origin(workload)}.annotations")
+        template_paths.add(f"{_origin(workload)}.annotations")
     container_places = {
         f"{_canonical(path)}.resources.{part}"
         for template in templates
@@ -129,14 +131,14 @@ def elsewhere(workload: Workload, raw: Object, templates: Sequence[Template]) ->
         place = entry.place
         if entry.is_device:
             is_own = (
-                place in judged
+                place in template_paths
                 or place in container_places
                 or any(place.startswith(spec) and _RESOURCES.fullmatch(place, len(spec)) for spec in spec_paths)
             )
         elif entry.key == _SCHEDULER:
-            is_own = place in spec_paths or entry.path == workload.scheduler_field or place in judged
+            is_own = place in spec_paths or entry.path == workload.scheduler_field or place in template_paths
         else:
-            is_own = place in judged
+            is_own = place in template_paths
         if not (is_own or _is_unread(workload, place) or _is_of_others(entry)):
             yield entry
 

@@ -136,13 +136,13 @@ class RepeatChecker:
         self._checks += 1
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                failed = await self._unchanged_failure(review, spec)
+                failure = await self._unchanged_failure(review, spec)
         except (KubeError, TimeoutError) as error:
             log.debug("a decision is not checked for repetition", extra={"error": str(error) or "timed out"})
             return ()
         finally:
             self._checks -= 1
-        return () if failed is None else (self._error(*failed),)
+        return () if failure is None else (self._error(*failure),)
 
     def _may_be_repeated(self, request: Object) -> bool:
         """Return whether the pod may have a recent failure: one is reported, or not all may have been."""
@@ -161,25 +161,25 @@ class RepeatChecker:
             pod = await self._client.get(PODS, review.namespace, name)
         except NotFound:
             return None
-        failed = failed_decision_of(pod)
+        failure = failed_decision_of(pod)
         if (
-            failed is None
-            or not failed.has_ended
+            failure is None
+            or not failure.has_ended
             or (uid and uid != uid_of(pod))
-            or failed.decision != decision_of(spec)
+            or failure.decision != decision_of(spec)
         ):
             return None
         now = self._client.clock.now()
         # A time in the future is another machine's clock: it denies no longer than the longest backoff.
-        if not now < failed.denied_until(self._longest) <= now + 2 * self._longest:
+        if not now < failure.denied_until(self._longest) <= now + 2 * self._longest:
             return None
-        for entry in failed.objects:
+        for entry in failure.objects:
             is_node = entry.kind == NODE
-            key = ObjectKey("", failed.decision.node) if is_node else ObjectKey(review.namespace, entry.name)
+            key = ObjectKey("", failure.decision.node) if is_node else ObjectKey(review.namespace, entry.name)
             present = pod_print(pod) if entry.kind == POD else await self._print(entry.kind, key)
             if present != entry.print:
                 return None
-        return failed, str(condition_of(pod, names.CONDITION_POD_BOUND).get("message") or "")
+        return failure, str(condition_of(pod, names.CONDITION_POD_BOUND).get("message") or "")
 
     async def _print(self, kind: str, key: ObjectKey) -> str:
         """Return the present print of an object; empty for a kind that only a newer version knows."""
@@ -192,16 +192,16 @@ class RepeatChecker:
             return ABSENT
         return node_print(stored) if kind == NODE else version_of(stored)
 
-    def _error(self, failed: FailedDecision, sentence: str) -> FieldError:
+    def _error(self, failure: FailedDecision, sentence: str) -> FieldError:
         now = self._client.clock.now()
-        left = (failed.denied_until(self._longest) - now).total_seconds()
-        objects = ", ".join(map(str, failed.objects))
+        left = (failure.denied_until(self._longest) - now).total_seconds()
+        objects = ", ".join(map(str, failure.objects))
         message = (
-            f"this decision failed {max(0.0, (now - failed.last).total_seconds()):.0f} s ago, and would fail again: "
-            f"{failed.reason}: {sentence}; decide for another node, or repeat it in {left:.0f} s or when one "
+            f"this decision failed {max(0.0, (now - failure.last).total_seconds()):.0f} s ago, and would fail again: "
+            f"{failure.reason}: {sentence}; decide for another node, or repeat it in {left:.0f} s or when one "
             f"of these has changed: {objects}"
         )
-        return FieldError(REPEATED, "spec.selectedNode", failed.decision.node, message)
+        return FieldError(REPEATED, "spec.selectedNode", failure.decision.node, message)
 
     def _on_event(self, _: EventType, __: ObjectKey, ___: Object | None, new: Object | None) -> None:
         if new is None or not new["podUID"]:

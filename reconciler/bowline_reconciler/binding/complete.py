@@ -145,11 +145,11 @@ class Completer:
         if fail.is_advised or not snapshot.request.pod_key.name:
             return fail
         ctx = self.store.context(await self.store.with_pod(snapshot))
-        advised = await self.runner.run_on_terminal_failure(ctx, fail.status)
-        if advised.code is Code.TRANSIENT and not state.rollback.count_transient_failure():
-            raise ReconcileError(advised.message, at_least=max(ROLLBACK_PAUSE, advised.retry_after or ROLLBACK_PAUSE))
-        if advised.code is Code.FATAL:
-            fail = replace(fail, message=advised.message, suggestion=advised.suggestion)
+        advice = await self.runner.run_on_terminal_failure(ctx, fail.status)
+        if advice.code is Code.TRANSIENT and not state.rollback.count_transient_failure():
+            raise ReconcileError(advice.message, at_least=max(ROLLBACK_PAUSE, advice.retry_after or ROLLBACK_PAUSE))
+        if advice.code is Code.FATAL:
+            fail = replace(fail, message=advice.message, suggestion=advice.suggestion)
         fail = replace(fail, is_advised=True)
         state.rollback.end_with(fail)
         return fail

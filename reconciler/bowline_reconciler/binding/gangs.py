@@ -125,17 +125,17 @@ class BoundPods:
         self._expire()
         async with self._locks.setdefault(namespace, asyncio.Lock()):
             now = self._client.clock.monotonic()
-            listed = self._lists.get(namespace)
-            if listed is None or now - listed.at > max_age_s:
-                listed = self._lists[namespace] = _Listed(now, await self._list(namespace))
-        return listed.members.get(gang, frozenset())
+            snapshot = self._lists.get(namespace)
+            if snapshot is None or now - snapshot.at > max_age_s:
+                snapshot = self._lists[namespace] = _Listed(now, await self._list(namespace))
+        return snapshot.members.get(gang, frozenset())
 
     def add(self, gang: ObjectRef, pod_uid: ObjectUID) -> None:
         """Add a pod that this process has bound, to the namespace's list if there is one."""
         self._expire()
-        listed = self._lists.get(gang.key.namespace)
-        if listed is not None:
-            listed.members.setdefault(gang, set()).add(pod_uid)
+        snapshot = self._lists.get(gang.key.namespace)
+        if snapshot is not None:
+            snapshot.members.setdefault(gang, set()).add(pod_uid)
 
     async def _list(self, namespace: str) -> dict[ObjectRef, set[ObjectUID]]:
         members: dict[ObjectRef, set[ObjectUID]] = {}
@@ -147,7 +147,7 @@ class BoundPods:
 
     def _expire(self) -> None:
         oldest = self._client.clock.monotonic() - _BOUND_TTL_S
-        for namespace in [name for name, listed in self._lists.items() if listed.at < oldest]:
+        for namespace in [name for name, snapshot in self._lists.items() if snapshot.at < oldest]:
             del self._lists[namespace]
 
 

@@ -243,9 +243,9 @@ def _stored_forms(pod: Object, condition: PodBound, now: datetime) -> list[Mappi
     }
     if condition.decision is None:
         return [pod_bound, {"$patch": "delete", "type": names.CONDITION_DECISION_FAILED}]
-    failed = _failed_decision(condition, now).after(failed_decision_of(pod))
-    pod_bound["lastTransitionTime"] = format_time(failed.first)
-    return [pod_bound, failed.as_condition()]
+    failure = _failed_decision(condition, now).after(failed_decision_of(pod))
+    pod_bound["lastTransitionTime"] = format_time(failure.first)
+    return [pod_bound, failure.as_condition()]
 
 
 def _failed_decision(condition: PodBound, now: datetime) -> FailedDecision:
@@ -258,8 +258,8 @@ def _failed_decision(condition: PodBound, now: datetime) -> FailedDecision:
 def _has(pod: Object, condition: PodBound) -> bool:
     if condition.depends_on is not None:
         return False  # the time of the failure is new
-    failed = failed_decision_of(pod)
-    if (failed.decision if failed is not None else None) != condition.decision:
+    failure = failed_decision_of(pod)
+    if (failure.decision if failure is not None else None) != condition.decision:
         return False
     fields, stored_condition = ("status", "reason", "message"), condition_of(pod, names.CONDITION_POD_BOUND)
     return [stored_condition.get(field) for field in fields] == [getattr(condition, field) for field in fields]

@@ -82,13 +82,13 @@ class Requeue:
         self._jitter = jitter
         self._is_busy = is_busy
         self._report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
-        self._deferred: dict[ObjectKey, DeferredBind] = {}
+        self._deferred_binds: dict[ObjectKey, DeferredBind] = {}
 
     def clear(self) -> None:
         """Drop everything: this process is no longer the leader."""
         self.index.clear()
         self._report_turns.clear()
-        self._deferred.clear()
+        self._deferred_binds.clear()
 
     # --- failures ---
 
@@ -125,23 +125,23 @@ class Requeue:
 
     def defer(self, key: ObjectKey, bound: DeferredBind) -> Result | None:
         """Defer a completion; returns None if it must be done now."""
-        if len(self._deferred) >= MAX_DEFERRED or not self._is_busy():
+        if len(self._deferred_binds) >= MAX_DEFERRED or not self._is_busy():
             return None
-        self._deferred[key] = bound
+        self._deferred_binds[key] = bound
         return DEFER
 
     def is_deferred(self, key: ObjectKey) -> bool:
         """Return whether the completion of the request is deferred."""
-        return key in self._deferred
+        return key in self._deferred_binds
 
     def pop_deferred(self, key: ObjectKey) -> DeferredBind | None:
         """Remove and return a deferred completion. If it fails, an ordinary reconcile follows."""
-        return self._deferred.pop(key, None)
+        return self._deferred_binds.pop(key, None)
 
     @property
     def deferred_count(self) -> int:
         """The number of deferred completions."""
-        return len(self._deferred)
+        return len(self._deferred_binds)
 
     # --- waits ---
 

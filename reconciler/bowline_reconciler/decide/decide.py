@@ -68,13 +68,13 @@ _READ_BEFORE_FAILURE = {
 }
 
 
-def decide(observed: Observed, settings: Settings, ending: Fail | None = None) -> Action | ReadLive:
+def decide(facts: Observed, settings: Settings, ending: Fail | None = None) -> Action | ReadLive:
     """Return the first row that applies, or the live read that this row requires first.
 
     ``ending``: the terminal failure whose execution has begun.
     """
-    decision = _first_row(observed, settings, ending)
-    missing = _required_live_reads(decision, observed.request) - observed.live
+    decision = _first_row(facts, settings, ending)
+    missing = _required_live_reads(decision, facts.request) - facts.live
     return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
 
 
@@ -101,50 +101,50 @@ def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Abs
     return reads
 
 
-def _first_row(observed: Observed, settings: Settings, ending: Fail | None) -> Action | ReadLive:
-    request = observed.request
+def _first_row(facts: Observed, settings: Settings, ending: Fail | None) -> Action | ReadLive:
+    request = facts.request
     if request is Absent.NOT_IN_CACHE:
         return ReadLive(Target.REQUEST)
     if isinstance(request, Absent):
         return Forget()
-    if request.deleting or request.phase is not Phase.PENDING or observed.uninstalling:
-        return _of_finished(request, observed)
+    if request.deleting or request.phase is not Phase.PENDING or facts.uninstalling:
+        return _of_finished(request, facts)
     if not request.pod_key.name:
         return _invalid(request)
     if not request.pod_uid:
-        return _without_owner(request, observed.pod, observed.times)
-    if observed.preceding is not None:
-        ref = ObjectRef(names.API_VERSION, names.KIND, observed.preceding)
-        why = f"BindRequest {observed.preceding} for the same pod came first"
+        return _without_owner(request, facts.pod, facts.times)
+    if facts.preceding is not None:
+        ref = ObjectRef(names.API_VERSION, names.KIND, facts.preceding)
+        why = f"BindRequest {facts.preceding} for the same pod came first"
         return Wait((ref,), why, FRESH_CONTACT, PRECEDING, expires=False)
-    if observed.pod is Absent.NOT_IN_CACHE:
+    if facts.pod is Absent.NOT_IN_CACHE:
         return ReadLive(Target.POD)
-    on_pod = _of_pod(request, observed.pod)
+    on_pod = _of_pod(request, facts.pod)
     if on_pod is not None:
         return on_pod
-    assert isinstance(observed.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
+    assert isinstance(facts.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
     failure = ending or pending_failure(request)
     if failure is not None:
         # Whatever has changed since: what the pod needs may be rolled back already.
         return failure
-    return _of_attempt(request, observed.pod, observed, settings)
+    return _of_attempt(request, facts.pod, facts, settings)
 
 
-def _of_finished(request: BindRequest, observed: Observed) -> Action | ReadLive:
+def _of_finished(request: BindRequest, facts: Observed) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed, and for any while the release is uninstalled."""
     if not request.has_finalizer:
         return Forget()
     if request.phase is Phase.SUCCEEDED:
-        return Forget() if observed.is_held else DropFinalizer()
-    if observed.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
+        return Forget() if facts.is_held else DropFinalizer()
+    if facts.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
         return ReadLive(Target.POD)
-    if is_bound_as_asked(request, observed.pod):
-        is_complete = request.phase is not Phase.PENDING or (request.deleting and not observed.is_held)
+    if is_bound_as_asked(request, facts.pod):
+        is_complete = request.phase is not Phase.PENDING or (request.deleting and not facts.is_held)
         return DropFinalizer() if is_complete else Complete()
-    if observed.preceding is not None:
+    if facts.preceding is not None:
         # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
         # because there is nothing to report.
-        why = f"BindRequest {observed.preceding} for the same pod precedes: what is prepared on the pod is its own"
+        why = f"BindRequest {facts.preceding} for the same pod precedes: what is prepared on the pod is its own"
         return RequeueAfter(FRESH_CONTACT, why)
     if request.deleting:
         return Rollback("the request was deleted")
@@ -199,12 +199,12 @@ def _too_large(request: BindRequest) -> Fail:
     return Fail(Reason.INVALID, why, Suggestion.DELETE_POD)
 
 
-def _of_allocations(spec: BindRequestSpec, observed: Observed) -> Wait | Fail | None:
+def _of_allocations(spec: BindRequestSpec, facts: Observed) -> Wait | Fail | None:
     """What prevents an attempt if no plugin serves all that the request asks for; None if the plugins do."""
-    missing_kinds = sorted(spec.demands - observed.provided)
-    if missing_kinds and observed.plugin_errors:
+    missing_kinds = sorted(spec.demands - facts.provided)
+    if missing_kinds and facts.plugin_errors:
         # A defective plugin might serve it: its defect ends no request (decision 280).
-        why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(observed.plugin_errors)}"
+        why = f"no working plugin serves {', '.join(missing_kinds)}; {'; '.join(facts.plugin_errors)}"
         return Wait((), why, DEFECT_POLL, DEFECT, poll=DEFECT_POLL, expires=False)
     if missing_kinds:
         why = f"no enabled plugin serves {', '.join(missing_kinds)}; enable one, or let the scheduler ask for less"
@@ -212,11 +212,11 @@ def _of_allocations(spec: BindRequestSpec, observed: Observed) -> Wait | Fail | 
     return None
 
 
-def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings: Settings) -> Action | ReadLive:
+def _of_attempt(request: BindRequest, pod: PodView, facts: Observed, settings: Settings) -> Action | ReadLive:
     """Rows between a pod that may be bound and an attempt."""
     if request.spec is None:
         return _invalid(request)
-    unserved = _of_allocations(request.spec, observed)
+    unserved = _of_allocations(request.spec, facts)
     if unserved is not None:
         return unserved
     if not settings.schedules(pod.scheduler):
@@ -224,7 +224,7 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
         return Fail(Reason.NOT_OURS, why)
     if pod.gates:
-        times, limit = observed.times, settings.binding.wait_timeout
+        times, limit = facts.times, settings.binding.wait_timeout
         left = times.wait_left(limit, GATES)
         why = f"pod {request.pod_key} still has scheduling gates: {', '.join(pod.gates)}"
         if left <= timedelta():
@@ -232,19 +232,19 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
         ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
         return Wait((ref,), why, left, GATES, {GATES: limit})
-    if observed.node is Absent.NOT_IN_CACHE:
+    if facts.node is Absent.NOT_IN_CACHE:
         return ReadLive(Target.NODE)
-    if isinstance(observed.node, Absent) or observed.node.deleting:
-        what = "does not exist" if isinstance(observed.node, Absent) else "is being deleted"
+    if isinstance(facts.node, Absent) or facts.node.deleting:
+        what = "does not exist" if isinstance(facts.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
     if len(pod.tolerations) > MAX_TOLERATIONS:
         count = len(pod.tolerations)
         why = f"pod {request.pod_key} has {count} tolerations, and at most {MAX_TOLERATIONS} are compared"
         return Fail(Reason.INVALID, f"{why}; create it with fewer", Suggestion.DELETE_POD)
-    taint = untolerated((entry for entry in observed.node.taints if not is_of_health(entry)), pod.tolerations)
-    ill = untolerated(observed.node.taints, pod.tolerations) if taint is None else None
-    if ill is not None and (left := settings.binding.node_health_grace - observed.node_ill_for) > timedelta():
+    taint = untolerated((entry for entry in facts.node.taints if not is_of_health(entry)), pod.tolerations)
+    ill = untolerated(facts.node.taints, pod.tolerations) if taint is None else None
+    if ill is not None and (left := settings.binding.node_health_grace - facts.node_ill_for) > timedelta():
         ref = ObjectRef("v1", "Node", ObjectKey("", request.selected_node))
         why = f"node {request.selected_node} has the taint {describe(ill)}; the request fails if that lasts"
         return Wait((ref,), why, left, NODE_HEALTH, expires=False)
@@ -253,18 +253,18 @@ def _of_attempt(request: BindRequest, pod: PodView, observed: Observed, settings
         state = "is cordoned" if taint is CORDONED else f"has the taint {describe(taint)}"
         why = f"node {request.selected_node} {state}, which pod {request.pod_key} does not tolerate"
         return Fail(Reason.NODE_UNSCHEDULABLE, why, Suggestion.RESCHEDULE_ELSEWHERE)
-    return _attempt(request, pod, observed)
+    return _attempt(request, pod, facts)
 
 
-def _attempt(request: BindRequest, pod: PodView, observed: Observed) -> Action:
+def _attempt(request: BindRequest, pod: PodView, facts: Observed) -> Action:
     """Rows that delay an attempt that may be made."""
-    if observed.times.retry_in > timedelta():
-        return RequeueAfter(observed.times.retry_in)
-    if observed.rival_writes > timedelta():
+    if facts.times.retry_in > timedelta():
+        return RequeueAfter(facts.times.retry_in)
+    if facts.rival_writes > timedelta():
         why = "a write of the former leader for another BindRequest of this pod may still take effect"
         ref = ObjectRef("v1", "Pod", request.pod_key, pod.uid, pod.version)
-        return Wait((ref,), why, observed.rival_writes, PRECEDING, expires=False)
-    return Attempt(observed.effects)
+        return Wait((ref,), why, facts.rival_writes, PRECEDING, expires=False)
+    return Attempt(facts.effects)
 
 
 def pending_failure(request: BindRequest) -> Fail | None:

@@ -53,26 +53,26 @@ class History:
         keys = [key for key, _ in zip(reversed(self._by_key), range(limit), strict=False)]
         return [(key, self._by_key[key][-1]) for key in keys]
 
-    def reconcile_ended(self, ended: ReconcileInProgress, seconds: float) -> None:
+    def reconcile_ended(self, record: ReconcileInProgress, seconds: float) -> None:
         """Add a reconcile that has ended, unless it only found that it is too early."""
-        if not ended.why and ended.decision in ("", RequeueAfter.__name__):
+        if not record.why and record.decision in ("", RequeueAfter.__name__):
             return
         entry = HistoryEntry(
-            ended.began,
-            ended.attempt,
-            ended.decision,
-            ended.outcome,
-            _shared(ended.why[:MAX_WHY], ended.steps),
+            record.began,
+            record.attempt,
+            record.decision,
+            record.outcome,
+            _shared(record.why[:MAX_WHY], record.steps),
             round(seconds * 1000, 3),
-            tuple(ended.steps),
+            tuple(record.steps),
         )
-        entries = self._by_key.get(ended.key)
+        entries = self._by_key.get(record.key)
         if entries is None:
-            self._by_key[ended.key] = [entry]
+            self._by_key[record.key] = [entry]
             if len(self._by_key) > self._requests:
                 self._by_key.popitem(last=False)
             return
-        self._by_key.move_to_end(ended.key)
+        self._by_key.move_to_end(record.key)
         if repeats(entries[-1], entry):
             entries[-1] = replace(entry, times=entries[-1].times + 1)
             return

@@ -129,12 +129,12 @@ class ReconcilerMetrics:
         self._waiting_plugins = (OWN, *plugins)
         init_series(self._waits, plugin=self._waiting_plugins)
 
-    def reconcile_ended(self, ended: ReconcileInProgress, _: float) -> None:
+    def reconcile_ended(self, record: ReconcileInProgress, _: float) -> None:
         """Count the attempt and the calls of a reconcile."""
-        for step in ended.steps:
+        for step in record.steps:
             self.call(step.plugin, step.point, step.code, step.ms / 1000)
-        if ended.attempt_end is not None:
-            outcome, seconds = ended.attempt_end
+        if record.attempt_end is not None:
+            outcome, seconds = record.attempt_end
             total, duration = self._attempts[outcome]
             total.inc()
             duration.observe(seconds)

@@ -40,17 +40,17 @@ def version_errors(requirements: Iterable[str] | None = None, lock: Path = LOCK)
     locked = _locked(lock)
     remedy = f"install the plugin's distribution again with --constraint={lock}" if locked else "install one of them"
     for name, bounds in dict(map(_parsed, own)).items():
-        installed = _installed(name)
-        if installed is not None and name not in locked and not _is_within(installed, bounds):
-            yield _error(name, installed, f"must be {bounds}; {remedy}")
+        present_version = _installed(name)
+        if present_version is not None and name not in locked and not _is_within(present_version, bounds):
+            yield _error(name, present_version, f"must be {bounds}; {remedy}")
     for name, expected in locked.items():
-        installed = _installed(name)
-        if installed not in (None, expected):
-            yield _error(name, installed, f"must be {expected}, to which this image is locked; {remedy}")
+        present_version = _installed(name)
+        if present_version not in (None, expected):
+            yield _error(name, present_version, f"must be {expected}, to which this image is locked; {remedy}")
 
 
-def _error(name: str, installed: str | None, message: str) -> FieldError:
-    return FieldError(VERSION, f"installed[{name}]", installed, message)
+def _error(name: str, present_version: str | None, message: str) -> FieldError:
+    return FieldError(VERSION, f"installed[{name}]", present_version, message)
 
 
 def _own_requirements() -> Iterable[str]:
@@ -77,9 +77,9 @@ def _parsed(requirement: str) -> tuple[str, str]:
     return (match["name"], match["bounds"].strip()) if match is not None else (requirement, "")
 
 
-def _is_within(installed: str, bounds: str) -> bool:
+def _is_within(present_version: str, bounds: str) -> bool:
     """Return whether the version is within the bounds. Bowline's own are ``>=`` and ``<``; a test compares."""
-    release = _release(installed)
+    release = _release(present_version)
     return all(
         release >= _release(bound["version"]) if bound["operator"] == ">=" else release < _release(bound["version"])
         for bound in _BOUND.finditer(bounds)

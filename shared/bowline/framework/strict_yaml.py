@@ -55,9 +55,9 @@ class StrictLoader(Composer, _Parser):  # type: ignore[misc]
         node = super().compose_document()
         if node is None:
             return None
-        own: dict[int, int] = {}
-        expanded = _size(node, {}, own)
-        if not self._budget.spend(expanded - sum(own.values())):
+        own_sizes: dict[int, int] = {}
+        expanded = _size(node, {}, own_sizes)
+        if not self._budget.spend(expanded - sum(own_sizes.values())):
             why = "aliases and merges add too much to the documents; write the values out"
             raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
         return node
@@ -99,7 +99,7 @@ def _children(node: Any) -> list[Any]:
     return []
 
 
-def _size(node: Any, sizes: dict[int, int], own: dict[int, int]) -> int:
+def _size(node: Any, sizes: dict[int, int], own_sizes: dict[int, int]) -> int:
     """Return what a node expands to, in bytes. ``sizes``, ``own``: with and without its parts, by identity."""
     if id(node) in sizes:
         if not sizes[id(node)]:
@@ -108,8 +108,8 @@ def _size(node: Any, sizes: dict[int, int], own: dict[int, int]) -> int:
             )
         return sizes[id(node)]
     sizes[id(node)] = 0
-    own[id(node)] = _own_size(node)
-    size = own[id(node)] + sum([_size(child, sizes, own) for child in _children(node)])
+    own_sizes[id(node)] = _own_size(node)
+    size = own_sizes[id(node)] + sum([_size(child, sizes, own_sizes) for child in _children(node)])
     sizes[id(node)] = size
     return size
 

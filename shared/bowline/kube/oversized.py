@@ -53,8 +53,8 @@ def reduced_event(line: bytes) -> dict[str, Any] | None:
     start = _EVENT.match(line)
     if start is None:
         return None
-    reduced = _identity_at(line, start.end())
-    return {"type": start[1].decode(), "object": reduced} if reduced is not None else None
+    identity = _identity_at(line, start.end())
+    return {"type": start[1].decode(), "object": identity} if identity is not None else None
 
 
 def reduced_page(body: bytes) -> dict[str, Any] | None:
@@ -62,8 +62,8 @@ def reduced_page(body: bytes) -> dict[str, Any] | None:
     start = _PAGE.match(body)
     if start is None:
         return None
-    reduced = _identity_at(body, start.end())
-    return {"metadata": json.loads(start[1]), "items": [reduced]} if reduced is not None else None
+    identity = _identity_at(body, start.end())
+    return {"metadata": json.loads(start[1]), "items": [identity]} if identity is not None else None
 
 
 def _identity_at(text: bytes, position: int) -> dict[str, Any] | None:

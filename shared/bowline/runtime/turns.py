@@ -23,28 +23,28 @@ class Turns(Generic[K]):
         self._next_at = float("-inf")
         # The waiting keys with their numbers in the group, by group; the first group is the next.
         self._waiting: dict[Hashable, dict[K, int]] = {}
-        self._given: dict[K, float] = {}  # turns that were given and not taken, oldest first
+        self._offers: dict[K, float] = {}  # turns that were given and not taken, oldest first
 
     def __len__(self) -> int:
-        return sum(len(keys) for keys in self._waiting.values()) + len(self._given)
+        return sum(len(keys) for keys in self._waiting.values()) + len(self._offers)
 
     def reserve(self, key: K, group: Hashable, now: float) -> float:
         """Return 0 if it is the key's turn, which it must use then; else in how many seconds to ask again."""
         self._give(now)
-        if key not in self._given:
+        if key not in self._offers:
             if not self._waiting:
                 self._next_at = max(self._next_at, now)  # time in which nobody has waited gives no turns
             keys = self._waiting.setdefault(group, {})
             if key not in keys:
                 keys[key] = next(reversed(keys.values()), -1) + 1
             self._give(now)
-        if self._given.pop(key, None) is not None:
+        if self._offers.pop(key, None) is not None:
             return 0.0
         return self._next_at - now + self._turns_before(key, group) * self._interval
 
     def discard(self, key: K, group: Hashable) -> None:
         """Forget a key that asks no more, if it is present."""
-        self._given.pop(key, None)
+        self._offers.pop(key, None)
         keys = self._waiting.get(group)
         if keys is not None and keys.pop(key, None) is not None and not keys:
             del self._waiting[group]
@@ -52,11 +52,11 @@ class Turns(Generic[K]):
     def clear(self) -> None:
         """Forget all keys."""
         self._waiting.clear()
-        self._given.clear()
+        self._offers.clear()
 
     def _give(self, now: float) -> None:
-        while self._given and now - next(iter(self._given.values())) > _LAPSE_S:
-            del self._given[next(iter(self._given))]
+        while self._offers and now - next(iter(self._offers.values())) > _LAPSE_S:
+            del self._offers[next(iter(self._offers))]
         while self._waiting and self._next_at <= now:
             group = next(iter(self._waiting))
             keys = self._waiting.pop(group)
@@ -64,7 +64,7 @@ class Turns(Generic[K]):
             del keys[key]
             if keys:
                 self._waiting[group] = keys
-            self._given[key] = now
+            self._offers[key] = now
             self._next_at += self._interval
 
     def _turns_before(self, key: K, group: Hashable) -> int:

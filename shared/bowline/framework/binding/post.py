@@ -63,10 +63,10 @@ async def bind_by_post(ctx: BindContext) -> Status:
 
 def denied_on(pod: Object, node: str, message: str) -> str:
     """Return the other node to which the pod's last decision was denied by the same answer; empty if none."""
-    failed = failed_decision_of(pod)
-    if failed is None or not failed.has_ended or failed.denial != denial_print(message):
+    failure = failed_decision_of(pod)
+    if failure is None or not failure.has_ended or failure.denial != denial_print(message):
         return ""
-    return failed.decision.node if failed.decision.node != node else ""
+    return failure.decision.node if failure.decision.node != node else ""
 
 
 def binding_status(result: BindingResult, other_node: str = "") -> Status:

@@ -56,10 +56,10 @@ class TaintWatch:
         ``label``: the claim in messages. ``requests``: of the claim's spec.
         """
         slices, rules = self._cached(RESOURCESLICES.kind), self._cached(DEVICETAINTRULES.kind)
-        for tainted in untolerated_taints(allocation, requests, slices, rules):
-            current = await self._read(client, tainted)
+        for device in untolerated_taints(allocation, requests, slices, rules):
+            current = await self._read(client, device)
             sources = [current] if current is not None else []
-            is_slice = tainted.kind == RESOURCESLICES.kind
+            is_slice = device.kind == RESOURCESLICES.kind
             for confirmed in untolerated_taints(
                 allocation, requests, sources if is_slice else (), () if is_slice else sources
             ):
@@ -74,9 +74,9 @@ class TaintWatch:
         watch = self.watches.get(kind)
         return list(watch.store.values()) if watch is not None else ()
 
-    async def _read(self, client: ObjectClient, tainted: TaintedDevice) -> Object | None:
+    async def _read(self, client: ObjectClient, device: TaintedDevice) -> Object | None:
         try:
-            stored = await client.get(_RESOURCES[tainted.kind], "", tainted.source.name)
+            stored = await client.get(_RESOURCES[device.kind], "", device.source.name)
         except NotFound:
             return None
-        return _REDUCE[tainted.kind](stored)
+        return _REDUCE[device.kind](stored)
