@@ -1,13 +1,20 @@
 """In-place resize beside shares: CPU and memory change, a GPU does not, and resized requests count on the node."""
 
+import os
 from typing import Any
 
 import pytest
 
 from bowline.api import names
+from bowline.localcluster.assets.versions import release_for
 from bowline.localcluster.errors import LocalApiError
 from tests.live import Live
 from tests.plugins.sharing import Shares
+
+pytestmark = pytest.mark.skipif(
+    int(release_for(None, os.environ).minor.partition(".")[2]) < 33,
+    reason="pods/resize is served from Kubernetes 1.33 on",
+)
 
 SMALL = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 
