@@ -210,24 +210,25 @@ async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
         await stage.make_gang("gang", 3)
         await stage.bind("gang-0", gang="gang")
         await stage.is_reported("gang-0", "Succeeded")
-        of_previous: Counter[str] = Counter()
+        alone: Counter[str] = Counter()  # what fails while only this version runs
         for old, new in ((previous, present), (present, previous)):
             await stage.install(new)
+            if old is present:
+                alone = _failures(stage, reviews) - alone
             await stage.start(new)
             await asyncio.sleep(OVERLAP_S)
-            before = _failures(stage, reviews)
             await stage.stop(old)
-            await asyncio.sleep(CALM_S)
             if old is previous:
-                # A defect of that version: as it stops, it may close a connection on which a call has just arrived.
-                of_previous = _failures(stage, reviews) - before
-                assert all("EOF" in failure or "reset by peer" in failure for failure in of_previous), of_previous
+                alone = _failures(stage, reviews)
+            await asyncio.sleep(CALM_S)
             if new is present:
                 await _complete_the_gang(stage)
                 await stage.make_gang("other", 2)
                 await stage.bind("other-0", gang="other")
                 await stage.is_reported("other-0", "fewer than 2 pods")
-    assert _failures(stage, reviews) - of_previous == Counter()
+    assert alone == Counter()
+    # A defect of the previous version: it closes connections that an API server has not used for 10 s.
+    assert [failure for failure in _failures(stage, reviews) if not failure.endswith("EOF")] == []
     unfinished = await until_awaited(stage.phases, lambda phases: not phases or "Failed" in str(phases))
     assert unfinished == {}
     assert reviews.begun_count >= 1000

@@ -65,15 +65,15 @@ _ACCEPT_RETRY_S: Final = 0.1
 class ServerLimits:
     """The limits of a listener; times in seconds.
 
-    ``first_request_s``: from the connection to its first request. ``fresh_s``: how long one without a complete
-    request is spared. ``idle_s``: between requests. ``write_s``: how long a peer may leave a response unread.
-    ``linger_s``: how long the rest of a body is read after an early response.
+    ``fresh_s``: how long a connection without a complete request is spared. ``idle_s``: before the first request and
+    between requests; longer than callers keep an idle connection, since a request that arrives while it is closed is
+    lost. An API server also keeps connections that it has never used. ``write_s``: how long a peer may leave a
+    response unread. ``linger_s``: how long the rest of a body is read after an early response.
     """
 
     connections: int
     handshakes: int = 128
     handshake_s: float = 5.0
-    first_request_s: float = 10.0
     fresh_s: float = 1.0
     idle_s: float = 180.0
     write_s: float = 10.0
@@ -114,12 +114,12 @@ class Connection(web.RequestHandler):
     ``completed``: the number of its requests with a response.
     """
 
-    __slots__ = ("_first_request_timer", "_raw", "_server", "_write_timer", "completed", "is_busy", "peer")
+    __slots__ = ("_has_requests", "_raw", "_server", "_write_timer", "completed", "is_busy", "peer")
 
     def __init__(self, server: "HttpServer", **arguments: Any) -> None:
         super().__init__(server.manager, loop=asyncio.get_running_loop(), **arguments)
         self._server = server
-        self._first_request_timer: asyncio.TimerHandle | None = None
+        self._has_requests = False
         self._write_timer: asyncio.TimerHandle | None = None
         self._raw: asyncio.Transport | None = None
         self.peer = ""
@@ -134,7 +134,6 @@ class Connection(web.RequestHandler):
         peer = transport.get_extra_info("peername")
         self.peer = peer_of(str(peer[0])) if peer else ""
         self._raw.set_write_buffer_limits(_WRITE_BUFFER)
-        self._first_request_timer = self._loop.call_later(self._server.limits.first_request_s, self.abort)
         admits = self._server.admits
         is_admitted = admits is None or admits(transport.get_extra_info("peercert") or {})
         self._server.register(self, is_admitted=is_admitted)
@@ -150,9 +149,8 @@ class Connection(web.RequestHandler):
 
     def record_request(self) -> None:
         """Record that a request has arrived."""
-        if self._first_request_timer is not None:
-            self._first_request_timer.cancel()
-            self._first_request_timer = None
+        if not self._has_requests:
+            self._has_requests = True
             self._server.before_first_request.done()
 
     def record_complete_request(self) -> None:

@@ -13,6 +13,7 @@ from aiohttp.http_writer import StreamWriter
 from bowline.runtime import http_server
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.http_server import HttpServer, PlainServer, ServerLimits
+from bowline_webhook.server import LIMITS as WEBHOOK_LIMITS
 
 LIMITS = ServerLimits(connections=4, linger_s=60)
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
@@ -112,6 +113,43 @@ async def test_a_caller_that_sends_nothing_for_long_is_displaced_before_one_that
     assert await silent.read() == b""
     for reader, _ in served:
         assert await status(reader) == 200
+    for writer in callers.writers:
+        writer.close()
+    await server.stop(0)
+
+
+async def test_a_connection_without_a_request_is_kept_longer_than_by_an_api_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It opens connections that it uses only later, for 90 s: one that the server closes sooner costs it a call."""
+    loop, delays = asyncio.get_running_loop(), []
+    call_later = loop.call_later
+
+    def recorded(delay: float, callback: Any, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+        if isinstance(getattr(callback, "__self__", None), http_server.Connection):
+            delays.append(delay)
+        return call_later(delay, callback, *arguments, **options)
+
+    monkeypatch.setattr(loop, "call_later", recorded)
+    monkeypatch.setattr(
+        loop, "call_at", lambda when, *others, **options: recorded(when - loop.time(), *others, **options)
+    )
+    server = HttpServer(respond, replace(WEBHOOK_LIMITS, linger_s=0.1), lambda status, error: None)
+    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
+    await callers.send(b"")
+    while not delays:  # noqa: ASYNC110 - the event loop accepts the connection meanwhile
+        await asyncio.sleep(0)
+    for writer in callers.writers:
+        writer.close()
+    await server.stop(0)
+    assert min(delays) > 90
+
+
+async def test_a_connection_without_a_request_is_closed_when_it_was_idle_for_too_long() -> None:
+    server = HttpServer(respond, replace(LIMITS, idle_s=0.1), lambda status, error: None)
+    callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
+    silent, _ = await callers.send(b"")
+    assert await silent.read() == b""
     for writer in callers.writers:
         writer.close()
     await server.stop(0)
