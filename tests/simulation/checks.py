@@ -119,9 +119,9 @@ class Checks(logging.Handler):
         if request.is_fenced and holder and not holder.startswith(f"{process.identity}_"):
             self.fail("sent without the Lease", f"{process} {request.method} {request.path}; {holder} leads")
         if request.is_fenced and process.parts is not None:
-            self._check_states(process, process.parts, request.path)
+            self._check_states(process, process.parts, request)
 
-    def _check_states(self, process: Process, parts: Components, path: str) -> None:
+    def _check_states(self, process: Process, parts: Components, request: Request) -> None:
         """Of the requests for one pod plugins work on one at a time; what is known to be withdrawn is not bound."""
         working: dict[PodID, ObjectKey] = {}
         for key, state in parts.reconciler.store.states.items():
@@ -135,7 +135,9 @@ class Checks(logging.Handler):
             if cached is None or not cached.deleting:
                 continue
             since = self._withdrawn.setdefault((process.name, state.uid), self._now())
-            if self._now() > since + _SENT_S and path.endswith(f"/{running.request.pod_key.name}/binding"):
+            # The UID: another pod of that name may be bound meanwhile.
+            is_binding = request.path.endswith(f"/{running.request.pod_key.name}/binding")
+            if is_binding and running.request.pod_uid in str(request.body) and self._now() > since + _SENT_S:
                 self.fail("bound although withdrawn", f"{process}: {key}, known as withdrawn at {since:.3f}")
 
     def on_request(self, process: Process, request: Request, answer: Answer | None, fault: str) -> None:

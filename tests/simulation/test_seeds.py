@@ -16,6 +16,8 @@ FOUND = (
     ("releases", 49, "the end of a device's last user is checked while a claim keeps the device, and not again"),
     ("lag", 5104, "what is remembered of requests that no watch has shown is never dropped"),
     ("releases", 5207, "a reservation pod without users stays until the resync"),
+    ("rivals", 90161, "a Binding without a reply is repeated after its request is known as withdrawn"),
+    ("releases", 96290, "none: a check took the Binding of the next pod of the name for that of a withdrawn request"),
 )
 
 
