@@ -310,8 +310,8 @@ class Informers:
         """
         now = self._client.clock.now()
         pending = (request for request in self._by_key.values() if request.phase is Phase.PENDING)
-        ages = (now - request.created - timedelta(seconds=1) for request in pending if request.created)
-        return max(timedelta(0), max(ages, default=timedelta(0)))
+        oldest = max((now - request.created for request in pending if request.created), default=timedelta(0))
+        return max(oldest - timedelta(seconds=1), timedelta(0))
 
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         before = self._by_key.pop(key, None)

@@ -55,7 +55,6 @@ DELETING_RESYNC = timedelta(minutes=1)
 WORKERS = 8
 _BACKOFF = (timedelta(seconds=1), timedelta(minutes=1))
 _SUCCEEDED = "status.phase=Succeeded"
-# Also of pods of other schedulers: which pods are meant, the requests say.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,7 @@ class Releases:
         self._requests = Reflector(
             client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
         )
+        # Also those of other schedulers: which pods are meant, the requests say.
         ended = Selection(PODS.as_metadata(), field_selector=BOUND_AND_ENDED, is_optional=True)
         self._pods = Reflector(client, ended, transform=self._pod_has_ended)
         self._keys_by_pod: dict[HeldPod, set[ObjectKey]] = {}

@@ -1,6 +1,7 @@
 """A full connection pool: a request that gets no connection is not sent, and its wait is charged to no caller."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -56,10 +57,22 @@ async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
         await asyncio.gather(*holding)
         # Both connections are idle again.
         await asyncio.gather(create("later-0"), create("later-1"))
-        found = await client.list_all(CONFIGMAPS, namespace)
-    names = {one["metadata"]["name"] for one in found}
+        stored = await client.list_all(CONFIGMAPS, namespace)
+    names = {item["metadata"]["name"] for item in stored}
     assert {"held-0", "held-1", "later-0", "later-1"} <= names
     assert "queued" not in names
+
+
+class QueueAccount(TimeAccount):
+    """Knows whether a request has been queued."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(now)
+        self.is_queued = asyncio.Event()
+
+    def enter_queue(self) -> None:
+        super().enter_queue()
+        self.is_queued.set()
 
 
 async def test_a_binding_that_is_stopped_in_the_queue_is_not_sent_again(
@@ -71,11 +84,13 @@ async def test_a_binding_that_is_stopped_in_the_queue_is_not_sent_again(
         gate, stopping = FaultGate(), asyncio.Event()
         proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps")))
         binding = post_binding(client, ObjectKey(namespace, "a"), uid, "n1", {}, stopping=stopping)
-        posting = asyncio.create_task(binding)
+        account = QueueAccount(asyncio.get_running_loop().time)
+        with accounting(account):
+            posting = asyncio.create_task(binding)
         await until(lambda: any(entry.fault == "FaultAnswer" for entry in proxy.exchanges()))
         holding = asyncio.create_task(client.create(CONFIGMAPS, namespace, configmap("held")))
         await until(lambda: gate.wait_reached(0))
-        await asyncio.sleep(1.5)  # the second POST is queued behind it
+        await account.is_queued.wait()  # the second POST, behind it
         stopping.set()
         gate.open()
         await holding

@@ -36,8 +36,9 @@ from tests.unit.cli.test_real_manifests import ABSENT, FOLDER
 FILES = sorted(FOLDER.rglob("*.yaml"))
 KINDS = [ready.kind for ready in READY]
 SCHEMA = ApiSchema()
+IS_OLD = int(release_for(None, os.environ).minor.partition(".")[2]) < 34
 needs_validation = pytest.mark.skipif(
-    int(release_for(None, os.environ).minor.partition(".")[2]) < 34,
+    IS_OLD,
     reason="lint judges as Kubernetes 1.34 and newer; older ones drop pod-level resources and check templates less",
 )
 
@@ -136,7 +137,8 @@ def test_public_manifests_have_the_api_servers_verdict(pair: Live, submitter: Su
                     f"{file.name}: {manifest.kind}: {result.verdict} {result.review.errors}, but: {denial!r}"
                 )
     assert wrong == []
-    assert compared >= 70, "most of the objects were compared"
+    # An older one does not serve some of the kinds.
+    assert compared >= (70 if IS_OLD else 75), "most of the objects were compared"
 
 
 def workloads(pod: Any) -> Iterator[Any]:

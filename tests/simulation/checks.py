@@ -136,8 +136,7 @@ class Checks(logging.Handler):
                 continue
             since = self._withdrawn.setdefault((process.name, state.uid), self._now())
             # The UID: another pod of that name may be bound meanwhile.
-            is_binding = request.path.endswith(f"/{running.request.pod_key.name}/binding")
-            if is_binding and running.request.pod_uid in str(request.body) and self._now() > since + _SENT_S:
+            if self._now() > since + _SENT_S and _bound_uid(request) == running.request.pod_uid:
                 self.fail("bound although withdrawn", f"{process}: {key}, known as withdrawn at {since:.3f}")
 
     def on_request(self, process: Process, request: Request, answer: Answer | None, fault: str) -> None:
@@ -566,6 +565,13 @@ class Checks(logging.Handler):
         for uid, writes in self.writes_by_request.items():
             if writes > limit:
                 self.fail("too many writes", f"request {uid[:8]}: {writes} writes")
+
+
+def _bound_uid(request: Request) -> str:
+    """Return the UID of the pod that a request binds; empty for any other request."""
+    if request.body is None or not request.path.endswith("/binding"):
+        return ""
+    return str(orjson.loads(request.body)["metadata"]["uid"])
 
 
 def _owners(stored: Object) -> set[str]:

@@ -90,7 +90,7 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
-def browsed(url: str, profile: Path) -> str:
+def dom_of(url: str, profile: Path) -> str:
     """A page's content when its scripts have run."""
     assert CHROMIUM is not None
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
@@ -111,20 +111,20 @@ def browsed(url: str, profile: Path) -> str:
 )
 def test_the_search_has_a_page_for_users_first(address: str, tmp_path: Path, words: str, page: str) -> None:
     results = re.findall(
-        r'<li class="kind-[^>]*><a href="([^"]*)"', browsed(f"{address}/search.html?q={words}", tmp_path)
+        r'<li class="kind-[^>]*><a href="([^"]*)"', dom_of(f"{address}/search.html?q={words}", tmp_path)
     )
     assert results[0].startswith(page)
     assert [result for result in results[:5] if "decisions" in result or "architecture" in result] == []
 
 
 def test_on_a_phone_a_cell_of_a_table_has_the_name_of_its_column(address: str, tmp_path: Path) -> None:
-    assert 'data-column="alert when"' in browsed(f"{address}/docs/metrics.html", tmp_path)
+    assert 'data-column="alert when"' in dom_of(f"{address}/docs/metrics.html", tmp_path)
 
 
 def test_nothing_is_wider_than_its_place(site: Path, address: str, tmp_path: Path) -> None:
     page = MEASURE.replace("WIDTHS", json.dumps(WIDTHS)).replace("PAGES", json.dumps(PAGES))
     (site / "measure.html").write_text(page, encoding="utf-8")
-    dom = browsed(f"{address}/measure.html", tmp_path)
+    dom = dom_of(f"{address}/measure.html", tmp_path)
     result = re.search("<body[^>]*>RESULT(.*?)END<", dom, re.DOTALL)
     assert result, dom[-2000:]
     wide = json.loads(result[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))

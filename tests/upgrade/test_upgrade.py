@@ -210,16 +210,17 @@ async def test_an_upgrade_and_a_rollback_end_no_share_and_lose_no_call(
         await stage.make_gang("gang", 3)
         await stage.bind("gang-0", gang="gang")
         await stage.is_reported("gang-0", "Succeeded")
+        before: Counter[str] = Counter()
         alone: Counter[str] = Counter()  # what fails while only this version runs
         for old, new in ((previous, present), (present, previous)):
             await stage.install(new)
             if old is present:
-                alone = _failures(stage, reviews) - alone
+                alone = _failures(stage, reviews) - before
             await stage.start(new)
             await asyncio.sleep(OVERLAP_S)
             await stage.stop(old)
             if old is previous:
-                alone = _failures(stage, reviews)
+                before = _failures(stage, reviews)
             await asyncio.sleep(CALM_S)
             if new is present:
                 await _complete_the_gang(stage)

@@ -103,7 +103,7 @@ class Gangs:
 
 
 @dataclass(slots=True)
-class _Listed:
+class _PodList:
     at: float  # monotonic
     members: dict[ObjectRef, set[ObjectUID]] = field(default_factory=dict)
 
@@ -113,7 +113,7 @@ class BoundPods:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._lists: dict[str, _Listed] = {}
+        self._lists: dict[str, _PodList] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def of(self, gang: ObjectRef, max_age_s: float) -> Collection[ObjectUID]:
@@ -125,17 +125,17 @@ class BoundPods:
         self._expire()
         async with self._locks.setdefault(namespace, asyncio.Lock()):
             now = self._client.clock.monotonic()
-            snapshot = self._lists.get(namespace)
-            if snapshot is None or now - snapshot.at > max_age_s:
-                snapshot = self._lists[namespace] = _Listed(now, await self._list(namespace))
-        return snapshot.members.get(gang, frozenset())
+            pod_list = self._lists.get(namespace)
+            if pod_list is None or now - pod_list.at > max_age_s:
+                pod_list = self._lists[namespace] = _PodList(now, await self._list(namespace))
+        return pod_list.members.get(gang, frozenset())
 
     def add(self, gang: ObjectRef, pod_uid: ObjectUID) -> None:
         """Add a pod that this process has bound, to the namespace's list if there is one."""
         self._expire()
-        snapshot = self._lists.get(gang.key.namespace)
-        if snapshot is not None:
-            snapshot.members.setdefault(gang, set()).add(pod_uid)
+        pod_list = self._lists.get(gang.key.namespace)
+        if pod_list is not None:
+            pod_list.members.setdefault(gang, set()).add(pod_uid)
 
     async def _list(self, namespace: str) -> dict[ObjectRef, set[ObjectUID]]:
         members: dict[ObjectRef, set[ObjectUID]] = {}
@@ -147,7 +147,7 @@ class BoundPods:
 
     def _expire(self) -> None:
         oldest = self._client.clock.monotonic() - _BOUND_TTL_S
-        for namespace in [name for name, snapshot in self._lists.items() if snapshot.at < oldest]:
+        for namespace in [name for name, pod_list in self._lists.items() if pod_list.at < oldest]:
             del self._lists[namespace]
 
 

@@ -153,13 +153,12 @@ class RequestStore:
         if request is None:
             return Snapshot(key, Absent.NOT_IN_CACHE)
         pod, node = self.informers.pod(request.pod_key), self.informers.node(request.selected_node)
-        contact = self.informers.in_contact()
         return Snapshot(
             key,
             request,
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node if node is not None else Absent.NOT_IN_CACHE,
-            self._times(request, contact),
+            self._times(request),
         )
 
     def context(self, snapshot: Snapshot) -> BindContext:
@@ -184,8 +183,7 @@ class RequestStore:
 
     def follow_up(self, request: BindRequest, outcome: Outcome) -> OutcomeAction:
         """Return what an attempt's outcome means for the request."""
-        is_wait = outcome.status.code is Code.WAIT
-        times = self._times(request, self.informers.in_contact()) if is_wait else Times()
+        times = self._times(request) if outcome.status.code is Code.WAIT else Times()
         return classify_outcome(request, outcome, self.settings.binding, self._jitter(), times, self.clock.now())
 
     def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
@@ -196,7 +194,7 @@ class RequestStore:
         if isinstance(request, BindRequest):
             state = self.states.get(request.key, request.uid)
             ending = state.rollback.ending if state is not None else None
-            preceding, rival_writes = self._rivals(request, self.states.holder(request))
+            preceding, rival_writes = self._rivals(request)
             if request.spec is not None:
                 pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
                 plugin_answers = self.runner.served(request)
@@ -218,11 +216,9 @@ class RequestStore:
         )
         return decide(observed, self.settings, ending)
 
-    def _rivals(self, request: BindRequest, holder: ObjectKey | None) -> tuple[ObjectKey | None, timedelta]:
-        """Return the request to wait for, and for how long a former leader's writes for others may take effect.
-
-        ``holder``: the request that holds the pod.
-        """
+    def _rivals(self, request: BindRequest) -> tuple[ObjectKey | None, timedelta]:
+        """Return the request to wait for, and for how long a former leader's writes for others may take effect."""
+        holder = self.states.holder(request)
         if holder == request.key:
             return None, _ZERO
         rivals = self._unfinished(request.pod_key, request.pod_uid)
@@ -250,9 +246,9 @@ class RequestStore:
 
     # --- times ---
 
-    def _times(self, request: BindRequest, contact: timedelta) -> Times:
-        """Return the request's times, with those of its present wait. ``contact``: see ``Informers.in_contact``."""
-        now = self.clock.monotonic()
+    def _times(self, request: BindRequest) -> Times:
+        """Return the request's times, with those of its present wait."""
+        now, contact = self.clock.monotonic(), self.informers.in_contact()
         state = self.states.get(request.key, request.uid)
         age = _since(state.since, now) if state is not None else _ZERO
         retry_in = self._retry_in(request, state, now)

@@ -63,14 +63,13 @@ def _deleted_request(case: Situation) -> None:
         with case.denied_binds("pod"):
             case.api.post(path, request)
             case.delete_request("pod")
-            _pass(case)
-        _pass(case)
+            _let_run(case)
+        _let_run(case)
         case.require(not case.node_of("pod"), "the pod was bound by a request that is being deleted")
         case.require(case.phase("pod") != "deleted", "a finalizer of another program was removed")
     finally:
-        freed = {"metadata": {"finalizers": None}}
         with suppress(LocalApiError):  # the case has failed, and the request is gone
-            case.api.request("PATCH", f"{path}/pod", freed, "application/merge-patch+json")
+            _remove_finalizers(case, f"{path}/pod")
 
 
 def _absent_node(case: Situation) -> None:
@@ -149,7 +148,7 @@ def _backoff_limit(case: Situation) -> None:
         case.request("patient", backoffLimit=1000)
         case.request("limited", backoffLimit=1)
         case.await_phase("limited", "Failed", "deleted")
-        _pass(case)
+        _let_run(case)
         case.require(case.phase("patient") in ("", "Pending"), "a request with attempts left has ended")
     case.await_phase("patient", "Succeeded")
 
@@ -165,7 +164,7 @@ def _final_phases(case: Situation) -> None:
         case.touch(PODS.path(case.namespace, name))
         if case.phase(name) != "deleted":
             case.touch(BINDREQUESTS.path(case.namespace, name))
-    _pass(case)
+    _let_run(case)
     case.require(case.phase("failed") in ("Failed", "deleted"), f"Failed has become {case.phase('failed')}")
     case.require(case.phase("bound") in ("Succeeded", "deleted"), f"Succeeded has become {case.phase('bound')}")
 
@@ -197,8 +196,7 @@ def _terminating(case: Situation) -> None:
         _observe(case, "leaving")
         case.require(case.phase("leaving") != "Succeeded", "Succeeded for a pod that is being deleted, on no node")
     finally:
-        freed = {"metadata": {"finalizers": None}}
-        case.api.request("PATCH", path, freed, "application/merge-patch+json")
+        _remove_finalizers(case, path)
 
 
 def _uid_in_binding(case: Situation) -> None:
@@ -216,7 +214,7 @@ def _mig_instance(case: Situation) -> None:
     case.request("mig", receivedResourceType="MigInstance")
     case.request("pod")
     case.await_phase("pod", "Succeeded")
-    _pass(case)
+    _let_run(case)
 
 
 def _claims(case: Situation) -> None:
@@ -256,7 +254,11 @@ def _await_running(case: Situation) -> None:
     case.until("a pod is bound", lambda: case.node_of("before") or None)
 
 
-def _pass(case: Situation) -> None:
+def _remove_finalizers(case: Situation, path: str) -> None:
+    case.api.request("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+
+
+def _let_run(case: Situation) -> None:
     """Let the program go on for the time of an observation."""
     deadline = time.monotonic() + OBSERVED_S
     case.until(f"{OBSERVED_S:g} s pass", lambda: time.monotonic() > deadline)
@@ -269,7 +271,7 @@ def _observe(case: Situation, name: str) -> None:
         f"request {name} ends, or {OBSERVED_S:g} s pass",
         lambda: case.phase(name) in ("Failed", "Succeeded", "deleted") or time.monotonic() > deadline,
     )
-    _pass(case)
+    _let_run(case)
 
 
 CASES: tuple[Case[Situation], ...] = (

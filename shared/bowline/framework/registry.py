@@ -131,9 +131,9 @@ class Registry:
             selection.classes[name] = builtin.plugin
             if builtin.is_enabled or builtin.setting(settings):
                 selection.enabled_classes[name] = builtin.plugin
-        entry_points_by_name: dict[str, list[EntryPoint]] = {}
+        points_by_name: dict[str, list[EntryPoint]] = {}
         for point in self._discover():
-            entry_points_by_name.setdefault(point.name, []).append(point)
+            points_by_name.setdefault(point.name, []).append(point)
         for index, entry in enumerate(settings.plugins):
             path = f"plugins[{index}]"
             if entry.name in selection.entries:
@@ -143,7 +143,7 @@ class Registry:
                 continue
             selection.entries[entry.name] = (path, entry)
             if entry.name not in self._builtins:
-                plugin_class = self._load(entry.name, entry_points_by_name, selection)
+                plugin_class = self._load(entry.name, points_by_name, selection)
                 if plugin_class is None:
                     continue
                 selection.classes[entry.name] = plugin_class
@@ -156,24 +156,22 @@ class Registry:
             is_granted = granted is None or name in granted or name in self._builtins
             if not is_granted and (plugin_class.access != Access() or hooks_of(plugin_class, AdmissionPlugin)):
                 selection.error(name, _NOT_GRANTED, ACCESS)
-        for name in sorted(entry_points_by_name.keys() & self._builtins.keys()):
-            message = (
-                f"is the name of a built-in plugin and of {_origins(entry_points_by_name[name])}; uninstall that"
-            )
+        for name in sorted(points_by_name.keys() & self._builtins.keys()):
+            message = f"is the name of a built-in plugin and of {_origins(points_by_name[name])}; uninstall that"
             selection.error(name, message, _NAME)
         return selection
 
     def _load(
-        self, name: str, entry_points_by_name: Mapping[str, Sequence[EntryPoint]], selection: _Selection
+        self, name: str, points_by_name: Mapping[str, Sequence[EntryPoint]], selection: _Selection
     ) -> PluginClass | None:
         path = f"{selection.path(name)}.name"
-        candidates = entry_points_by_name.get(name, ())
+        candidates = points_by_name.get(name, ())
         if len(candidates) > 1:
             message = f"is the name of several installed plugins: {_origins(candidates)}; uninstall all but one"
             selection.errors.append(FieldError(_NAME, path, name, message))
             return None
         if not candidates:
-            names = ", ".join(sorted({*self._builtins, *entry_points_by_name}))
+            names = ", ".join(sorted({*self._builtins, *points_by_name}))
             message = f"is no plugin; known: {names}. Install its distribution or correct the name"
             selection.errors.append(FieldError(PLUGIN, path, name, message))
             return None

@@ -100,7 +100,7 @@ def _children(node: Any) -> list[Any]:
 
 
 def _size(node: Any, sizes: dict[int, int], own_sizes: dict[int, int]) -> int:
-    """Return what a node expands to, in bytes. ``sizes``, ``own``: with and without its parts, by identity."""
+    """Return what a node expands to, in bytes. ``sizes``, ``own_sizes``: with and without its parts, by identity."""
     if id(node) in sizes:
         if not sizes[id(node)]:
             raise yaml.constructor.ConstructorError(

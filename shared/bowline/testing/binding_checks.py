@@ -216,20 +216,20 @@ async def releases(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         other = await made.beside()
         async with other.process() as process:
             await _within(subject, process.succeed())
-        held = made.footprint(expected.collections)
+        footprint = made.footprint(expected.collections)
         async with made.process() as process:
             await _within(subject, process.succeed())
         await made.end_pod()
-        kept = held.keys() & made.footprint(expected.collections).keys()
+        other_keys = footprint.keys() & made.footprint(expected.collections).keys()
         for times in ("", " a second time"):
             async with made.process() as process:
                 status = await _within(subject, process.release())
             if status is None or status.code is not Code.OK:
                 yield f"release{times}, when the pod is gone, ends {_text(status)}"
         remains = made.footprint(expected.collections)
-        if lost := kept - remains.keys():
-            yield f"release removes {', '.join(sorted(lost))}, which another pod holds; remove this request's own"
-        if left := [key for key, text in remains.items() if held.get(key) != text and not _is_owned(text)]:
+        if missing := other_keys - remains.keys():
+            yield f"release removes {', '.join(sorted(missing))}, which another pod holds; remove this request's own"
+        if left := [key for key, text in remains.items() if footprint.get(key) != text and not _is_owned(text)]:
             remedy = "remove it in release, or let the pod own it"
             yield f"leaves {', '.join(sorted(left))} for ever when the bound pod is gone; {remedy}"
 

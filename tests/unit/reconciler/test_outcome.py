@@ -132,15 +132,13 @@ def test_a_plugins_own_pause_is_honoured() -> None:
 
 
 def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
-    end = action_for(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p"))
-    assert isinstance(end, Fail)
-    assert (end.reason, end.suggestion) == (Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    status = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p")
+    assert action_for(status) == Fail(Reason.DEVICE_CONFLICT, f"p: {status.message}", Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def test_a_transient_failure_uses_no_attempt() -> None:
-    end = action_for(Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3)))
-    assert isinstance(end, TransientFailure)
-    assert end.after == timedelta(seconds=3)
+    status = Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3))
+    assert action_for(status) == TransientFailure(status.message, timedelta(seconds=3))
 
 
 def test_a_cancelled_attempt_is_reconciled_again() -> None:
@@ -158,6 +156,7 @@ def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     assert end.on == (claim,)
     assert end.left == timedelta(minutes=9)
     assert end.cause == "plugin volumes"
+    assert "PersistentVolumeClaim default/data" in end.why
     status = waiting_status(request(), end, NOW - WAITED.wait_time, NOW)
     assert condition(status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "the start of the attempt"
     assert "failedAttempts" not in status
@@ -332,6 +331,7 @@ def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason
     block = failed_status(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), False, "", NOW)
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == fail.value
+    assert block["reason"].startswith(f"{fail.value}: ")
     assert block["failedAttempts"] == attempts
     assert block["suggestion"] == "DeletePod"
     assert block["completionTime"] == "2026-01-01T00:01:00Z"
@@ -352,6 +352,7 @@ def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
     block = rollback_incomplete_status(request({"failedAttempts": 2}), FAILS, Status.retry("stuck"), NOW)
     assert block["phase"] == "Pending"
     assert block["failure"]["reason"] == "DeviceConflict"
+    assert block["reason"].startswith("RollbackFailed: ")
     assert condition(block, "RolledBack")["status"] == "False"
     assert "completionTime" not in block
     assert block["failedAttempts"] == 2, "the failure itself is counted when it is terminal"
@@ -361,7 +362,8 @@ def test_a_failure_that_awaits_its_rollback_is_read_back_from_the_status() -> No
     block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
     pending = pending_failure(request(block))
     assert pending is not None
-    assert (pending.reason, pending.suggestion) == (FAILS.reason, FAILS.suggestion)
+    assert pending.message == condition(block, "Bound")["message"]
+    assert pending == replace(FAILS, message=pending.message)
     assert pending_failure(request()) is None
     assert pending_failure(request(failed_status(request(), FAILS, True, "", NOW))) is None
 
@@ -369,6 +371,7 @@ def test_a_failure_that_awaits_its_rollback_is_read_back_from_the_status() -> No
 def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:
     block = rollback_incomplete_status(request(), None, Status.retry("stuck"), NOW)
     assert "failure" not in block
+    assert block["reason"].startswith("RollbackFailed: ")
     assert [one["type"] for one in block["conditions"]] == ["RolledBack"]
 
 
@@ -377,6 +380,7 @@ def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_roll
     block = rollback_incomplete_status(failed, None, Status.retry("stuck"), NOW)
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == "DeviceConflict"
+    assert block["reason"].startswith("DeviceConflict: ")
     done = rolled_back_status(request(block), NOW + timedelta(seconds=9))
     assert condition(done, "RolledBack")["status"] == "True"
 
@@ -409,6 +413,8 @@ def test_a_wait_names_its_deadline() -> None:
     since = NOW - timedelta(seconds=5)
     first = waiting_status(request(), replace(waiting("a"), left=timedelta(seconds=595.002)), since, NOW)
     assert first["wait"]["deadline"] == "2026-01-01T00:10:55Z"
+    assert first["reason"].startswith("Waiting: ")
+    assert first["reason"].endswith("2026-01-01T00:10:55Z")
     assert first["startTime"] == "2026-01-01T00:00:55Z", "the start of the attempt, not of the report"
     later = NOW + timedelta(seconds=60)
     restored = replace(waiting("a"), left=timedelta(seconds=534.4))

@@ -14,6 +14,7 @@ from bowline.runtime import http_server
 from bowline.runtime.address import ListenAddress
 from bowline.runtime.http_server import HttpServer, PlainServer, ServerLimits
 from bowline_webhook.server import LIMITS as WEBHOOK_LIMITS
+from tests.waiting import until
 
 LIMITS = ServerLimits(connections=4, linger_s=60)
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
@@ -137,8 +138,7 @@ async def test_a_connection_without_a_request_is_kept_longer_than_by_an_api_serv
     server = HttpServer(respond, replace(WEBHOOK_LIMITS, linger_s=0.1), lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
     await callers.send(b"")
-    while not delays:  # noqa: ASYNC110 - the event loop accepts the connection meanwhile
-        await asyncio.sleep(0)
+    await until(lambda: delays)
     for writer in callers.writers:
         writer.close()
     await server.stop(0)

@@ -234,9 +234,9 @@ class ClaimReserver:
         status = pod_status(requirement.key.name, decision)
         # Compare with this request's own last write: the cached pod may predate a rollback that cleared its status.
         if state.get("pod_status") != status:
-            written = await self._patch_pod_status(pod, status)
-            if written.code is not Code.OK:
-                return written
+            result = await self._patch_pod_status(pod, status)
+            if result.code is not Code.OK:
+                return result
             state["pod_status"] = status
         return answer
 
@@ -261,8 +261,8 @@ class ClaimReserver:
         answer = await self._claims.remove(requirement)
         # The claim first: without the pod's status its name could be lost.
         if answer.code is Code.OK and extended_claim_status(pod):
-            cleared = await self._patch_pod_status(pod, None)
-            return cleared if cleared.reason is not Reason.POD_GONE else answer
+            result = await self._patch_pod_status(pod, None)
+            return result if result.reason is not Reason.POD_GONE else answer
         return answer
 
     async def _unbound_pod(self, request: BindRequest) -> Object | None:

@@ -28,6 +28,7 @@ from bowline.framework.binding.handle import Handle
 from bowline.kube.accounting import api_time
 from bowline.kube.errors import ApiStatus, Conflict, ConnectionFailed, KubeError
 from bowline.kube.late_writes import LateWrites, current_writes, noting
+from bowline.plugins.gpu_sharing.agent_timeouts import REQUEUE_DELAY, AgentTimeouts
 from bowline.plugins.gpu_sharing.idle_groups import IdleGroups
 from bowline.plugins.gpu_sharing.metrics import SharingMetrics
 from bowline.plugins.gpu_sharing.recovery import (
@@ -51,7 +52,6 @@ from bowline.plugins.gpu_sharing.reservation import (
     Unreleased,
     User,
     check_reservations,
-    overdue,
     unreported_reservations,
     unused_reservations,
 )
@@ -61,8 +61,6 @@ log = logging.getLogger(__name__)
 
 # Groups are independent: a slow API response delays only the groups of the same queue.
 QUEUES = 8
-# Requeue delay, for example of a reservation that changed before its delete.
-REQUEUE_DELAY = timedelta(milliseconds=200)
 # How long a delete of an unused reservation may take: one that hangs must not delay the other groups of the queue.
 DELETE_TIMEOUT_S = 2.0
 # When a delete that failed is repeated.
@@ -111,7 +109,7 @@ class GroupController:
         self._idle = idle
         self._metrics = metrics
         self._clock = handle.clock
-        self._timeout = agent_timeout
+        self._timeouts = AgentTimeouts(agent_timeout, handle.clock)
         self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
         self._claims: dict[str, dict[ObjectKey, DeviceRequest]] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
@@ -121,11 +119,8 @@ class GroupController:
         self._leads = False
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        # When a reservation without a device was first seen: monotonic, because wall clocks differ and may be set.
-        self._unreported_since: dict[str, dict[ObjectUID, float]] = {}
-        # Why reservations were deleted after the timeout, for the requests that wait for them.
-        self._timed_out: dict[str, dict[ObjectUID, str]] = {}
-        self._losses: dict[str, Loss] = {}  # devices that pods use and no reservation holds, by group
+        # Devices that pods use and no reservation holds, by group.
+        self._losses: dict[str, Loss] = {}
 
     # --- called by requests ---
 
@@ -140,9 +135,7 @@ class GroupController:
 
     def time_left(self, reservation: Reservation) -> timedelta:
         """Return how long the agent of a reservation may still take to report its device."""
-        now = self._clock.monotonic()
-        since = self._unreported_since.get(reservation.group, {}).get(reservation.uid, now)
-        return max(self._timeout - timedelta(seconds=now - since), REQUEUE_DELAY)
+        return self._timeouts.time_left(reservation)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -153,9 +146,8 @@ class GroupController:
             "queries": sum(map(len, self._queries.values())),
             "unchecked": len(self._unchecked),
             "withdrawn": len(self._withdrawn),
-            "unreported": len(self._unreported_since),
-            "timedOut": len(self._timed_out),
             "losses": len(self._losses),
+            **self._timeouts.sizes,
         }
 
     def release_claims(self, request: ObjectKey) -> None:
@@ -165,7 +157,7 @@ class GroupController:
             del claims[request]
             if not claims:
                 del self._claims[group]
-                self._timed_out.pop(group, None)
+                self._timeouts.drop_reasons(group)
                 if group in self._unchecked:
                     self._add(group)
 
@@ -208,9 +200,10 @@ class GroupController:
         self._leads = False
         for queries in self._queries.values():
             _refuse(queries)
-        memories = (self._claims, self._claimed_by, self._queries, self._withdrawn, self._timed_out, self._losses)
-        for clear in (self._unchecked.clear, self._unreported_since.clear, *(memory.clear for memory in memories)):
-            clear()
+        for memory in (self._claims, self._claimed_by, self._queries, self._withdrawn, self._losses):
+            memory.clear()
+        self._unchecked.clear()
+        self._timeouts.clear()
 
     # --- one reconcile of one group ---
 
@@ -231,7 +224,7 @@ class GroupController:
                         answer = orphan if orphan is not None else await self._answer(query.claim, reservations)
                     if not query.answer.done():
                         query.answer.set_result(answer)
-            timeout = self._track_unreported(group, reservations)
+            timeout = self._timeouts.update(group, reservations, is_claimed=group in self._claims)
             # A release is answered from live reads, so watch lag does not matter.
             again, release_failure = None, None
             if is_released or not self._idle.has_users(group):
@@ -259,7 +252,7 @@ class GroupController:
         return again
 
     async def _answer(self, claim: DeviceRequest, reservations: list[Reservation]) -> ReservationState:
-        verdict = check_reservations(claim, reservations, self._timed_out.get(claim.group, {}))
+        verdict = check_reservations(claim, reservations, self._timeouts.reasons(claim.group))
         match verdict:
             case Held():
                 await self._join(claim, verdict, reservations)
@@ -337,14 +330,15 @@ class GroupController:
             log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
             note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
             await self._client.report(users, "SharedGPUUnreserved", note)
-        is_blocked = is_released and any(reservation.is_blocker for reservation in reservations)
-        if is_blocked or loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY:
+        is_blocking = any(reservation.is_blocker for reservation in reservations)
+        if loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_released and is_blocking):
             await self._search(group, node, users, reservations, is_released)
         refs = [reservation.ref for reservation in unreported_reservations(reservations)]
         refs += [ObjectRef("v1", "Pod", user.key, user.uid, user.version) for user in users[:5]]
-        pods, why = ", ".join(str(user.key) for user in users[:5]), self._losses[group].why
+        pods = ", ".join(str(user.key) for user in users[:5])
+        why = self._losses[group].why or "it is being reserved again"
         problem = f"nothing reserves the device of group {group} on node {node}, used by pod {pods}"
-        return Orphaned(f"{problem}: {why or 'it is being reserved again'}", tuple(refs))
+        return Orphaned(f"{problem}: {why}", tuple(refs))
 
     async def _finish_recovery(self, group: str, reservations: list[Reservation]) -> None:
         loss = self._losses.pop(group, None)
@@ -414,23 +408,12 @@ class GroupController:
 
     async def _delete_overdue(self, group: str, reservations: list[Reservation]) -> None:
         """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
-        reasons = overdue(reservations, self._unreported_since.get(group, {}), self._clock.monotonic(), self._timeout)
+        reasons = self._timeouts.overdue(group, reservations)
         for late in [reservation for reservation in reservations if reservation.uid in reasons]:
             if await self._remove(late, reservations):
-                self._timed_out.setdefault(group, {})[late.uid] = reasons[late.uid]
+                self._timeouts.add_reason(group, late.uid, reasons[late.uid])
                 self._metrics.silent_reservations.inc()
                 log.warning("reservation released", extra={"group": group, "why": reasons[late.uid]})
-
-    def _track_unreported(self, group: str, reservations: Sequence[Reservation]) -> timedelta | None:
-        """Record since when reservations have had no device; returns the delay until the first times out."""
-        now, before = self._clock.monotonic(), self._unreported_since.pop(group, {})
-        unreported = unreported_reservations(reservations)
-        waiting = {reservation.uid: before.get(reservation.uid, now) for reservation in unreported}
-        if group not in self._claims:
-            self._timed_out.pop(group, None)
-        if waiting:
-            self._unreported_since[group] = waiting
-        return min(map(self.time_left, unreported), default=None)
 
     async def _delete_unused(
         self, group: str, reservations: list[Reservation]
@@ -451,8 +434,9 @@ class GroupController:
         requested_nodes = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
         pauses: list[timedelta] = []
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
-        pauses += [KEPT_RETRY for reservation in idle if reservation.node in requested_nodes]
         for reservation in idle:
+            if reservation.node in requested_nodes:
+                pauses.append(KEPT_RETRY)
             if not unused_reservations([reservation], users, self._claimed_nodes(group), requested_nodes):
                 continue
             try:

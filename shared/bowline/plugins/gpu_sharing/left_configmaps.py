@@ -10,10 +10,10 @@ ConfigMaps, and a new pod that names them replaces them.
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, Literal
 
 from bowline.api import names
-from bowline.api.gpu_share import configmap_prefix, direct_env_map
+from bowline.api.gpu_share import ShareTarget, capabilities_map, configmap_prefix, direct_env_map
 from bowline.api.meta import Object, ObjectKey, identity_of, is_deleting, key_of
 from bowline.kube.errors import NotFound
 from bowline.kube.object_client import ObjectClient
@@ -25,8 +25,9 @@ from bowline.plugins.gpu_sharing.rules import share_of
 ORPHAN_FINALIZER = "orphan"
 # How often the end of the pod is looked for: its containers have their grace period.
 POLL = timedelta(seconds=2)
-# Positions of containers that are tried: few pods have more.
-POSITIONS = 8
+# Positions of containers that are tried, in each field: few pods have more.
+FIELDS: Final[tuple[Literal["containers", "initContainers"], ...]] = ("containers", "initContainers")
+POSITIONS: Final = 8
 
 
 def is_orphaning(pod: Object) -> bool:
@@ -44,10 +45,11 @@ def possible_maps(pod: Object) -> tuple[str, ...]:
     prefix = configmap_prefix(pod)
     if not prefix:
         return ()
-    is_first = names.GPU_FRACTION_CONTAINER not in (pod["metadata"].get("annotations") or {})
-    kinds, positions = ("",) if is_first else ("", "i"), range(1 if is_first else POSITIONS)
-    capabilities = [f"{prefix}-{kind}{position}" for kind in kinds for position in positions]
-    return tuple(name for each in capabilities for name in (each, direct_env_map(each)))
+    targets = [ShareTarget("containers", 0, {})]
+    if names.GPU_FRACTION_CONTAINER in (pod["metadata"].get("annotations") or {}):
+        targets = [ShareTarget(field, index, {}) for field in FIELDS for index in range(POSITIONS)]
+    capabilities = [capabilities_map(prefix, target) for target in targets]
+    return (*capabilities, *map(direct_env_map, capabilities))
 
 
 class LeftConfigMaps:

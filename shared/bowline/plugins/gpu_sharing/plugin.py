@@ -284,7 +284,9 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         try:
             answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.gpu_groups])
             _remember(ctx, answers)
-            missing = first_failure(answers, self._wait_limit(ctx, answers))
+            now = self._clock.monotonic()
+            waited = timedelta(seconds=now - ctx.state.setdefault("waits_since", now))
+            missing = first_failure(answers, waited + self._agents_time_left(answers))
             if missing is not None:
                 return missing
             del ctx.state["waits_since"]
@@ -295,12 +297,10 @@ class GpuSharing(GpuSharingAdmission, BindingPlugin[GpuSharingConfig]):
         except ApiError as error:
             return denied_status(error.message)
 
-    def _wait_limit(self, ctx: BindContext, answers: list[ReservationState]) -> timedelta:
-        """Return how long the request's waits for its devices may last, from the first, until an agent is overdue."""
-        lefts = [self._controller.time_left(answer.reservation) for answer in answers if isinstance(answer, Pending)]
-        now = self._clock.monotonic()
-        waited = timedelta(seconds=now - ctx.state.setdefault("waits_since", now))
-        return waited + min(lefts, default=self._sharing.agent_timeout)
+    def _agents_time_left(self, answers: list[ReservationState]) -> timedelta:
+        """Return how long it takes until the first agent is overdue."""
+        pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
+        return min(map(self._controller.time_left, pending), default=self._sharing.agent_timeout)
 
     async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
@@ -430,6 +430,13 @@ def unreleased_status(release_failures: list[Unreleased]) -> Status:
     )
 
 
+def lost_status(lost: Lost) -> Status:
+    """Return the Status for a reservation that failed; an overdue agent ends the request."""
+    if lost.is_overdue:
+        return Status.fatal(lost.why, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
+    return Status.retry(lost.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+
+
 def first_failure(answers: list[ReservationState], limit: timedelta) -> Status | None:
     """Return the Status for the worst answer; None if the request has all its devices.
 
@@ -442,9 +449,7 @@ def first_failure(answers: list[ReservationState], limit: timedelta) -> Status |
             return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
         if isinstance(answer, Lost):
-            overdue = Status.fatal(answer.why, Reason.WAIT_TIMEOUT, Suggestion.RESCHEDULE_ELSEWHERE)
-            lost = Status.retry(answer.why, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
-            return overdue if answer.is_overdue else lost
+            return lost_status(answer)
     for answer in answers:
         if isinstance(answer, Blocked):
             why = f"no device can be reserved: {answer.why}"

@@ -487,12 +487,15 @@ def test_an_allocation_that_fits_no_claim_is_invalid(
 def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None:
     (fault,) = request_errors(spec(("a", {}), ("b", {}), ("a", {})))
     assert fault.rule.id == "dynamic_resources/allocation-duplicate"
-    assert (fault.path, fault.value) == ("spec.resourceClaimAllocations[2].name", "a")
+    assert str(fault) == (
+        'spec.resourceClaimAllocations[2].name: "a": a claim has one allocation; leave one of them out'
+    )
 
 
 def test_a_missing_claim_is_awaited_by_name() -> None:
     answer = missing_claim(required_claim(allocation()))
-    assert (answer.code, answer.timeout, answer.suggestion) == (Code.WAIT, PREREQUISITE, None)
+    assert (answer.code, answer.message) == (Code.WAIT, "claim dev of the pod (one) does not exist yet")
+    assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
     assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
 
 

@@ -148,6 +148,7 @@ async def test_a_share_whose_memory_is_unknown_is_not_bound() -> None:
     ctx = context({"gpu-fraction": "0.5"}, {})
     status = await NvFractions(NvFractionsConfig(), Settings()).pre_bind(ctx)
     assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE)
+    assert names.NODE_GPU_MEMORY in status.message
 
 
 @pytest.mark.parametrize("kind", ["Fraction", "Regular"])
@@ -157,6 +158,7 @@ async def test_a_pod_with_a_list_of_devices_that_no_binder_wrote_is_not_bound(ki
     assert plugin.applies(ctx.pod or {}, ctx.request)
     status = await plugin.pre_bind(ctx)
     assert (status.code, status.suggestion) == (Code.FATAL, Suggestion.DELETE_POD)
+    assert DEVICES in status.message
 
 
 def test_a_pod_without_a_share_costs_nothing() -> None:

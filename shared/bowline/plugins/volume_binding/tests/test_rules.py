@@ -54,16 +54,17 @@ SELECTED = "volume.kubernetes.io/selected-node"
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-WAITS = (Code.WAIT, None, None)
-
-
-def parts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None]:
+def parts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None, str]:
     assert isinstance(status, Status), status
-    return status.code, status.reason, status.suggestion
+    return status.code, status.reason, status.suggestion, status.message
 
 
-def final(suggestion: Suggestion | None = None) -> tuple[Code, Reason, Suggestion | None]:
-    return Code.FATAL, Reason.VOLUME_CONFLICT, suggestion
+def waiting(why: str) -> tuple[Code, None, None, str]:
+    return Code.WAIT, None, None, why
+
+
+def final(why: str, suggestion: Suggestion | None = None) -> tuple[Code, Reason, Suggestion | None, str]:
+    return Code.FATAL, Reason.VOLUME_CONFLICT, suggestion, why
 
 
 ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
@@ -114,45 +115,53 @@ def owner_meta(
     return {"ownerReferences": [{"kind": kind, "name": name, "uid": uid, "controller": controller}]}
 
 
+FOREIGN = (
+    "claim pod-scratch was not made for the pod's ephemeral volume scratch but has its name, and its data may belong "
+    "to another workload; rename the pod or the volume, or delete the claim"
+)
+
+
 @pytest.mark.parametrize(
     ("pod_volume", "existing_claim", "expected"),
     [
-        pytest.param(WANTED, None, WAITS, id="a claim that is not there"),
+        pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
         pytest.param(
             SCRATCH,
             None,
-            WAITS,
+            waiting("claim pod-scratch for the pod's ephemeral volume scratch does not exist yet"),
             id="a claim that the controller has yet to make",
         ),
         pytest.param(
             WANTED,
             claim(meta=DELETING, annotations=DONE, volumeName="v"),
-            final(),
+            final("claim data is being deleted; create it again, or let the pod mount another one"),
             id="a claim that is going",
         ),
         pytest.param(
             WANTED,
             claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
-            final(),
+            final("claim data has lost its volume v; restore the volume, or create the claim again"),
             id="a claim that has lost its volume",
         ),
-        pytest.param(SCRATCH, claim("pod-scratch"), final(Suggestion.DELETE_POD), id="a claim without an owner"),
+        pytest.param(
+            SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="a claim without an owner"
+        ),
         pytest.param(
             SCRATCH,
             claim("pod-scratch", meta=owner_meta("StatefulSet", "pod", "x")),
-            final(Suggestion.DELETE_POD),
+            final(FOREIGN, Suggestion.DELETE_POD),
             id="a claim of something else of the name",
         ),
         pytest.param(
             SCRATCH,
             claim("pod-scratch", meta=owner_meta(controller=False)),
-            final(Suggestion.DELETE_POD),
+            final(FOREIGN, Suggestion.DELETE_POD),
             id="a claim that the pod owns but does not control",
         ),
         pytest.param(
             SCRATCH,
             claim("pod-scratch", meta=owner_meta(uid="earlier") | DELETING),
-            WAITS,
+            waiting("claim pod-scratch still belongs to an earlier pod of this name"),
             id="a claim of the pod's predecessor",
         ),
     ],
@@ -215,42 +224,46 @@ def test_a_bound_claim_and_one_to_check() -> None:
             claim(volumeName="v"),
             cls(),
             False,
-            WAITS,
+            waiting("claim data is not bound to its volume v yet"),
             id="bound by hand, not by the controller yet",
         ),
         pytest.param(
             claim(storageClassName=""),
             None,
             False,
-            WAITS,
+            waiting("claim data has no StorageClass and is not bound to a volume yet"),
             id="no class",
         ),
         pytest.param(
             claim(),
             None,
             False,
-            WAITS,
+            waiting("claim data is not bound and its StorageClass late does not exist"),
             id="a class that is not there",
         ),
         pytest.param(
             claim(),
             cls(CSI, "Immediate"),
             False,
-            WAITS,
+            waiting("claim data is not bound yet; StorageClass late binds it without waiting for a pod"),
             id="a class that does not wait for pods",
         ),
         pytest.param(
             claim(annotations={SELECTED: "node-7"}),
             cls(CSI),
             False,
-            final(ELSEWHERE),
+            final("a volume for claim data is being provisioned for node node-7", ELSEWHERE),
             id="asked for on another node: never overwritten",
         ),
         pytest.param(
             claim(),
             cls(CSI),
             True,
-            final(ELSEWHERE),
+            final(
+                "the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
+                "removed the annotation selected-node",
+                ELSEWHERE,
+            ),
             id="requested here before and rejected",
         ),
     ],
@@ -269,12 +282,18 @@ def test_an_unbound_claim_that_ends_the_check(
     [
         pytest.param(
             cls(),
-            final(),
+            final(
+                "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
+                f"claim's annotation {SELECTED}, or delete the claim"
+            ),
             id="a class without a provisioner",
         ),
         pytest.param(
             cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
-            final(ELSEWHERE),
+            final(
+                "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
+                ELSEWHERE,
+            ),
             id="a class for other nodes",
         ),
     ],
@@ -322,16 +341,16 @@ def test_a_missing_class_is_awaited_with_the_claim() -> None:
 @pytest.mark.parametrize(
     ("bound_volume", "expected"),
     [
-        pytest.param(volume(), (Code.OK, None, None), id="a volume without affinity"),
-        pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None), id="the node's own"),
+        pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
+        pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
         pytest.param(
             volume(node="node-1"),
-            final(ELSEWHERE),
+            final("volume v of claim data cannot be used on node node-0 (node affinity)", ELSEWHERE),
             id="another node's",
         ),
         pytest.param(
             None,
-            final(),
+            final("volume v of claim data does not exist; restore it, or create the claim again"),
             id="a deleted volume",
         ),
     ],
@@ -368,7 +387,11 @@ def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> 
 
 def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
     a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
-    assert choose_names(a, b, volumes=(volume(),)) == final(ELSEWHERE)
+    assert choose_names(a, b, volumes=(volume(),)) == final(
+        "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can be used "
+        "on node node-0",
+        ELSEWHERE,
+    )
 
 
 def test_a_free_volume_is_preferred_to_provisioning() -> None:
@@ -381,7 +404,9 @@ def test_a_free_volume_is_preferred_to_provisioning() -> None:
 
 def test_a_class_for_other_topologies_is_not_used() -> None:
     only = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
-    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(ELSEWHERE)
+    assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
+        "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only", ELSEWHERE
+    )
     # An existing volume may have been created under other rules; its own affinity decides.
     assert choose_names(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
 
@@ -389,7 +414,11 @@ def test_a_class_for_other_topologies_is_not_used() -> None:
 def test_a_new_volume_is_awaited() -> None:
     result = choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False)
     assert isinstance(result, Status)
-    assert (result.code, result.timeout, result.suggestion) == (Code.WAIT, PREREQUISITE, ELSEWHERE)
+    assert (result.code, result.message) == (
+        Code.WAIT,
+        "volume v matches claim data but is not Available yet",
+    )
+    assert (result.timeout, result.suggestion) == (PREREQUISITE, ELSEWHERE)
     assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
 
 
@@ -501,9 +530,11 @@ def test_no_other_node_is_suggested_that_cannot_use_the_volumes(
 def test_a_wait_names_every_claim_and_its_drivers_message() -> None:
     take = BindVolume(claim("a"), volume())
     status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
-    assert status.code is Code.WAIT
-    assert len(status.reasons) == 3
-    assert status.reasons[2].endswith("; hint")
+    assert (status.code, status.message) == (
+        Code.WAIT,
+        "claim a is being bound to volume v; a volume for claim b is being provisioned; "
+        "a volume for claim c is being provisioned; hint",
+    )
     assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
         ("PersistentVolumeClaim", "a", "7"),
         ("PersistentVolume", "v", "3"),
@@ -532,7 +563,11 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
 def test_a_bound_volume_must_remain_the_claims(bound_volume: Volume, withdrawn: bool) -> None:
     status = check_reserved(claim(), bound_volume)
     if withdrawn:
-        assert parts_of(status) == final(ELSEWHERE)
+        assert parts_of(status) == final(
+            "volume v was reserved for claim data, and its claimRef has been changed since; the volume controller or "
+            "an administrator has withdrawn it",
+            ELSEWHERE,
+        )
     else:
         assert status is None
 
