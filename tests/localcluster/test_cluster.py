@@ -195,6 +195,16 @@ def test_stop_leaves_no_process_and_no_folder_behind() -> None:
     cluster.stop()
 
 
+def test_a_start_returns_when_the_aggregated_roles_are_complete() -> None:
+    """Who is given `edit` at once may read what it creates: a controller fills these roles after the API server."""
+    with Cluster.start(ClusterSpec(controllers=("clusterrole-aggregation-controller",), kwok=False)) as cluster:
+        items = cluster.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles")["items"]
+    rules = {item["metadata"]["name"]: item["rules"] or [] for item in items}
+    assert rules["view"]
+    assert all(rule in rules["edit"] for rule in rules["view"])
+    assert all(rule in rules["admin"] for rule in rules["edit"])
+
+
 @pytest.mark.parametrize("position", [0, 1], ids=["API server", "kwok"])
 def test_a_port_taken_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
     # 1. the ports are free  2. another process takes one  3. the process ends with "address already in use"

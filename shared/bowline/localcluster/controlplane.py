@@ -1,7 +1,8 @@
 """The control plane's processes: prepare the folder, start in order, wait until each is ready.
 
 Order and reason: etcd first, because the API server exits without it; then the API server, until /readyz, which
-includes the RBAC roles it creates; then the controllers and kwok, which need those roles.
+includes the RBAC roles it creates; then the controllers and kwok, which need those roles. A controller
+fills the roles `view`, `edit` and `admin`; a start waits for that too.
 
 This module covers processes and readiness; the API for users of a cluster is in `cluster`.
 """
@@ -13,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from bowline.localcluster.api import ApiClient
@@ -43,6 +45,10 @@ _POLL_S = 0.03
 _PROBE_TIMEOUT_S = 3.0
 # Capacity of a unix socket's address, without its terminating zero.
 _LONGEST_SOCKET = 107
+_RBAC = "rbac.authorization.k8s.io"
+_AGGREGATION = "clusterrole-aggregation-controller"
+# Each includes the one before it.
+_AGGREGATED = ("view", "edit", "admin")
 _STAGES = Path(__file__).with_name("kwok_stages.yaml")
 # With open watches the API server takes a minute to end by itself; meanwhile it answers 503 with Retry-After. To
 # clients a restart is that, then broken connections.
@@ -147,6 +153,8 @@ class ControlPlane:
         self.start_apiserver()
         if self.spec.controllers:
             self.run(Tool.CONTROLLER_MANAGER, controller_manager_args(self.spec, self.layout))
+            if _AGGREGATION in self.spec.controllers:
+                self._until_ready(Tool.CONTROLLER_MANAGER, self._roles_complete)
         if self.spec.scheduler:
             self.run(Tool.SCHEDULER, scheduler_args(self.spec, self.layout))
         if self.spec.kwok:
@@ -210,14 +218,13 @@ class ControlPlane:
 
     def _allow_kwok(self) -> None:
         name = _IDENTITIES["kwok"].user
-        group = "rbac.authorization.k8s.io"
-        subject = {"apiGroup": group, "kind": "User", "name": name}
-        role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+        subject = {"apiGroup": _RBAC, "kind": "User", "name": name}
+        role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name}
         client = self.client()
         try:
-            client.post(f"/apis/{group}/v1/clusterroles", {"metadata": {"name": name}, "rules": list(_KWOK_RULES)})
+            client.post(f"/apis/{_RBAC}/v1/clusterroles", {"metadata": {"name": name}, "rules": list(_KWOK_RULES)})
             client.post(
-                f"/apis/{group}/v1/clusterrolebindings",
+                f"/apis/{_RBAC}/v1/clusterrolebindings",
                 {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]},
             )
         finally:
@@ -231,6 +238,15 @@ class ControlPlane:
             connection.sock = probe
             connection.request("GET", "/health")
             return '"health":"true"' in connection.getresponse().read().decode("utf-8", "replace")
+
+    def _roles_complete(self) -> bool:
+        """Whether each aggregated role has the rules of the one before it."""
+        client = self.client(_PROBE_TIMEOUT_S)
+        try:
+            roles = [client.get(f"/apis/{_RBAC}/v1/clusterroles/{name}").get("rules") or [] for name in _AGGREGATED]
+        finally:
+            client.close()
+        return bool(roles[0]) and all(rule in larger for role, larger in pairwise(roles) for rule in role)
 
     def _kwok_answers(self) -> bool:
         return _plain_request(self.ports.kwok, "/healthz") == "ok"
