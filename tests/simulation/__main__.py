@@ -9,9 +9,13 @@ import logging
 import os
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from typing import TypeVar
 
 from tests.simulation.children import Result, has_fixed_hashes, run_in_child, warm_up
 from tests.simulation.dice import minimize
@@ -24,6 +28,8 @@ from tests.simulation.stories import KINDS, STORIES, Scene, Story, is_played, sc
 _NOISE = ("clusterpol", "devicetaint", "WATCH")
 # Of a kind of violation, the runs that are printed.
 _SHOWN = 3
+
+Run = TypeVar("Run")
 
 
 class Summary:
@@ -75,32 +81,50 @@ def run_scene(scene: Scene, *, trace: bool = False) -> Result:
     return run_in_child(lambda: Story(scene, trace=trace))
 
 
-def run_seeds(seeds: Iterable[int], focuses: Sequence[str], seconds: float, *, each: bool) -> Summary:
-    """Run seeds, each in every focus or the focuses in turn, until the time is over."""
+def run_all(run: Callable[[Run], Result], inputs: Iterable[Run], processes: int) -> Iterator[tuple[Run, Result]]:
+    """Yield each input and its result in order; ``processes`` runs go on at once, few ahead of what is taken."""
+    remaining = iter(inputs)
+    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+        pending: deque[tuple[Run, Future[Result]]] = deque()
+        while True:
+            for each in islice(remaining, 2 * processes - len(pending)):
+                pending.append((each, pool.submit(run, each)))
+            if not pending:
+                return
+            each, future = pending.popleft()
+            yield each, future.result()
+
+
+def run_seeds(seeds: Iterable[tuple[int, str]], seconds: float, processes: int) -> Summary:
+    """Run seeds, each in its focus, until the time is over."""
     summary = Summary()
-    for seed in seeds:
-        for focus in focuses if each else [focuses[seed % len(focuses)]]:
-            if summary.seconds > seconds:
-                return summary
-            summary.add(f"make simulate SEED={seed} FOCUS={focus}", run_seed(seed, focus))
+    for (seed, focus), result in run_all(_run_focused, seeds, processes):
+        summary.add(f"make simulate SEED={seed} FOCUS={focus}", result)
+        if summary.seconds > seconds:
+            break
     return summary
 
 
-def run_stories(kinds: Sequence[str], stories: Sequence[str], seconds: float, part: int) -> Summary:
+def _run_focused(seed: tuple[int, str]) -> Result:
+    return run_seed(*seed)
+
+
+def run_stories(kinds: Sequence[str], stories: Sequence[str], seconds: float, part: int, processes: int) -> Summary:
     """Run every scene of the stories, or one of ``part``, until the time is over."""
-    summary, number = Summary(), 0
-    for kind in kinds:
-        for story in (story for story in stories if is_played(kind, story)):
-            undisturbed = Scene(kind, story)
-            result = run_scene(undisturbed)
-            summary.add(f"make simulate SCENE='{undisturbed}'", result)
-            for scene in scenes(kind, story, len(result.happened)):
-                number += 1
-                if number % part:
-                    continue
-                if summary.seconds > seconds:
-                    return summary
-                summary.add(f"make simulate SCENE='{scene}'", run_scene(scene))
+    summary = Summary()
+    chosen = (Scene(kind, story) for kind in kinds for story in stories if is_played(kind, story))
+    number = 0
+    for undisturbed in chosen:
+        result = run_scene(undisturbed)
+        summary.add(f"make simulate SCENE='{undisturbed}'", result)
+        disturbed = list(scenes(undisturbed.kind, undisturbed.story, len(result.happened)))
+        played = [scene for place, scene in enumerate(disturbed, number + 1) if place % part == 0]
+        number += len(disturbed)
+        for scene, result in run_all(run_scene, played, processes):
+            summary.add(f"make simulate SCENE='{scene}'", result)
+            if summary.seconds > seconds:
+                return summary
+        print(f"{undisturbed}: {len(played)} runs, {len(summary.violations)} kinds of violation", file=sys.stderr)
     return summary
 
 
@@ -160,6 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (seeds, stories):
         command.add_argument("--seconds", type=float, default=1e9)
         command.add_argument("--json", action="store_true")
+        command.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="runs at once")
     repeat = commands.add_parser("replay", help="repeat one run, with its trace")
     repeat.add_argument("--seed", type=int, default=0)
     repeat.add_argument("--focus", default=FOCUSES[0])
@@ -183,12 +208,16 @@ def main() -> int:
         return run_mutants(arguments.only, arguments.runs)
     if arguments.command == "stories":
         kinds, stories = arguments.kinds.split(","), arguments.stories.split(",")
-        summary = run_stories(kinds, stories, arguments.seconds, arguments.part)
+        summary = run_stories(kinds, stories, arguments.seconds, arguments.part, arguments.processes)
     else:
         first = arguments.first if arguments.first is not None else int(time.time())
         focuses = arguments.focus.split(",") if arguments.focus else FOCUSES
-        seeds = range(first, first + arguments.count)
-        summary = run_seeds(seeds, focuses, arguments.seconds, each=arguments.each)
+        seeds = (
+            (seed, focus)
+            for seed in range(first, first + arguments.count)
+            for focus in (focuses if arguments.each else [focuses[seed % len(focuses)]])
+        )
+        summary = run_seeds(seeds, arguments.seconds, arguments.processes)
     print(summary.as_json() if arguments.json else summary.text())
     return len(summary.violations)
 

@@ -19,7 +19,7 @@ class Outcome:
 
 def simulate(*arguments: str) -> Outcome:
     """Run ``python -m tests.simulation`` with these arguments."""
-    command = [sys.executable, "-m", "tests.simulation", *arguments, "--json"]
+    command = [sys.executable, "-m", "tests.simulation", *arguments, "--json", "--processes=1"]
     environ = {**os.environ, "PYTHONHASHSEED": "0"}
     # It ends with 1 if there are violations; what they are is in its output.
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
