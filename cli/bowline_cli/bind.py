@@ -66,7 +66,7 @@ def bind(api: Api, namespace: str, options: argparse.Namespace) -> int:
             raise
         why = message_of(error)
         if error.status == 409:
-            why += f"; see kubectl -n {namespace} get bindrequest {options.pod}, and delete it if it has failed"
+            why += f"; {_remedy(api, f'{path}/{options.pod}', pod)}"
     if why:
         print(printable(f"Pod {namespace}/{options.pod}: no BindRequest is created: {why}"), file=sys.stderr)
         return EXIT_NOT_BOUND
@@ -89,6 +89,28 @@ def refusal(pod: Object) -> str:
     if others:
         return f"it requests {', '.join(others)}: its scheduler must choose the devices"
     return ""
+
+
+def remedy(existing: Object, pod: Object) -> str:
+    """Return what to do about the request that has the name already."""
+    metadata, spec, phase = existing["metadata"], existing["spec"], status_of(existing).get("phase")
+    command = f"kubectl -n {metadata['namespace']} delete bindrequest {metadata['name']}"
+    former = spec.get("podUID") not in (None, "", pod["metadata"]["uid"])
+    if is_deleting(existing):
+        return "it is being deleted, and what it has prepared is rolled back first: repeat this command later"
+    if former:
+        return f"it is that of a former pod of this name; {command}, then repeat this command"
+    if phase == Phase.FAILED:
+        return f"it has failed; {command}, then repeat this command"
+    node = spec.get("selectedNode")
+    return f"it is for node {node} and may still bind the pod; bowline explain says what it waits for"
+
+
+def _remedy(api: Api, path: str, pod: Object) -> str:
+    try:
+        return remedy(call(api, "GET", path), pod)
+    except ApiException as error:
+        return f"and it cannot be read: {message_of(error)}"
 
 
 def bind_request(pod: Object, node: str) -> dict[str, Any]:
@@ -133,8 +155,8 @@ def _await_end(api: Api, path: str, timeout: timedelta) -> int:
         if phase and reason != last:
             print(printable(f"waiting: {reason}"), file=sys.stderr)
         if time.monotonic() >= deadline:
-            remedy = f"bowline explain says why; the BindRequest remains, and may bind the pod later: {reason}"
-            print(printable(f"not bound within {timeout.total_seconds():g} s; {remedy}"), file=sys.stderr)
+            advice = f"bowline explain says why; the BindRequest remains, and may bind the pod later: {reason}"
+            print(printable(f"not bound within {timeout.total_seconds():g} s; {advice}"), file=sys.stderr)
             return EXIT_NOT_BOUND
         last = reason
         time.sleep(POLL_S)

@@ -40,7 +40,10 @@ def test_a_failed_request_prints_reason_and_suggestion_and_blocks_another_one(pa
     again = bind(pair, "train")
     assert again.returncode == 1
     assert "409 AlreadyExists: " in again.stderr
-    assert f"kubectl -n {pair.namespace} get bindrequest train" in again.stderr
+    remedy = f"kubectl -n {pair.namespace} delete bindrequest train"
+    assert f"it has failed; {remedy}, then repeat this command" in again.stderr
+    pair.kubectl(*remedy.split()[1:])
+    assert bind(pair, "train", "--wait").returncode == 0
 
 
 def test_without_wait_the_request_is_created(pair: Live) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bowline.api.bindrequest import decode_spec
 from bowline.testing.builders import pod
-from bowline_cli.bind import bind_request, refusal
+from bowline_cli.bind import bind_request, refusal, remedy
 
 
 def requesting(*limits: dict[str, str], **spec: Any) -> Any:
@@ -83,3 +83,30 @@ def test_the_request_is_a_scheduler_s(raw: Any, received: dict[str, Any]) -> Non
     assert errors == ()
     assert spec is not None
     assert (spec.pod_name, spec.pod_uid, spec.selected_node) == ("train", "u", "gpu-node-0")
+
+
+DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "pod_uid", "phase", "expected"),
+    [
+        pytest.param({}, "u", "Failed", "it has failed; kubectl -n n delete bindrequest train, then", id="failed"),
+        pytest.param({}, "u", "Pending", "for node b and may still bind the pod; bowline explain", id="pending"),
+        pytest.param({}, "", "", "for node b and may still bind the pod", id="nothing is reported"),
+        pytest.param({}, "former", "Pending", "a former pod of this name; kubectl -n n delete", id="a former pod's"),
+        pytest.param(
+            DELETING, "former", "Pending", "is being deleted", id="a former pod's, and waits for its release"
+        ),
+        pytest.param(DELETING, "u", "Failed", "is being deleted", id="failed, and is being deleted"),
+    ],
+)
+def test_what_to_do_about_a_request_of_the_name_follows_from_its_state(
+    metadata: dict[str, Any], pod_uid: str, phase: str, expected: str
+) -> None:
+    existing = {
+        "metadata": {"name": "train", "namespace": "n", **metadata},
+        "spec": {"podName": "train", "podUID": pod_uid, "selectedNode": "b"},
+        "status": {"phase": phase},
+    }
+    assert expected in remedy(existing, changed(metadata={"uid": "u"}))
