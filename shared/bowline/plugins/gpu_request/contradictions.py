@@ -8,7 +8,6 @@ from typing import Final
 
 from bowline.api import names
 from bowline.api.field_error import FieldError, annotation_path
-from bowline.api.meta import Object
 from bowline.plugins.gpu_request import rule_table
 from bowline.plugins.gpu_request.pod import PodGpus, array_of, mapping_of
 
@@ -32,7 +31,7 @@ _MOST_MIB: Final = 2**20
 _MOST_DIGITS: Final = 100
 
 
-def contradictions(raw: Object, pod: PodGpus) -> Iterator[FieldError]:
+def contradictions(pod: PodGpus) -> Iterator[FieldError]:
     """Yield the warnings of a pod with a share."""
     text = pod.annotations.get(names.GPU_MEMORY, "")
     if (
@@ -43,12 +42,11 @@ def contradictions(raw: Object, pod: PodGpus) -> Iterator[FieldError]:
     ):
         message = "is more MiB than any GPU has; 8 GiB are 8192"
         yield FieldError(rule_table.MEMORY_IMPLAUSIBLE, annotation_path(names.GPU_MEMORY), text, message)
-    spec = mapping_of(mapping_of(raw).get("spec"))
-    runtime = spec.get("runtimeClassName")
+    runtime = pod.spec.get("runtimeClassName")
     if isinstance(runtime, str) and _is_plain(runtime):
         message = "passes no GPU to a container; leave it out, and the class for shares is set"
         yield FieldError(rule_table.RUNTIME_CLASS, "spec.runtimeClassName", runtime, message)
-    entries = [*array_of(spec.get("initContainers")), *array_of(spec.get("containers"))]
+    entries = [*array_of(pod.spec.get("initContainers")), *array_of(pod.spec.get("containers"))]
     for container, entry in zip(pod.containers, entries, strict=True):
         limits = mapping_of(mapping_of(mapping_of(entry).get("resources")).get("limits"))
         for resource in sorted(_OTHER_GPUS.intersection(limits)):

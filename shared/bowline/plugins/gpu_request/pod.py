@@ -87,6 +87,7 @@ class PodGpus:
 
     ``share`` is the first annotation that requests a share of a GPU, also with an empty value; empty if there is
     none. ``target`` is the container that gets it: the named one, else the first that is not an init container.
+    ``spec`` is the pod's own, for rules about its other fields.
     """
 
     annotations: Mapping[str, str]
@@ -94,7 +95,7 @@ class PodGpus:
     containers: tuple[Container, ...]
     target: Container | None
     pod_level: tuple[Amount, ...]
-    node_name: str = ""
+    spec: Mapping[str, Any]
 
     @property
     def whole_gpus(self) -> int:
@@ -115,7 +116,6 @@ def view_pod(pod: Object) -> PodGpus:
     """Parse a pod, or the ``metadata`` and ``spec`` of a pod template."""
     spec = mapping_of(mapping_of(pod).get("spec"))
     annotations = owned_annotations(pod)
-    node_name = spec.get("nodeName")
     containers = (*_containers(spec, "initContainers"), *_containers(spec, "containers"))
     return PodGpus(
         annotations=annotations,
@@ -123,7 +123,7 @@ def view_pod(pod: Object) -> PodGpus:
         containers=containers,
         target=_target(annotations, containers),
         pod_level=_pod_level(spec["resources"]) if "resources" in spec else (),
-        node_name=node_name if isinstance(node_name, str) else "",
+        spec=spec,
     )
 
 

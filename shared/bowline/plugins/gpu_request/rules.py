@@ -55,7 +55,7 @@ def request_errors(
         *(_share_errors(pod, inventory, is_partial=is_partial) if pod.annotations else ()),
         *(_exclusion_errors(pod, policy) if pod.share else ()),
         *_device_errors(pod, inventory),
-        *(contradictions(raw, pod) if pod.share else ()),
+        *(contradictions(pod) if pod.share else ()),
         *spelling_warnings(raw),
     ]
 
@@ -238,7 +238,7 @@ def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
         yield _error(
             pod, rule_table.SHARE_AND_MIG, pod.share, _listing(rule_table.SHARE_AND_MIG, _join_limited(mig_devices))
         )
-    if pod.node_name:
+    if pod.spec.get("nodeName"):
         yield _error(pod, rule_table.SHARE_AND_NODE_NAME, pod.share)
     if pod.target is not None and pod.target.is_privileged:
         message = f"{pod.target.label} is privileged and so can use every GPU of its node, not only its share"
