@@ -20,6 +20,7 @@ from tools.generate import (
     reference,
     rules,
     schemas,
+    values,
     workloads,
 )
 
@@ -32,6 +33,11 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "device-policy.yaml": policy.guarded_keys_as_yaml,
     "pod-policy.yaml": policy.as_yaml,
     "workloads.yaml": workloads.as_yaml,
+}
+# By name below the chart; its README is made from the first.
+VALUES: Final[Mapping[str, Callable[[], str]]] = {
+    "values.yaml": values.as_yaml,
+    "values.schema.json": values.as_schema,
 }
 # By name below docs/.
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
@@ -54,9 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("chart", metavar="CHART", type=Path, nargs="?", default=CHART, help="(%(default)s)")
     options = parser.parse_args(arguments)
     stale = 0
-    targets = {options.chart / "files" / name: text for name, text in GENERATED.items()}
+    # A chart elsewhere has neither values nor pages: those of this repository stay as they are.
+    targets = {CHART / name: text for name, text in VALUES.items()} if options.chart == CHART else {}
+    targets |= {options.chart / "files" / name: text for name, text in GENERATED.items()}
     targets[options.chart / "README.md"] = readme.as_markdown
-    # A chart elsewhere has no pages: those of this repository stay as they are.
     pages = {DOCS / name: text for name, text in PAGES.items()} if options.chart == CHART else {}
     pages |= {SCHEMAS: schemas.as_json} if pages else {}
     for path, text in {**targets, **pages}.items():

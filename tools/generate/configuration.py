@@ -41,21 +41,21 @@ def as_markdown() -> str:
 
 def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield each key with its default and its meaning; of a list also the keys of its entries."""
-    meanings = _meanings()[model.__name__]
+    of_model = meanings()[model.__name__]
     for name, field in model.model_fields.items():
         key = field.alias or name
         if not prefix and key in _HEADER_KEYS:
             continue
-        if nested := _model_of(field.annotation):
+        if nested := model_of(field.annotation):
             yield from rows(nested, f"{prefix}{key}.")
             continue
-        yield f"`{prefix}{key}`", _default(field), " ".join(meanings[name].split())
-        for entry in filter(None, map(_model_of, get_args(field.annotation))):
+        yield f"`{prefix}{key}`", _default(field), " ".join(of_model[name].split())
+        for entry in filter(None, map(model_of, get_args(field.annotation))):
             yield from rows(entry, f"{prefix}{key}[].")
 
 
-def _meanings() -> Mapping[str, Mapping[str, str]]:
-    """The docstrings below the attributes of each class of the module."""
+def meanings() -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings below the attributes of each class of the configuration's module."""
     meanings: dict[str, dict[str, str]] = {}
     for node in ast.parse(inspect.getsource(config)).body:
         if isinstance(node, ast.ClassDef):
@@ -71,7 +71,8 @@ def _meanings() -> Mapping[str, Mapping[str, str]]:
     return meanings
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that a field is of; None for any other type."""
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 

@@ -149,20 +149,22 @@ class Binding(_Model):
     """How requests are bound."""
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
-    """Retries of a request that sets none itself, for failures that a retry on the same node can resolve."""
+    """Retries of a BindRequest that sets no backoffLimit, for failures that a retry on the same node can resolve."""
     backoff: BackoffSettings = BackoffSettings.model_construct()
     in_flight_timeout: PositiveDuration = timedelta(seconds=60)
-    """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
+    """How long a Binding without an answer may still take effect: --request-timeout of the API servers."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
     """How long one wait for an object may last; a slow volume provisioner takes minutes. A plugin may set its own."""
     node_health_grace: Duration = timedelta(seconds=30)
-    """How long a node may be not ready or unreachable before its requests fail: a kubelet that restarts is both."""
+    """How long a node may be not ready or unreachable before its BindRequests fail: a kubelet that restarts is both.
+    A cordon and other taints end them at once."""
     ttl_after_succeeded: Duration = timedelta(hours=1)
-    """When a Succeeded request is removed, or a Failed one without an owner; 0s keeps them until their pods go."""
+    """When a Succeeded BindRequest is deleted, or a Failed one without an owner. 0s: with its pod only."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 64
     """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
     bound_events: bool = True
-    """Off: no Normal event Bound, one write less per bind on very large clusters; failures are still reported."""
+    """false: no event Bound, one write less per bind, for very large clusters. Failures are reported by events either
+    way."""
 
 
 class LeaderElection(_Model):
