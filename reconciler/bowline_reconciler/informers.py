@@ -20,7 +20,6 @@ from bowline.api.meta import (
     ObjectUID,
     ResourceVersion,
     has_ended,
-    identity_of,
     is_deleting,
     key_of,
     parse_time,
@@ -28,6 +27,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
+from bowline.api.node_view import NodeView, node_view, reduced_node
 from bowline.api.request_facts import MAX_CARRIED
 from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
@@ -39,12 +39,10 @@ from bowline.kube.store import Store
 from bowline_reconciler.bound_pods import BoundPodWatch
 from bowline_reconciler.decide.snapshot import (
     Absent,
-    NodeView,
     PodView,
     following_request,
     is_unfinished,
     is_withdrawn,
-    node_view,
     pod_view,
 )
 from bowline_reconciler.pod_cache import PodCache
@@ -53,8 +51,6 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 UNBOUND = "spec.nodeName="
 # Of a request's labels, and of its annotations, the characters that are kept at most.
 _MAX_METADATA = 8192
-# Of a node's labels, only those that describe its GPUs are cached.
-GPU_LABELS = "nvidia.com/gpu."
 # Nodes of a page of a list: one has up to 50 KB, most of it the names of its images.
 NODE_PAGE = 100
 
@@ -108,24 +104,6 @@ def reduce_request(request: dict[str, Any]) -> dict[str, Any]:
     return request
 
 
-def transform_node(node: dict[str, Any]) -> Object:
-    """Transform: keep a node's identity, deletion timestamp and GPU labels, its taints and whether it is cordoned.
-
-    Of its conditions that of GPU fractioning.
-    """
-    metadata, identity = node["metadata"], identity_of(node)
-    if metadata.get("deletionTimestamp"):
-        identity["deletionTimestamp"] = metadata["deletionTimestamp"]
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}
-    spec = {field: value for field in ("taints", "unschedulable") if (value := (node.get("spec") or {}).get(field))}
-    metadata = identity | ({"labels": labels} if labels else {})
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = [entry for entry in conditions if entry.get("type") == names.NODE_FRACTIONING_READY]
-    # Only what a decision uses: a heartbeat must not make another object.
-    status = {"conditions": [{"type": entry["type"], "status": entry.get("status")} for entry in ready]}
-    return {"metadata": metadata} | ({"spec": spec} if spec else {}) | ({"status": status} if ready else {})
-
-
 @dataclass(frozen=True, slots=True)
 class Listed:
     """The stored requests, compared with the cached ones."""
@@ -173,7 +151,7 @@ class Informers:
             client,
             Selection(NODES),
             listener=Listener(self._node_event),
-            transform=transform_node,
+            transform=reduced_node,
             page_size=NODE_PAGE,
         )
 

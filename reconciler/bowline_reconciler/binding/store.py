@@ -15,6 +15,7 @@ from typing import Any, assert_never
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, PodID, decode_bind_request
 from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.node_view import reduced_node
 from bowline.framework.binding.context import BindContext, copied
 from bowline.framework.binding.runner import Runner, Served
 from bowline.framework.config import Settings
@@ -41,7 +42,7 @@ from bowline_reconciler.decide.snapshot import (
     stored_pause,
     stored_wait,
 )
-from bowline_reconciler.informers import Informers, transform_node, transform_pod
+from bowline_reconciler.informers import Informers, transform_pod
 
 log = logging.getLogger("bowline_reconciler.binding")
 
@@ -128,7 +129,7 @@ class RequestStore:
                 return replace(snapshot, pod=pod, live=snapshot.live | {target})
             case Target.NODE:
                 raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
-                node = transform_node(raw) if raw is not None else Absent.NOT_FOUND
+                node = reduced_node(raw) if raw is not None else Absent.NOT_FOUND
                 return replace(snapshot, node=node, live=snapshot.live | {target})
             case _:
                 assert_never(target)

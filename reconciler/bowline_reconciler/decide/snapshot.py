@@ -27,7 +27,7 @@ from bowline.api.meta import (
     uid_of,
     version_of,
 )
-from bowline.api.taints import hard_taints
+from bowline.api.node_view import NodeView, node_view
 from bowline.framework.plugin_status import Status
 from bowline.framework.waiting import UNLIMITED
 
@@ -79,14 +79,6 @@ class PodView:
     scheduler: str
     tolerations: tuple[Object, ...] = ()
     created: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """The fields of a node that decisions use."""
-
-    deleting: bool
-    taints: tuple[Object, ...] = ()  # those that keep pods without a toleration away; a cordon is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +154,6 @@ def pod_view(pod: Object) -> PodView:
         tolerations=tuple(spec.get("tolerations") or ()),
         created=parse_time(pod["metadata"].get("creationTimestamp")),
     )
-
-
-def node_view(node: Object) -> NodeView:
-    """Reduce a raw node to the fields that decisions use."""
-    return NodeView(is_deleting(node), hard_taints(node.get("spec") or {}))
 
 
 @dataclass(frozen=True, slots=True)

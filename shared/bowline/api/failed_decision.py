@@ -24,8 +24,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from bowline.api import names
-from bowline.api.meta import Object, ObjectRef, format_time, parse_time, status_of, uid_of
-from bowline.api.taints import hard_taints
+from bowline.api.meta import Object, ObjectRef, format_time, parse_time, status_of
+from bowline.api.node_view import facts_of
 
 # The shortest time for which a repeated decision is denied.
 SHORTEST: Final = timedelta(seconds=5)
@@ -37,7 +37,6 @@ CLAIM, VOLUME_CLAIM = "ResourceClaim", "PersistentVolumeClaim"
 ABSENT: Final = "absent"
 
 _DECIDED = ("receivedResourceType", "receivedGPU", "resourceClaimAllocations", "extendedResourceClaimAllocation")
-_GPU_LABELS = "nvidia.com/gpu."
 _OWN_PREFIX = "bowline.dev/"
 _METADATA = ("labels", "annotations")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -180,12 +179,8 @@ def pod_print(pod: Object) -> str:
 
 
 def node_print(node: Object | None) -> str:
-    """Return the print of a node: its identity, its taints and the labels of its GPUs."""
-    if node is None:
-        return ABSENT
-    labels = node["metadata"].get("labels") or {}
-    gpu_labels = {key: value for key, value in labels.items() if key.startswith(_GPU_LABELS)}
-    return _print([uid_of(node), gpu_labels, hard_taints(node.get("spec") or {})])
+    """Return the print of a node: its identity, the labels of its GPUs, and what decisions use of it."""
+    return ABSENT if node is None else _print(facts_of(node))
 
 
 def binder_entries(pod: Object) -> list[Any]:

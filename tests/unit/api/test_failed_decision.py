@@ -19,6 +19,7 @@ from bowline.api.failed_decision import (
     pod_print,
 )
 from bowline.api.meta import ObjectKey, ObjectRef
+from bowline.api.node_view import reduced_node
 from bowline.testing.builders import bind_request, pod, stored
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -174,12 +175,13 @@ def node(**spec: Any) -> dict[str, Any]:
 
 
 def test_the_print_of_a_node() -> None:
-    plain = node()
+    plain, tainted = node(), node(taints=[{"key": "a", "effect": "NoExecute"}], unschedulable=True)
     assert node_print({**plain, "status": {"images": ["x"]}}) == node_print(plain)
     assert node_print(node(podCIDR="10.0.0.0/24")) == node_print(plain), "the reconciler caches taints only"
     assert node_print(node(unschedulable=True)) != node_print(plain)
     relabelled = {"metadata": {**plain["metadata"], "labels": {"nvidia.com/gpu.memory": "2"}}, "spec": {}}
     assert node_print(relabelled) != node_print(plain)
+    assert node_print(reduced_node(tainted)) == node_print(tainted) != node_print(plain), "cached and read live"
     assert node_print(None) == ABSENT
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from bowline.api.bindrequest import AllocationKind, decode_bind_request
 from bowline.api.failed_decision import Decision, FailedDecision, denial_print
+from bowline.api.node_view import NodeView
 from bowline.framework.binding.post import binding_status, denied_on
 from bowline.framework.config import Binding, Settings
 from bowline.framework.plugin_status import Code, Status
@@ -16,7 +17,7 @@ from bowline_reconciler.decide.actions import Fail
 from bowline_reconciler.decide.decide import decide
 from bowline_reconciler.decide.outcome import classify_outcome
 from bowline_reconciler.decide.report import failure_report
-from bowline_reconciler.decide.snapshot import NodeView, Observed, Outcome, Target, Times, pod_view
+from bowline_reconciler.decide.snapshot import Observed, Outcome, Target, Times, pod_view
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS = Binding(backoff_limit=0, wait_timeout=timedelta(seconds=1))

@@ -9,6 +9,7 @@ import pytest
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest
 from bowline.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from bowline.api.node_view import NodeView, node_view
 from bowline.api.taints import CORDONED
 from bowline.framework.config import Binding, Settings
 from bowline.framework.reason import Reason, Suggestion
@@ -28,13 +29,11 @@ from bowline_reconciler.decide.decide import DEFECT_POLL, ReadLive, decide
 from bowline_reconciler.decide.snapshot import (
     FRESH_CONTACT,
     Absent,
-    NodeView,
     Observed,
     PodView,
     Target,
     Times,
     is_withdrawn,
-    node_view,
 )
 from tests.builders import request
 

@@ -14,6 +14,7 @@ import pytest
 
 from bowline.api.bindrequest import AllocationKind, BindRequest, Phase, decode_bind_request
 from bowline.api.meta import ObjectKey
+from bowline.api.node_view import NodeView
 from bowline.framework.config import Settings
 from bowline.framework.reason import Reason, Suggestion
 from bowline_reconciler.decide.actions import (
@@ -29,7 +30,7 @@ from bowline_reconciler.decide.actions import (
     Wait,
 )
 from bowline_reconciler.decide.decide import POD_GRACE, ReadLive, decide
-from bowline_reconciler.decide.snapshot import GATES, Absent, NodeView, Observed, PodView, Target, Times
+from bowline_reconciler.decide.snapshot import GATES, Absent, Observed, PodView, Target, Times
 from tests.unit.reconciler.choices import Choices, Path, lazy, paths
 
 # The whole space is explored at once.

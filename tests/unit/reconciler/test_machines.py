@@ -14,6 +14,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
+from bowline.api.node_view import NodeView
 from bowline.framework.config import BackoffSettings, Binding, Settings
 from bowline.framework.plugin_status import Code, Status
 from bowline.framework.reason import Reason, Suggestion
@@ -25,7 +26,6 @@ from bowline_reconciler.decide.decide import decide, pending_failure
 from bowline_reconciler.decide.outcome import classify_outcome, handed_over_status
 from bowline_reconciler.decide.report import failed_status, rollback_incomplete_status, waiting_status
 from bowline_reconciler.decide.snapshot import (
-    NodeView,
     Observed,
     Outcome,
     PodView,

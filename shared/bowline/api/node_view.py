@@ -1,0 +1,60 @@
+"""What decisions use of a node: the fields that are cached of it, and their values. Pure.
+
+One place for a field: ``reduced_node`` is what the reconciler caches, a decision reads the ``NodeView``, and the
+print of a node, by which the webhook recognises that a failed decision may succeed now, is made from its values.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bowline.api import names
+from bowline.api.meta import Object, identity_of, is_deleting, uid_of
+from bowline.api.taints import hard_taints
+
+# Of a node's labels, only those that describe its GPUs are cached.
+_GPU_LABELS = "nvidia.com/gpu."
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """The fields of a node that decisions use."""
+
+    deleting: bool
+    taints: tuple[Object, ...] = ()  # those that keep pods without a toleration away; a cordon is one
+
+
+def node_view(node: Object) -> NodeView:
+    """Return the fields of a raw or a reduced node that decisions use."""
+    return NodeView(is_deleting(node), hard_taints(node.get("spec") or {}))
+
+
+def reduced_node(node: dict[str, Any]) -> Object:
+    """Keep a node's identity, deletion timestamp and GPU labels, its taints and whether it is cordoned.
+
+    Of its conditions that of GPU fractioning.
+    """
+    metadata, identity = node["metadata"], identity_of(node)
+    if metadata.get("deletionTimestamp"):
+        identity["deletionTimestamp"] = metadata["deletionTimestamp"]
+    labels = _gpu_labels(node)
+    spec = {field: value for field in ("taints", "unschedulable") if (value := (node.get("spec") or {}).get(field))}
+    metadata = identity | ({"labels": labels} if labels else {})
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = [entry for entry in conditions if entry.get("type") == names.NODE_FRACTIONING_READY]
+    # Only what a decision uses: a heartbeat must not make another object.
+    status = {"conditions": [{"type": entry["type"], "status": entry.get("status")} for entry in ready]}
+    return {"metadata": metadata} | ({"spec": spec} if spec else {}) | ({"status": status} if ready else {})
+
+
+def facts_of(node: Object) -> list[Any]:
+    """Return what a decision about a raw or a reduced node depends on, as JSON; its deletion has a reason of its own.
+
+    The order is that of the fields of ``NodeView``: a new one comes last, so that the prints of others stay.
+    """
+    _, *values = (getattr(node_view(node), field) for field in NodeView.__slots__)
+    return [uid_of(node), _gpu_labels(node), *values]
+
+
+def _gpu_labels(node: Object) -> dict[str, str]:
+    labels = node["metadata"].get("labels") or {}
+    return {key: value for key, value in labels.items() if key.startswith(_GPU_LABELS)}
