@@ -10,12 +10,11 @@ from pathlib import Path
 
 import yaml
 
-from bowline.framework.access import as_values, hooks_of
 from bowline.framework.config import ConfigurationError, PluginEntry, load_settings
 from bowline.framework.gates import GATES
-from bowline.framework.plugin import AdmissionPlugin, Plugin
+from bowline.framework.plugin import Plugin
 from bowline.framework.registry import Registry, installed_plugins
-from bowline.plugins.catalog import BUILTINS
+from bowline.plugins.catalog import BUILTINS, plugin_access
 from bowline_cli.terminal import printable
 
 EXIT_USAGE = 2
@@ -50,13 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 def values_of(plugins: Sequence[Plugin]) -> str:
     """Return the chart's values, a YAML document, for those of the plugins that are not built in."""
-    builtins = {builtin.plugin for builtin in BUILTINS}
-    entries = [
-        as_values(plugin.name, hooks_of(type(plugin), AdmissionPlugin), type(plugin).access, plugin.args.model_dump())
-        for plugin in plugins
-        if type(plugin) not in builtins
-    ]
-    return HEADER + yaml.safe_dump({"pluginAccess": entries}, sort_keys=False, width=110)
+    return HEADER + yaml.safe_dump({"pluginAccess": plugin_access(plugins)}, sort_keys=False, width=110)
 
 
 def _installed() -> tuple[PluginEntry, ...]:

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bowline.framework.config import Settings
 from bowline.framework.plugin import Plugin
 from bowline.localcluster.assets.recipes import Tool
@@ -20,8 +18,8 @@ from bowline.localcluster.helm import find_helm
 from bowline.localcluster.nodes import EXAMPLE_LABELS, EXAMPLE_RESOURCES
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
+from bowline.plugins.catalog import plugin_access
 from bowline_cli import plugin_target
-from bowline_cli.plugin_access import values_of
 from bowline_cli.terminal import printable
 
 EXIT_USAGE = 2
@@ -55,7 +53,7 @@ def chart_values(plugin: Plugin, args: Mapping[str, Any], scheduler_names: Seque
     return {
         "config.plugins": [{"name": plugin.name, "args": dict(args)}],
         "config.schedulerNames": list(dict.fromkeys((*Settings().scheduler_names, *scheduler_names))),
-        "pluginAccess": yaml.safe_load(values_of([plugin]))["pluginAccess"],
+        "pluginAccess": plugin_access([plugin]),
     }
 
 

@@ -51,7 +51,9 @@ WRONG = [
         "wrong_plugins:WithoutRelease", "release", "leaves configmaps licence-pod for ever", id="no end of a pod"
     ),
     pytest.param("wrong_plugins:WithoutSideEffects", "declared_writes", "has_side_effects is False", id="8 leaks"),
-    pytest.param("wrong_plugins:Undeclared", "declared_writes", "create configmaps", id="an undeclared write"),
+    pytest.param(
+        "wrong_plugins:Undeclared", "declared_writes", "may not create configmaps", id="an undeclared write"
+    ),
     pytest.param("wrong_plugins:ClassState", "class_state", "ClassState.reviewed", id="9 class state"),
     pytest.param("wrong_dependency:Dependent", "import", "bowline_no_such_dependency", id="10 a missing dependency"),
     pytest.param("wrong_exits:Exits", "import", "exit status 3", id="10 exits at import"),
@@ -72,11 +74,36 @@ WRONG = [
     # With a pod that concerns them, these passed.
     pytest.param("wrong_plugins:Remembering", "forgets", "self._bound keeps a request", id="never forgets"),
     pytest.param("wrong_plugins:Connecting", "binds", "blocking socket.connect", id="synchronous HTTP"),
-    pytest.param("wrong_plugins:Unlabelled", "declared_writes", "its rule's label", id="no declared label"),
-    pytest.param("wrong_plugins:Elsewhere", "declared_writes", "create configmaps", id="another namespace"),
-    pytest.param("wrong_plugins:ReadingUndeclared", "declared_writes", "get configmaps", id="an undeclared GET"),
-    pytest.param("wrong_plugins:WatchingUndeclared", "declared_writes", "watch configmaps", id="an undeclared watch"),
-    pytest.param("wrong_plugins:LabellingUndeclared", "declared_writes", "sets label", id="an undeclared label"),
+    pytest.param("wrong_plugins:Unlabelled", "declared_writes", "label='example.com/seat': ", id="no declared label"),
+    pytest.param(
+        "wrong_plugins:Elsewhere",
+        "declared_writes",
+        "may not create configmaps in namespace test-",
+        id="another namespace",
+    ),
+    pytest.param(
+        "wrong_plugins:ReadingUndeclared", "declared_writes", "may not get configmaps", id="an undeclared GET"
+    ),
+    pytest.param(
+        "wrong_plugins:WatchingUndeclared", "declared_writes", "may not list configmaps", id="an undeclared watch"
+    ),
+    pytest.param("wrong_plugins:OnlyListing", "declared_writes", "may not watch configmaps", id="only lists"),
+    pytest.param(
+        "wrong_plugins:OfAnotherKind", "declared_writes", "may not create persistentvolumeclaims", id="another kind"
+    ),
+    pytest.param("wrong_plugins:OfAnotherName", "declared_writes", "name_prefix='licence-': ", id="another name"),
+    pytest.param("wrong_plugins:NotDeleting", "declared_writes", "may not delete configmaps", id="cannot undo"),
+    pytest.param("wrong_plugins:AnnotatingUndeclared", "declared_writes", "may not patch pods", id="annotates pods"),
+    pytest.param(
+        "wrong_plugins:LabellingUndeclared",
+        "declared_writes",
+        "no other label of a pod by its Binding",
+        id="an undeclared label",
+    ),
+    pytest.param(
+        "wrong_plugins:Anonymous", "declared_writes", "no other annotation of a pod", id="an undeclared annotation"
+    ),
+    pytest.param("wrong_plugins:ReadingInSetup", "binds", "may not list", id="reads in setup"),
     pytest.param("wrong_plugins:Dying", "binds", "dying/sweep raises", id="a task dies"),
     pytest.param("wrong_plugins:ChangingRaw", "recorded_changes", "changes `raw` itself", id="changes raw"),
     pytest.param("wrong_plugins:IgnoringOld", "unchanged_objects", "changes nothing", id="ignores old"),
@@ -89,7 +116,7 @@ WRONG = [
     pytest.param("wrong_plugins:Cancelling", "binds", "code CANCELLED", id="a code of the framework's"),
     pytest.param("wrong_plugins:RetryingAtOnce", "binds", "ends RETRY: not yet", id="retries at once"),
     pytest.param("wrong_plugins:Huge", "binds", "undisturbed attempt ends", id="300 KB of annotations"),
-    pytest.param("wrong_plugins:Colliding", "binds", "received-resource-type", id="a colliding annotation"),
+    pytest.param("wrong_plugins:Colliding", "binds", "after 1.5 s: default_binder", id="a colliding annotation"),
     pytest.param("wrong_plugins:RaisingAfterTheBind", "binds", "raises in post_bind", id="raises after the bind"),
     pytest.param("wrong_plugins:ReturningStrings", "admission_results", "FieldErrors", id="texts for errors"),
     pytest.param("wrong_plugins:Networking", "admission_is_pure", "socket", id="validation over the network"),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from bowline import (
+    Access,
     AccessRule,
     AdmissionInfo,
     AdmissionPlugin,
@@ -28,9 +29,10 @@ from bowline import (
     Settings,
     Status,
 )
-from bowline.errors import ApiError, InfrastructureError, KubeError, NotFound
-from bowline.resources import CONFIGMAPS
+from bowline.errors import ApiError, Forbidden, InfrastructureError, KubeError, NotFound
+from bowline.resources import CONFIGMAPS, PERSISTENTVOLUMECLAIMS
 from tests.testing.licence import SEATS, Licence
+from tests.testing.right_plugins import Annotating
 
 _KEPT: list[asyncio.Task[None]] = []
 
@@ -215,6 +217,9 @@ class Counting(Licence):
     """Takes a new licence for every attempt."""
 
     name = "counting"
+    access = replace(
+        Licence.access, rules=(AccessRule("configmaps", ("list", "create", "delete"), name_prefix="licence-"),)
+    )
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         namespace, name = ctx.request.key.namespace, f"licence-{len(await self._taken(ctx))}"
@@ -317,6 +322,62 @@ class WatchingUndeclared(BindingPlugin):
 
     def event_sources(self) -> Iterable[EventSource]:
         return (EventSource(CONFIGMAPS),)
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        return Status.ok()
+
+
+class OnlyListing(WatchingUndeclared):
+    """Declares the list of its watch, and no more."""
+
+    name = "only_listing"
+    access = Access(rules=(AccessRule("configmaps", ("list",)),))
+
+
+class OfAnotherKind(Licence):
+    name = "of_another_kind"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        with suppress(Forbidden):
+            await ctx.client.create(
+                PERSISTENTVOLUMECLAIMS, ctx.request.key.namespace, {"metadata": {"name": "licence-pod"}}
+            )
+        return await super().pre_bind(ctx)
+
+
+class OfAnotherName(Licence):
+    name = "of_another_name"
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        with suppress(Forbidden):
+            await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, {"metadata": {"name": "seat"}})
+        return await super().pre_bind(ctx)
+
+
+class NotDeleting(Licence):
+    """Declares what it creates, and not that it deletes it."""
+
+    name = "not_deleting"
+    access = replace(Licence.access, rules=(AccessRule("configmaps", ("create",), name_prefix="licence-"),))
+
+
+class AnnotatingUndeclared(Annotating):
+    name = "annotating_undeclared"
+    access = BindingPlugin.access
+
+
+class Anonymous(Licence):
+    """Does not declare the annotation that its Binding sets."""
+
+    name = "anonymous"
+    access = replace(Licence.access, binding_annotations=())
+
+
+class ReadingInSetup(BindingPlugin):
+    name = "reading_in_setup"
+
+    async def setup(self, handle: Handle) -> None:
+        await handle.client.list_all(CONFIGMAPS, "default")
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         return Status.ok()
@@ -447,6 +508,7 @@ class RetryingAtOnce(BindingPlugin):
 
 class Huge(BindingPlugin):
     name = "huge"
+    access = Access(binding_annotations=(SEATS,))
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         return {SEATS: "1" * 300_000}
@@ -456,6 +518,7 @@ class Colliding(BindingPlugin):
     """Sets an annotation of the default binder."""
 
     name = "colliding"
+    access = Access(binding_annotations=("received-resource-type",))
 
     def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         return {"received-resource-type": "Seat"}

@@ -1,8 +1,12 @@
-"""The built-in plugins, in the order in which they run."""
+"""The built-in plugins, in the order in which they run, and what the others need of the cluster."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from bowline.framework.access import as_values, hooks_of
 from bowline.framework.config import Settings
 from bowline.framework.gates import GATES
-from bowline.framework.plugin import Plugin
+from bowline.framework.plugin import AdmissionPlugin, Plugin
 from bowline.framework.registry import Builtin, Registry
 from bowline.plugins.checks.plugin import Checks
 from bowline.plugins.default_binder import DefaultBinder
@@ -36,3 +40,13 @@ BUILTINS: tuple[Builtin, ...] = (
 def build_plugins(settings: Settings) -> tuple[Plugin, ...]:
     """Return the enabled plugins, built-in and installed, in order. Raises ConfigurationError with all errors."""
     return Registry(BUILTINS, GATES).build(settings)
+
+
+def plugin_access(plugins: Sequence[Plugin]) -> list[dict[str, Any]]:
+    """Return the chart's value ``pluginAccess`` for those of the plugins that are not built in."""
+    builtins = {builtin.plugin for builtin in BUILTINS}
+    return [
+        as_values(plugin.name, hooks_of(type(plugin), AdmissionPlugin), type(plugin).access, plugin.args.model_dump())
+        for plugin in plugins
+        if type(plugin) not in builtins
+    ]

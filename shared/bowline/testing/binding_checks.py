@@ -3,24 +3,19 @@
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from bowline.api import names
-from bowline.framework.access import AccessRule
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
-from bowline.framework.plugin import Plugin
 from bowline.framework.plugin_status import Code, Status
-from bowline.plugins.catalog import BUILTINS
-from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing.class_checks import changes_of_class_state, class_state
 from bowline.testing.expected import Expected, is_binding
-from bowline.testing.fault_proxy.calls import WRITE_VERBS, ProxiedCall
+from bowline.testing.fault_proxy.calls import WRITE_VERBS
 from bowline.testing.fault_proxy.faults import Delay, DropBefore, FaultAnswer, FaultGate, Hold, LoseReply
 from bowline.testing.fault_proxy.rules import CallMatch, FaultRule
-from bowline.testing.lab import Lab, LabProcess, Trial, trial
+from bowline.testing.lab import Lab, Trial, trial
 from bowline.testing.plugin_process import background_errors
 from bowline.testing.purity import BLOCKING, blocked_places, recorded
 from bowline.testing.subject import Subject
@@ -31,9 +26,6 @@ CANCEL_LIMIT_S = 2.0
 BLOCK_LIMIT_S = 1.0
 _SLOW_S = 0.3
 _BLOCKING = ("time.sleep", "subprocess", BLOCKING, "socket.getaddrinfo")
-# What every plugin may read.
-_READABLE = frozenset({(names.GROUP, names.PLURAL), ("", "pods"), ("", "nodes")})
-_BUILTIN = frozenset(builtin.plugin.name for builtin in BUILTINS)
 # For a late write to be executed once it may; only one that is never sent takes so long.
 _LATE_LIMIT_S = 30.0
 _REJECTIONS = (403, 409, 422, 500)
@@ -106,37 +98,30 @@ async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
             lab.proxy.clear()
 
 
-async def declares_its_writes(lab: Lab, subject: Subject) -> AsyncIterator[str]:
-    """Every write of pre_bind has a rule in the plugin's access, and has_side_effects covers it."""
-    started = lab.proxy.latest()
+async def declares_its_access(lab: Lab, subject: Subject) -> AsyncIterator[str]:
+    """The API server denies nothing from pre_bind to the end of the pod, and a rollback covers every write."""
+    since = lab.proxy.latest()
     async with trial(lab, subject) as made, made.process() as process:
         ctx = await made.context(process)
         before = copy.deepcopy((ctx.pod, ctx.request.raw))
         others = [plugin for plugin in process.chain if plugin is not process.plugin]
         await _within(subject, Runner(others, process.calls).run_pre_bind(ctx))
-        since = lab.proxy.latest()
+        started = lab.proxy.latest()
         await _within(subject, Runner([process.plugin], process.calls).run_pre_bind(ctx))
-        writes = lab.writes(since)
+        writes = lab.writes(started)
         if writes and process.plugin.name not in process.runner.effects(ctx.request, ctx.pod):
             is_without = type(process.plugin).rollback is BindingPlugin.rollback
             why = "it has no rollback" if is_without else "has_side_effects is False"
             yield f"pre_bind writes ({writes[0].kind}), and {why}: nothing undoes it"
         if (ctx.pod, ctx.request.raw) != before:
             yield "changes ctx.pod or ctx.request, which are copies: nothing is stored; use binding_annotations"
-        if subject.is_builtin:
-            return
-        access = process.plugin.access
-        for kind in dict.fromkeys(call.kind for call in writes if not _is_declared(process, call)):
-            yield f"writes without a rule in `access`: {kind}; the chart grants and permits what is declared"
-        for text in dict.fromkeys(_without_label(made, process, writes)):
+        await made.hold(ctx, process.runner.effects(ctx.request, ctx.pod))
+        await _within(subject, process.roll_back())
+        await _within(subject, process.succeed())
+        await made.end_pod()
+        await _within(subject, process.release())
+        for text in lab.denials(process.plugin, since):
             yield text
-        reads = [e.call for e in lab.proxy.exchanges(started) if not e.call.writes and e.call.resource]
-        for kind in dict.fromkeys(call.kind for call in reads if not _is_readable(process, call)):
-            yield f"reads without a rule in `access`: {kind}; in a cluster the plugin has no right to"
-        for field in ("annotations", "labels"):
-            for key in getattr(process.plugin, f"binding_{field}")(ctx):
-                if key not in getattr(access, f"binding_{field}"):
-                    yield f"sets {field[:-1]} {key} without declaring it in access.binding_{field}"
 
 
 async def forgets(lab: Lab, subject: Subject) -> AsyncIterator[str]:
@@ -315,54 +300,6 @@ async def _undisturbed(lab: Lab, subject: Subject) -> Expected:
 
 def _are_written(lab: Lab, since: int, number: int) -> bool:
     return len(lab.writes(since)) >= number
-
-
-def _is_declared(process: LabProcess, call: ProxiedCall) -> bool:
-    access = process.plugin.access
-    if call.kind == "patch pods" and (access.pod_annotations or access.pod_labels):
-        return True
-    if call.kind in ("patch pods/status", "update pods/status") and access.pod_conditions:
-        return True
-    return bool(_rules_for(process.plugin, call))
-
-
-def _rules_for(plugin: Plugin, call: ProxiedCall) -> list[AccessRule]:
-    """Return the rules of a plugin's access that grant the call."""
-    resource = "/".join(filter(None, (call.resource, call.subresource)))
-    arguments = plugin.args.model_dump()
-    return [
-        rule
-        for rule in plugin.access.rules
-        if (rule.group, rule.resource) == (call.group, resource)
-        and call.verb in rule.verbs
-        and rule.namespace.format_map(arguments) in ("", call.namespace)
-        and (not rule.names or call.verb == "create" or call.name in rule.names)
-        and (not call.writes or call.name.startswith(rule.name_prefix if call.name else ""))
-    ]
-
-
-def _is_readable(process: LabProcess, call: ProxiedCall) -> bool:
-    """Return whether every plugin may read it, or a plugin of the attempt declares it, or ships with Bowline."""
-    if (call.group, call.resource) in _READABLE:
-        return True
-    others = [plugin for plugin in process.chain if plugin is not process.plugin]
-    is_mixed = any(type(plugin) is not DefaultBinder and plugin.name in _BUILTIN for plugin in others)
-    return is_mixed or any(_rules_for(plugin, call) for plugin in process.chain)
-
-
-def _without_label(made: Trial, process: LabProcess, writes: Sequence[ProxiedCall]) -> Iterator[str]:
-    """Yield the created objects that lack the label with which their rule permits the write."""
-    api = made.lab.cluster.api
-    for call in writes:
-        rules = _rules_for(process.plugin, call)
-        if call.verb != "create" or not rules or not all(rule.label for rule in rules):
-            continue
-        collection = f"/namespaces/{call.namespace}/{call.resource}" if call.namespace else f"/{call.resource}"
-        for item in api.get(f"{made.prefix(call.group)}{collection}").get("items") or []:
-            labels = item["metadata"].get("labels") or {}
-            if item["metadata"]["name"].startswith(call.name) and not any(rule.label in labels for rule in rules):
-                label = rules[0].label
-                yield f"creates {call.resource} without its rule's label {label}; a policy of the chart denies it"
 
 
 def _difference(when: str, status: Status | None, actual: dict[str, str], expected: dict[str, str]) -> str:

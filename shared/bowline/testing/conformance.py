@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import SkipTest
 
+from bowline.framework.binding.lifecycle import PluginError
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.plugin import AdmissionPlugin, Plugin
 from bowline.kube.object_client import ObjectClient
@@ -47,7 +48,7 @@ BINDING_CHECKS: Mapping[str, BindingCheck] = {
     "concerned": binding_checks.is_concerned,
     "binds": binding_checks.binds,
     "cancellation": binding_checks.ends_when_cancelled,
-    "declared_writes": binding_checks.declares_its_writes,
+    "declared_writes": binding_checks.declares_its_access,
     "kill_at_every_write": binding_checks.survives_kill,
     "lost_replies": binding_checks.survives_lost_replies,
     "rollback": binding_checks.rolls_back,
@@ -144,7 +145,10 @@ def _messages(name: str, check: BindingCheck, lab: Lab, subject: Subject) -> lis
     """Return what a check finds; None if it needs an attempt that succeeds, and none does."""
     if subject in lab.unbound and name not in _WITHOUT_BIND:
         return None
-    messages = asyncio.run(_all(check, lab, subject))
+    try:
+        messages = asyncio.run(_all(check, lab, subject))
+    except PluginError as error:
+        messages = [f"the plugin's process does not start: {error}"]
     if messages and name == "binds":
         lab.unbound.add(subject)
     return messages

@@ -1,4 +1,4 @@
-"""A plugin in attempts on a real API server, behind a proxy that can disturb its requests.
+"""A plugin in attempts on a real API server, with the rights of its access, behind a proxy that disturbs requests.
 
 ``Lab`` is the cluster with the proxy; ``Trial`` one namespace with a pod and its BindRequest; ``Process`` what one
 process of the reconciler has of the plugin: a new instance without memory, as after a restart. The plugin's methods
@@ -13,15 +13,18 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from yarl import URL
 
 from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request, effects_record
 from bowline.api.meta import ObjectKey
+from bowline.framework.access import AccessRule
 from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
@@ -34,12 +37,13 @@ from bowline.kube.config import ClusterAccess, load_access
 from bowline.kube.errors import NotFound
 from bowline.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.errors import LocalApiError
 from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.default_binder import DefaultBinder
 from bowline.testing import builders
+from bowline.testing.account import account_of, chart_values
 from bowline.testing.expected import Expected
 from bowline.testing.fault_proxy.calls import ProxiedCall
+from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.plugin_process import running_plugins
 from bowline.testing.subject import Subject
@@ -49,7 +53,6 @@ _WAKE_S = 0.05
 ATTEMPTS = 4  # after which an undisturbed attempt must have succeeded
 # UID of every admission request: values that are generated from it are equal in all trials.
 REVIEW = "5f0c6d3a-0000-4000-8000-000000000000"
-_ACCOUNT = "plugin-under-test"
 # Of metadata, what the API server sets.
 VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
 # What differs between trials beside the identity of the trial's own objects.
@@ -89,18 +92,33 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A cluster, the proxy in front of it, and the clients' accesses: the test's own, and the plugin's through the
-    proxy.
+    """A cluster, the proxy in front of it, and the clients' accesses: the test's own, with every right, and those of
+    plugins through the proxy.
     """
 
     cluster: Cluster
     proxy: FaultProxy
     access: ClusterAccess
-    proxied: ClusterAccess
+    # Of the accounts, by the chart's values that they are rendered with.
+    accounts: dict[str, ClusterAccess] = field(default_factory=dict)
     # Of each subject, what its undisturbed attempt does.
     expected: dict[Subject, Expected] = field(default_factory=dict)
     # Subjects whose undisturbed attempt fails: what repeats it says nothing, and takes the limit each time.
     unbound: set[Subject] = field(default_factory=set)
+
+    async def account(self, plugins: Sequence[Plugin]) -> ClusterAccess:
+        """Return the access of an account with the rights of these plugins."""
+        values = json.dumps(chart_values(plugins))
+        if values not in self.accounts:
+            kubeconfig = await asyncio.to_thread(account_of, self.cluster, plugins)
+            proxied = self.proxy.kubeconfig(kubeconfig, kubeconfig.with_suffix(f".{URL(self.proxy.url).port}"))
+            self.accounts[values] = await load_access(api_server(proxied))
+        return self.accounts[values]
+
+    def denials(self, plugin: Plugin, since: int = 0) -> list[str]:
+        """Return a sentence for each kind of call that the API server has denied after exchange number ``since``."""
+        denied = {exchange.call.kind: exchange for exchange in self.proxy.exchanges(since) if exchange.code == 403}
+        return [_denial(plugin, exchange) for exchange in denied.values()]
 
     def writes(self, since: int = 0) -> list[ProxiedCall]:
         """Return the writes through the proxy after exchange number ``since``."""
@@ -110,29 +128,24 @@ class Lab:
 
 @contextmanager
 def lab_on(cluster: Cluster) -> Iterator[Lab]:
-    """Put a proxy in front of the cluster, for a plugin with every right."""
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-    subject = {"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": "default"}
-    _ensure(cluster, "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": _ACCOUNT}})
-    body = {"metadata": {"name": _ACCOUNT}, "roleRef": role, "subjects": [subject]}
-    _ensure(cluster, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
-    account = cluster.service_account_kubeconfig("default", _ACCOUNT)
+    """Put a proxy in front of the cluster."""
     with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
-        proxied = proxy.kubeconfig(account, account.with_suffix(".proxied"))
-        yield Lab(
-            cluster,
-            proxy,
-            asyncio.run(load_access(api_server(cluster.kubeconfig))),
-            asyncio.run(load_access(api_server(proxied))),
-        )
+        yield Lab(cluster, proxy, asyncio.run(load_access(api_server(cluster.kubeconfig))))
 
 
-def _ensure(cluster: Cluster, collection: str, body: dict[str, Any]) -> None:
-    try:
-        cluster.api.post(collection, body)
-    except LocalApiError as error:
-        if error.status != 409:
-            raise
+def _denial(plugin: Plugin, exchange: Exchange) -> str:
+    call = exchange.call
+    resource = "/".join(filter(None, (call.resource, call.subresource)))
+    rules = [rule for rule in plugin.access.rules if (rule.group, rule.resource) == (call.group, resource)]
+    declared = "; ".join(f"its access declares {_words(rule)}" for rule in rules) or "its access does not declare it"
+    where = f" in namespace {call.namespace}" if call.namespace else ""
+    return f"{plugin.name} may not {call.kind}{where}; {declared}: {exchange.message or 'no such right'}"
+
+
+def _words(rule: AccessRule) -> str:
+    """Return the rule without what is empty."""
+    values = ((field.name, getattr(rule, field.name)) for field in fields(rule))
+    return ", ".join(f"{name}={value!r}" for name, value in values if value)
 
 
 @dataclass(slots=True)
@@ -146,6 +159,7 @@ class LabProcess:
     calls: Calls
     runner: Runner
     metrics: CollectorRegistry
+    denials: Callable[[], Sequence[str]]  # of this process's calls
     attempts: int = 0
     waits_for: str = ""  # of the last attempt that waits
 
@@ -153,10 +167,10 @@ class LabProcess:
         """Run one attempt: pre_bind and bind, unless the pod is already bound; then post_bind.
 
         A WAIT uses no attempt: the methods are called again, as when what they wait for changes. The wait for the
-        repair of a defective plugin is returned.
+        repair of a defective plugin is returned, and so is one for a right.
         """
         status = await self._once()
-        while status.code is Code.WAIT and not self.calls.errors:
+        while status.code is Code.WAIT and not self.calls.errors and not self.denials():
             self.waits_for = status.message
             await asyncio.sleep(_WAKE_S)
             status = await self._once()
@@ -253,12 +267,14 @@ class Trial:
         if not isinstance(plugin, DefaultBinder):
             chain = [*chain, DefaultBinder(PluginConfig(), Settings())]
         calls = Calls()
+        account = await self.lab.account(chain)
+        denials = partial(self.lab.denials, plugin, self.lab.proxy.latest())
         async with (
-            KubeClient(self.lab.proxied, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
-            running_plugins(chain, client) as metrics,
+            KubeClient(account, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
+            running_plugins(chain, client, denials) as metrics,
             self._played_world(),
         ):
-            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, calls), metrics)
+            yield LabProcess(self, plugin, chain, client, calls, Runner(chain, calls), metrics, denials)
 
     @asynccontextmanager
     async def _played_world(self) -> AsyncIterator[None]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import aiohttp
+import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
@@ -51,6 +52,13 @@ class _Reply:
     code: int
     headers: CIMultiDict[str]
     body: bytes
+
+    @property
+    def denial(self) -> str:
+        """The message of a denial; empty of any other reply."""
+        with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+            return str(orjson.loads(self.body)["message"]) if self.code == 403 else ""
+        return ""
 
 
 class Relay:
@@ -96,7 +104,7 @@ class Relay:
             self._record.end(exchange)
             return _broken(request)
         is_lost = isinstance(fault, LoseReply)
-        self._record.end(replace(exchange, code=reply.code, replied=not is_lost))
+        self._record.end(replace(exchange, code=reply.code, replied=not is_lost, message=reply.denial))
         if isinstance(fault, LoseReply):
             fault.then()
             return _broken(request)

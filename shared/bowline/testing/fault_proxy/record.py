@@ -13,7 +13,7 @@ class Exchange:
 
     ``code`` is the real API server's status code, None if it sent no reply; ``replied`` states whether the client got
     a reply, real or injected; ``fault`` names the injected fault. A watch is recorded when it is opened. ``arrived``
-    is the time of arrival, by ``time.monotonic``.
+    is the time of arrival, by ``time.monotonic``; ``message`` is the API server's about a denial, but for a watch.
     """
 
     number: int
@@ -22,6 +22,7 @@ class Exchange:
     replied: bool
     fault: str = ""
     arrived: float = 0.0
+    message: str = ""
 
     @property
     def applied(self) -> bool:
