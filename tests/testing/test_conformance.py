@@ -103,7 +103,7 @@ WRONG = [
     pytest.param(
         "wrong_plugins:Anonymous", "declared_writes", "no other annotation of a pod", id="an undeclared annotation"
     ),
-    pytest.param("wrong_plugins:ReadingInSetup", "binds", "may not list", id="reads in setup"),
+    pytest.param("wrong_plugins:ReadingInSetup", "binds", "setup raised Forbidden", id="reads in setup"),
     pytest.param("wrong_plugins:Dying", "binds", "dying/sweep raises", id="a task dies"),
     pytest.param("wrong_plugins:ChangingRaw", "recorded_changes", "changes `raw` itself", id="changes raw"),
     pytest.param("wrong_plugins:IgnoringOld", "unchanged_objects", "changes nothing", id="ignores old"),
@@ -116,7 +116,7 @@ WRONG = [
     pytest.param("wrong_plugins:Cancelling", "binds", "code CANCELLED", id="a code of the framework's"),
     pytest.param("wrong_plugins:RetryingAtOnce", "binds", "ends RETRY: not yet", id="retries at once"),
     pytest.param("wrong_plugins:Huge", "binds", "undisturbed attempt ends", id="300 KB of annotations"),
-    pytest.param("wrong_plugins:Colliding", "binds", "after 1.5 s: default_binder", id="a colliding annotation"),
+    pytest.param("wrong_plugins:Colliding", "binds", "1.5 s: binding_annotations: ", id="a colliding annotation"),
     pytest.param("wrong_plugins:RaisingAfterTheBind", "binds", "raises in post_bind", id="raises after the bind"),
     pytest.param("wrong_plugins:ReturningStrings", "admission_results", "FieldErrors", id="texts for errors"),
     pytest.param("wrong_plugins:Networking", "admission_is_pure", "socket", id="validation over the network"),
