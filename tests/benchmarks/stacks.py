@@ -12,7 +12,7 @@ RATE_HZ = 250
 THE_REST = "other libraries"
 # The package of a frame, by its file; the first match counts.
 _OWNERS = (
-    (re.compile(r"(reconciler|shared/[a-z]+)/"), r"\1"),
+    (re.compile(r"(bowline_[a-z]+|bowline/[a-z]+)/"), r"\1"),
     (re.compile(r"(.*/)?(asyncio/|ssl\.py|selectors\.py)"), "event loop, TLS, sockets"),
     (re.compile(r"(aiohttp|yarl|multidict)/"), "aiohttp"),
     (re.compile(r"(pydantic|prometheus_client)/"), r"\1"),
@@ -43,7 +43,7 @@ class Stacks:
         counts: Counter[str] = Counter()
         for stack, times in self.samples.items():
             for frame in set(stack):
-                if owner_of(frame).startswith(("reconciler", "shared/")):
+                if owner_of(frame).startswith("bowline"):
                     counts[frame] += times
         return counts
 
