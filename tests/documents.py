@@ -58,11 +58,11 @@ def without_blocks(text: str) -> str:
 
 def commands(page: str) -> list[Command]:
     """Return the commands that a test executes, in their order; `page` is a path in the repository."""
-    listed: list[Command] = []
+    listing: list[Command] = []
     for block in blocks(ROOT / page):
         if block.info == EXECUTED:
-            listed += commands_of(block.text)
-    return listed
+            listing += commands_of(block.text)
+    return listing
 
 
 def run(text: str, kubeconfig: Path, *tools: Path, folder: Path = ROOT) -> str:
@@ -72,7 +72,7 @@ def run(text: str, kubeconfig: Path, *tools: Path, folder: Path = ROOT) -> str:
     """
     path = os.pathsep.join([*map(str, tools), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig)}
-    done = subprocess.run(  # noqa: S602 - the page's own command
+    completion = subprocess.run(  # noqa: S602 - the page's own command
         text,
         shell=True,
         cwd=folder,
@@ -83,8 +83,8 @@ def run(text: str, kubeconfig: Path, *tools: Path, folder: Path = ROOT) -> str:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, f"{text}\n{done.stdout}"
-    return done.stdout
+    assert completion.returncode == 0, f"{text}\n{completion.stdout}"
+    return completion.stdout
 
 
 def commands_of(text: str) -> list[Command]:

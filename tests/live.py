@@ -70,13 +70,13 @@ class LiveCluster:
 
     def pod(self, name: str = "pod") -> dict[str, Any]:
         """The pod as stored."""
-        stored: dict[str, Any] = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
-        return stored
+        stored_pod: dict[str, Any] = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+        return stored_pod
 
     def request(self, name: str = "pod") -> dict[str, Any]:
         """The BindRequest as stored."""
-        stored: dict[str, Any] = self.cluster.api.get(self.request_path(name))
-        return stored
+        stored_request: dict[str, Any] = self.cluster.api.get(self.request_path(name))
+        return stored_request
 
     def request_path(self, name: str = "pod") -> str:
         """The API path of the BindRequest."""

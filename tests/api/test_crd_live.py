@@ -26,11 +26,11 @@ def test_what_the_scheduler_writes_is_stored_as_written(crd_cluster: Cluster, bo
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"}
     annotations = {"example.kai.scheduler/key": "value"}
     request_body = bind_request("good", body, ownerReferences=[owner], annotations=annotations)
-    stored = crd_cluster.api.post(ALL + STRICT, request_body)
-    assert stored["spec"] == body, "neither defaulted nor pruned"
-    assert stored["metadata"]["labels"] == request_body["metadata"]["labels"]
-    assert stored["metadata"]["ownerReferences"] == [owner]
-    assert stored["status"] == {"reason": UNREPORTED}
+    stored_request = crd_cluster.api.post(ALL + STRICT, request_body)
+    assert stored_request["spec"] == body, "neither defaulted nor pruned"
+    assert stored_request["metadata"]["labels"] == request_body["metadata"]["labels"]
+    assert stored_request["metadata"]["ownerReferences"] == [owner]
+    assert stored_request["status"] == {"reason": UNREPORTED}
 
 
 REFUSED = [
@@ -132,8 +132,8 @@ def test_all_errors_are_reported_together(crd_cluster: Cluster) -> None:
 
 def test_a_field_of_a_newer_scheduler_is_stored_and_returned(crd_cluster: Cluster) -> None:
     newer = spec(somethingNew={"a": [1, {"b": None}]}, receivedGPU={"count": 1, "portion": "1.00"})
-    stored = crd_cluster.api.post(ALL, bind_request("newer", newer))
-    assert stored["spec"] == newer
+    stored_request = crd_cluster.api.post(ALL, bind_request("newer", newer))
+    assert stored_request["spec"] == newer
     path = f"{ALL}/newer"
     crd_cluster.api.patch(f"{path}/status", {"status": {"phase": "Pending", "reason": "Waiting: x"}})
     crd_cluster.api.patch(path, {"spec": {"backoffLimit": 3}})
@@ -207,10 +207,10 @@ CHANGED = [
 
 @pytest.mark.parametrize(("field", "value"), CHANGED)
 def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any) -> None:
-    stored = crd_cluster.api.post(ALL, bind_request("fixed", EVERYTHING))
+    stored_request = crd_cluster.api.post(ALL, bind_request("fixed", EVERYTHING))
     changed_spec = {key: v for key, v in {**EVERYTHING, field: value}.items() if v is not None}
     with pytest.raises(LocalApiError) as error_info:
-        crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored, "spec": changed_spec})
+        crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored_request, "spec": changed_spec})
     assert error_info.value.status == 422
     assert f"spec: Forbidden: cannot change: {field}; a decision cannot be changed" in str(error_info.value)
 

@@ -154,10 +154,10 @@ async def load(target: Target) -> Measured:
     for caller in callers:
         caller.send()
     end = asyncio.gather(*(caller.end for caller in callers))
-    done, _ = await asyncio.wait([end], timeout=target.seconds)
+    completion, _ = await asyncio.wait([end], timeout=target.seconds)
     for caller in callers:
         caller.stop_after_answer()
-    await (done.pop() if done else end)
+    await (completion.pop() if completion else end)
     seconds, server_cpu_s = time.perf_counter() - began, _cpu_s(target.server) - server
     took = [duration for caller in callers for duration in caller.took]
     return Measured(

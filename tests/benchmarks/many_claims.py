@@ -86,12 +86,12 @@ async def _waiting(stage: Rig, client: KubeClient, sizes: ManySizes, report: Rep
     with stage.reconciler(SPOKEN) as process:
         process.wait_ready(READY_S)
         await _until_asked(client, sizes.waiting)
-        for waited in sizes.waited:
-            await asyncio.sleep(waited)
+        for wait in sizes.waited:
+            await asyncio.sleep(wait)
             before = await _calls(process)
             await asyncio.sleep(sizes.seconds)
             after = await _calls(process)
-            where = f"beside {sizes.waiting} waiting volume claims, {waited:g} s on"
+            where = f"beside {sizes.waiting} waiting volume claims, {wait:g} s on"
             report.add(Figure(f"calls {where}", "a minute", (_per_minute(before, after, sizes.seconds),)))
             lists = {key: value for key, value in after.items() if 'resource="csistoragecapacities"' in key}
             lists_per_minute = _per_minute(before, lists, sizes.seconds)

@@ -49,9 +49,9 @@ async def review_bodies(client: KubeClient) -> dict[tuple[str, str], bytes]:
 async def _read_unmutated(client: KubeClient, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the pod as the mutating hook receives it: the API server leaves another scheduler's unchanged."""
     foreign = {**body, "spec": {**body["spec"], "schedulerName": "other"}}
-    stored = await client.create(PODS, NAMESPACE, foreign, params=DRY_RUN)
-    stored["spec"]["schedulerName"] = body["spec"]["schedulerName"]
-    return stored
+    stored_pod = await client.create(PODS, NAMESPACE, foreign, params=DRY_RUN)
+    stored_pod["spec"]["schedulerName"] = body["spec"]["schedulerName"]
+    return stored_pod
 
 
 async def fill(client: KubeClient, body: dict[str, Any], size: int) -> None:

@@ -111,10 +111,10 @@ def called(cluster: Cluster, method: str, path: str, body: Any) -> str | None:
     try:
         cluster.api.request(method, path + DRY, body, kind)
     except LocalApiError as error:
-        found = re.search(rf"{NO_LISTENER}([a-z/]+)", str(error))
-        if found is None:
+        findings = re.search(rf"{NO_LISTENER}([a-z/]+)", str(error))
+        if findings is None:
             raise AssertionError("refused by something else than a hook") from error
-        return found.group(1)
+        return findings.group(1)
     return None
 
 
@@ -262,10 +262,10 @@ UPDATES = [
 def test_updates_call_these_hooks(armed: tuple[str, Cluster], change: tuple[str, Any], path: str | None) -> None:
     word, cluster = armed
     verb = {"mutating": "/mutate", "validating": "/validate"}[word]
-    expected = path.replace("*", verb) if path else None
-    if expected and not expected.startswith(verb):
-        expected = None
-    assert called(cluster, "PATCH", *change) == expected
+    expectation = path.replace("*", verb) if path else None
+    if expectation and not expectation.startswith(verb):
+        expectation = None
+    assert called(cluster, "PATCH", *change) == expectation
 
 
 def test_binding_eviction_and_deletion_call_no_hook(armed: tuple[str, Cluster]) -> None:

@@ -32,8 +32,8 @@ def running() -> Iterator[tuple[Cluster, Pair]]:
         # A reconciler waits this long after its start before the first rollback.
         "config.binding.inFlightTimeout": "2s",
     }
-    with running_pair(2, values) as started:
-        yield started
+    with running_pair(2, values) as start:
+        yield start
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def create(live: Live, name: str, annotations: dict[str, str]) -> tuple[bool, st
     """Create a pod with kubectl; returns whether it was created, and kubectl's output."""
     spec = {"schedulerName": "bowline", "containers": [{"name": "main", "image": "registry.example/app:1"}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
-    done = live.kubectl("create", "-f", "-", objects=body, check=False)
-    return done.returncode == 0, done.stderr
+    completion = live.kubectl("create", "-f", "-", objects=body, check=False)
+    return completion.returncode == 0, completion.stderr
 
 
 def until_created(live: Live, name: str, *, created: bool, output: str = "") -> None:

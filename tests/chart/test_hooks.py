@@ -42,20 +42,20 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
 
 def table(rendered: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str | None, Any]]:
     """The hooks as in the table above."""
-    found = {}
+    findings = {}
     for word, hook in rendered.hooks():
         rules = {
             rule["apiGroups"][0]: (tuple(rule["resources"]), tuple(rule["operations"]))
             for rule in hook.get("rules", ())
         }
-        found[word, hook["name"].removesuffix(".bowline.dev")] = (
+        findings[word, hook["name"].removesuffix(".bowline.dev")] = (
             hook["clientConfig"]["service"]["path"],
             hook["failurePolicy"],
             hook["timeoutSeconds"],
             hook.get("reinvocationPolicy"),
             rules,
         )
-    return found
+    return findings
 
 
 def test_hooks_are_those_of_the_table_and_no_others(rendered: Rendered) -> None:
@@ -76,9 +76,9 @@ def test_every_hook_meets_the_invariants_under_every_preset(chart: Chart, values
         assert {rule["scope"] for rule in hook.get("rules", ())} <= ({"*"} if is_foreign else {"Namespaced"})
         subresources = {r for rule in hook.get("rules", ()) for r in rule["resources"] if "/" in r}
         assert subresources <= {"pods/ephemeralcontainers"}
-        excluded = hook["namespaceSelector"]["matchExpressions"][0]
-        assert (excluded["key"], excluded["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
-        assert {*SYSTEM_NAMESPACES, NAMESPACE} <= set(excluded["values"])
+        exclusion = hook["namespaceSelector"]["matchExpressions"][0]
+        assert (exclusion["key"], exclusion["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert {*SYSTEM_NAMESPACES, NAMESPACE} <= set(exclusion["values"])
 
 
 def test_values_can_only_leave_out_more_namespaces(chart: Chart) -> None:
@@ -112,8 +112,8 @@ def test_the_service_that_is_called_is_the_charts_own(rendered: Rendered) -> Non
     service = rendered.get("Service", "bowline-webhook")
     (port,) = service["spec"]["ports"]
     for _, hook in rendered.hooks():
-        called = hook["clientConfig"]["service"]
-        assert (called["name"], called["namespace"], called["port"]) == ("bowline-webhook", NAMESPACE, port["port"])
+        calls = hook["clientConfig"]["service"]
+        assert (calls["name"], calls["namespace"], calls["port"]) == ("bowline-webhook", NAMESPACE, port["port"])
     (only,) = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     listens = {p["name"]: p["containerPort"] for p in only["ports"]}
     assert f"--listen=:{listens[port['targetPort']]}" in only["args"]
@@ -147,16 +147,16 @@ def test_owned_annotations_are_those_of_the_code(rendered: Rendered, condition: 
 
 
 def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(rendered: Rendered) -> None:
-    found = expressions(rendered)
+    findings = expressions(rendered)
     for word in ("mutating", "validating"):
-        assert f"'{names.MIRROR_POD}'" in found[word, "pods", "not-a-mirror-pod"]
-    assert f"'{DEFAULT_SCHEDULER}'" in found["validating", "pods", "ours"]
+        assert f"'{names.MIRROR_POD}'" in findings[word, "pods", "not-a-mirror-pod"]
+    assert f"'{DEFAULT_SCHEDULER}'" in findings["validating", "pods", "ours"]
 
 
 def test_controllers_whose_objects_pass_are_the_validated_kinds(rendered: Rendered) -> None:
     (kinds,) = lists_in(expressions(rendered)["validating", "workloads", "not-controlled-by-a-validated-kind"])
-    expected = {f"{kind.group}/v1/{kind.kind}" if kind.group else f"v1/{kind.kind}" for kind in BUILT_IN}
-    assert set(kinds) == expected | {"v1/Pod"}
+    expectation = {f"{kind.group}/v1/{kind.kind}" if kind.group else f"v1/{kind.kind}" for kind in BUILT_IN}
+    assert set(kinds) == expectation | {"v1/Pod"}
 
 
 # --- kinds of other projects ---
@@ -170,15 +170,15 @@ def test_a_ready_kind_gets_a_hook_of_its_own(chart: Chart, ready: Workload) -> N
     assert table(rendered) == TABLE | {("validating", name): row}
     (hook,) = [hook for _, hook in rendered.hooks() if hook["name"] == f"{name}.bowline.dev"]
     assert hook["rules"][0]["apiVersions"] == ["*"]
-    found = expressions(rendered)
+    findings = expressions(rendered)
     for condition in ("ours-or-annotated", "created-or-template-changed"):
         for template in ready.templates:
             for field in set(template.steps) - {"[*]", "*"}:
-                assert f".{field}" in found["validating", name, condition]
+                assert f".{field}" in findings["validating", name, condition]
     # Objects created by such an object are not validated again by a hook of workloads.
     for hook_name in ("workloads", name):
         clause = f"(o.kind == '{ready.kind}' && o.apiVersion.startsWith('{ready.group}/'))"
-        assert clause in found["validating", hook_name, "not-controlled-by-a-validated-kind"]
+        assert clause in findings["validating", hook_name, "not-controlled-by-a-validated-kind"]
 
 
 OWN = {"group": "a.b", "kind": "Own", "resource": "owns", "templates": ["spec.x[*].t"]}
@@ -211,17 +211,17 @@ def test_a_kind_that_the_processes_reject_is_not_rendered(chart: Chart, entry: A
 
 
 def test_the_listed_schedulers_are_those_of_the_configuration(chart: Chart) -> None:
-    found = expressions(chart.render({"config": {"schedulerNames": ["a.b", "c"]}}))
+    findings = expressions(chart.render({"config": {"schedulerNames": ["a.b", "c"]}}))
     for condition in (("mutating", "pods", "ours-or-annotated"), ("validating", "pods", "ours")):
-        assert ["a.b", "c"] in lists_in(found[condition])
+        assert ["a.b", "c"] in lists_in(findings[condition])
 
 
 def test_a_star_serves_every_scheduler(chart: Chart) -> None:
-    found = expressions(
+    findings = expressions(
         chart.render({"config": {"schedulerNames": ["a", "*"], "namespaces": {"exclude": ["infra"]}}})
     )
-    assert found["validating", "pods", "ours"] == "true"
-    assert "schedulerName" not in "".join(found.values())
+    assert findings["validating", "pods", "ours"] == "true"
+    assert "schedulerName" not in "".join(findings.values())
 
 
 # --- hooks that come with their plugin ---
@@ -239,8 +239,8 @@ def test_ephemeral_containers_are_reviewed_where_a_plugin_hides_devices(
     chart: Chart, config: Any, conditions: set[str]
 ) -> None:
     for word in ("mutating", "validating"):
-        found = expressions(chart.render({"config": config}))
-        assert {name for at, hook, name in found if (at, hook) == (word, "ephemeralcontainers")} == conditions
+        findings = expressions(chart.render({"config": config}))
+        assert {name for at, hook, name in findings if (at, hook) == (word, "ephemeralcontainers")} == conditions
 
 
 def test_the_share_condition_names_the_annotations_of_a_share(rendered: Rendered) -> None:

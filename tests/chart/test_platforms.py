@@ -74,8 +74,8 @@ def test_labels_of_the_pods_of_one_process(chart: Chart, process: str) -> None:
 
 def test_every_reference_to_an_account_has_its_name(chart: Chart) -> None:
     """RBAC, pods, and the policies that restrict the reconciler's account."""
-    given = {process: {"serviceAccount": {"name": f"own-{process}"}} for process in PROCESSES}
-    renamed, default = chart.render(given), chart.render()
+    inputs = {process: {"serviceAccount": {"name": f"own-{process}"}} for process in PROCESSES}
+    renamed, default = chart.render(inputs), chart.render()
     for process in PROCESSES:
         own = ("ServiceAccount", f"own-{process}")
         assert own in renamed.by_kind
@@ -213,13 +213,13 @@ def test_values_of_reservation_pods_are_arguments_of_their_plugin(chart: Chart) 
     rendered = chart.render({"reservation": values})
     (plugin,) = yaml.safe_load(rendered.config_text())["plugins"]
     assert plugin["name"] == "gpu_sharing"
-    expected = {
+    expectation = {
         "reservationServiceAccount": "agents",
         "reservationPriorityClassName": "gpu",
         "reservationRequests": {"cpu": "1"},
         "reservationLimits": {"memory": "1Gi"},
     }
-    assert {name: plugin["args"][name] for name in expected} == expected
+    assert {name: plugin["args"][name] for name in expectation} == expectation
     GpuSharingConfig.model_validate(plugin["args"])
     assert rendered.get("ServiceAccount", "agents")["metadata"]["namespace"] == "kai-resource-reservation"
     (policy,) = (
@@ -235,8 +235,8 @@ def test_an_argument_of_the_plugin_precedes_a_value_of_the_reservation(chart: Ch
         "args": {"reservationPriorityClassName": "own", "reservationLimits": {}},
     }
     values = {"reservation": {"priorityClassName": "gpu"}, "config": {"plugins": [own, {"name": "node_fit"}]}}
-    other, plugin = yaml.safe_load(chart.render(values).config_text())["plugins"]
-    assert other == {"name": "node_fit"}
+    neighbour, plugin = yaml.safe_load(chart.render(values).config_text())["plugins"]
+    assert neighbour == {"name": "node_fit"}
     assert plugin["enabled"] is True
     assert plugin["args"].items() >= own["args"].items()
 
@@ -332,11 +332,11 @@ def test_null_is_an_error_where_the_chart_needs_a_value(chart: Chart, depth: int
     One message lists all of them, except those in a section that is itself null.
     """
     paths = [path for path in NEEDED if len(path) == depth]
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(CommandError) as refusal:
         chart.render(with_null(*paths))
     missing = {
         (*filter(None, place.split("/")), key)
-        for place, keys in re.findall(r"at '([^']*)': missing propert(?:y|ies) (.*)", str(refused.value))
+        for place, keys in re.findall(r"at '([^']*)': missing propert(?:y|ies) (.*)", str(refusal.value))
         for key in re.findall(r"'([^']+)'", keys)
     }
     assert [path for path in paths if path not in missing] == []

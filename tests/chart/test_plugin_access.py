@@ -33,8 +33,8 @@ def with_seats(chart: Chart) -> Rendered:
 def test_the_processes_know_which_plugins_are_granted(chart: Chart, rendered: Rendered) -> None:
     """One that is enabled and not granted is an error at start; without plugins of others there is nothing to say."""
     enabled = {"config": {"plugins": [{"name": "seats"}, {"name": "forgotten"}]}}
-    granted = chart.render({**enabled, "pluginAccess": [SEATS]})
-    assert parse_settings(granted.config_text()).granted_plugins == ("seats",)
+    grant = chart.render({**enabled, "pluginAccess": [SEATS]})
+    assert parse_settings(grant.config_text()).granted_plugins == ("seats",)
     assert parse_settings(chart.render(enabled).config_text()).granted_plugins == ()
     assert parse_settings(rendered.config_text()).granted_plugins is None
 
@@ -53,10 +53,10 @@ def test_a_plugins_rights_are_granted_where_they_end(with_seats: Rendered) -> No
 
 def test_a_change_of_what_a_plugin_reviews_calls_the_webhook(with_seats: Rendered, rendered: Rendered) -> None:
     condition = "validating", "pods", "created-or-changed"
-    changed, before = expressions(with_seats)[condition], expressions(rendered)[condition]
-    assert '"seats.example/count"' in changed
-    assert '["seats.example/team"].exists(k,' in changed
-    assert "object.spec.tolerations == oldObject.spec.tolerations" in changed
+    change, before = expressions(with_seats)[condition], expressions(rendered)[condition]
+    assert '"seats.example/count"' in change
+    assert '["seats.example/team"].exists(k,' in change
+    assert "object.spec.tolerations == oldObject.spec.tolerations" in change
     assert "labels" not in before
     assert "tolerations" not in before
 

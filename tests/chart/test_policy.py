@@ -157,10 +157,10 @@ def test_trusted_users_and_groups_pass_both_guards(chart: Chart) -> None:
     rendered = chart.render({"policy": {"trusted": trusted}})
     for name in GUARDS - {"bowline-namespaces"}:
         conditions = rendered.get(POLICY, name)["spec"]["matchConditions"]
-        (found,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
+        (findings,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
         reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
-        assert f'in ["{trusted["users"][0]}","{reconciler}"]' in found
-        assert 'in ["admins"]' in found
+        assert f'in ["{trusted["users"][0]}","{reconciler}"]' in findings
+        assert 'in ["admins"]' in findings
 
 
 def policies(rendered: Rendered) -> set[str]:
@@ -168,5 +168,7 @@ def policies(rendered: Rendered) -> set[str]:
 
 
 def validating_pods_hook(rendered: Rendered) -> Any:
-    (found,) = [hook for word, hook in rendered.hooks() if (word, hook["name"]) == ("validating", "pods.bowline.dev")]
-    return found
+    (findings,) = [
+        hook for word, hook in rendered.hooks() if (word, hook["name"]) == ("validating", "pods.bowline.dev")
+    ]
+    return findings

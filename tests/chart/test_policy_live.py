@@ -54,8 +54,8 @@ def refusal(cluster: Cluster, body: Any, path: str = PODS) -> str | None:
     try:
         cluster.api.post(path + DRY, body)
     except LocalApiError as error:
-        before, found, text = str(error).partition(DENIED)
-        if not found or "ValidatingAdmissionPolicy" not in before:
+        before, findings, text = str(error).partition(DENIED)
+        if not findings or "ValidatingAdmissionPolicy" not in before:
             raise AssertionError(f"refused by something else than the policy: {body}") from error
         return f"{error.status}: {text}"
     return None
@@ -67,12 +67,12 @@ def armed(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) 
     config, settings = SETTINGS[request.param]
     with_policy = chart.render({"config": config})
     objects = [with_policy.get(f"ValidatingAdmissionPolicy{suffix}", "bowline-pods") for suffix in ("", "Binding")]
-    for kind, found in zip(KINDS, objects, strict=True):
-        chart_cluster.api.post(f"{API}{kind}?fieldValidation=Strict", found)
+    for kind, findings in zip(KINDS, objects, strict=True):
+        chart_cluster.api.post(f"{API}{kind}?fieldValidation=Strict", findings)
     until_refused(chart_cluster, True)
     yield Armed(chart_cluster, settings)
-    for kind, found in zip(KINDS, objects, strict=True):
-        chart_cluster.api.delete(f"{API}{kind}/{found['metadata']['name']}")
+    for kind, findings in zip(KINDS, objects, strict=True):
+        chart_cluster.api.delete(f"{API}{kind}/{findings['metadata']['name']}")
     until_refused(chart_cluster, False)
 
 
@@ -96,12 +96,12 @@ def expected(body: Any, settings: Policy) -> str | None:
 
 
 def test_the_policy_and_the_python_rules_deny_the_same_pods_with_the_same_message(armed: Armed) -> None:
-    refused = 0
+    refusal = 0
     for body in random_pods(seed=20, count=COUNT):
-        wanted = expected(body, armed.settings)
-        assert armed.refusal(body) == wanted, body
-        refused += wanted is not None
-    assert COUNT * 0.2 < refused < COUNT * 0.98, "the pods are too similar for a meaningful result"
+        target = expected(body, armed.settings)
+        assert armed.refusal(body) == target, body
+        refusal += target is not None
+    assert COUNT * 0.2 < refusal < COUNT * 0.98, "the pods are too similar for a meaningful result"
 
 
 def many_containers() -> Any:
@@ -138,14 +138,14 @@ def test_extreme_values_stay_within_the_limits_of_cost_and_message(armed: Armed,
 
 def test_every_rule_of_the_policy_denies_some_generated_pod() -> None:
     pods = random_pods(seed=20, count=300)
-    found = {
+    findings = {
         fault.rule.id
         for _, settings in SETTINGS.values()
         for body in pods
         for fault in request_errors(body, settings)
         if not fault.is_warning
     }
-    assert found == {rule.id for rule in RULES if rule.cel is not None}
+    assert findings == {rule.id for rule in RULES if rule.cel is not None}
 
 
 PASSING = [

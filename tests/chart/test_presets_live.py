@@ -45,10 +45,10 @@ CLUSTER_KINDS = "clusterroles,clusterrolebindings,validatingadmissionpolicies,va
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec()) as started:
-        started.make_nodes(2)
-        started.make_runtime_class()
-        yield started
+    with Cluster.start(ClusterSpec()) as start:
+        start.make_nodes(2)
+        start.make_runtime_class()
+        yield start
 
 
 @contextmanager

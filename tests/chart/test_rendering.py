@@ -32,8 +32,8 @@ def pods(rendered: Rendered) -> list[Any]:
 
 
 def container(rendered: Rendered, name: str) -> Any:
-    (found,) = rendered.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
-    return found
+    (findings,) = rendered.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
+    return findings
 
 
 # --- names ---
@@ -53,8 +53,8 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
     # Names of policies and ConfigMaps may be longer: neither is a label, nor the name of a Service or of a pod.
     long = ("ValidatingAdmissionPolicy", "ConfigMap")
-    short = {kind: found for kind, found in names.items() if not kind.startswith(long)}
-    assert all(len(name) <= 63 for found in short.values() for name in found)
+    short = {kind: findings for kind, findings in names.items() if not kind.startswith(long)}
+    assert all(len(name) <= 63 for findings in short.values() for name in findings)
     assert f"--lease-name={base}-reconciler" in container(rendered, f"{base}-reconciler")["args"]
 
 
@@ -167,9 +167,9 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
         assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
         assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
         assert only["readinessProbe"]["periodSeconds"] == 2
-        started = only["startupProbe"]
-        assert started["httpGet"] == only["livenessProbe"]["httpGet"]
-        assert (started["periodSeconds"], started["failureThreshold"]) == (1, 120)
+        start = only["startupProbe"]
+        assert start["httpGet"] == only["livenessProbe"]["httpGet"]
+        assert (start["periodSeconds"], start["failureThreshold"]) == (1, 120)
         assert pod["enableServiceLinks"] is False
         assert f"--metrics-listen=:{ports['metrics']}" in only["args"]
         # Debug pages are neither encrypted nor authorized.
@@ -188,8 +188,8 @@ def test_pods_are_matched_by_their_own_selectors_only(chart: Chart, values: dict
     rendered = chart.render(values)
     selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in workloads(rendered)]
     labels = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in workloads(rendered)]
-    found = [[selector.items() <= label.items() for label in labels] for selector in selectors]
-    assert found == [[True, False], [False, True]]
+    findings = [[selector.items() <= label.items() for label in labels] for selector in selectors]
+    assert findings == [[True, False], [False, True]]
     webhook = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["metadata"]["labels"]
     assert rendered.get("Service", "bowline-webhook")["spec"]["selector"].items() <= webhook.items()
     for budget in rendered.of_kind("PodDisruptionBudget"):
@@ -203,8 +203,8 @@ def test_the_mounted_configuration_is_one_that_the_processes_read(chart: Chart, 
     rendered = chart.render(values)
     text = rendered.config_text()
     settings = parse_settings(text)
-    expected = merged(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), values)["config"]
-    assert list(settings.scheduler_names) == expected["schedulerNames"]
+    expectation = merged(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), values)["config"]
+    assert list(settings.scheduler_names) == expectation["schedulerNames"]
     for deployment in workloads(rendered):
         pod = deployment["spec"]["template"]
         (mount,) = [m for m in pod["spec"]["containers"][0]["volumeMounts"] if m["name"] == "config"]
@@ -213,9 +213,9 @@ def test_the_mounted_configuration_is_one_that_the_processes_read(chart: Chart, 
 
 
 def test_a_changed_configuration_restarts_both_processes(chart: Chart, rendered: Rendered) -> None:
-    changed = chart.render({"config": {"binding": {"workers": 8}}})
-    assert changed.configuration() != rendered.configuration()
-    for before, after in zip(workloads(rendered), workloads(changed), strict=True):
+    change = chart.render({"config": {"binding": {"workers": 8}}})
+    assert change.configuration() != rendered.configuration()
+    for before, after in zip(workloads(rendered), workloads(change), strict=True):
         assert before["spec"]["template"] != after["spec"]["template"]
     assert chart.render({"log": {"level": "debug"}}).configuration() == rendered.configuration()
     name, digest = rendered.configuration().rsplit("-", 1)
@@ -231,8 +231,8 @@ def test_a_changed_configuration_restarts_both_processes(chart: Chart, rendered:
 
 def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, rendered: Rendered) -> None:
     crd = rendered.get("CustomResourceDefinition", "bindrequests.scheduling.run.ai")
-    generated = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
-    assert crd["spec"] == generated["spec"]
+    generation = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
+    assert crd["spec"] == generation["spec"]
     assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert not chart.render({"crds": {"enabled": False}}).of_kind("CustomResourceDefinition")
     (mortal,) = chart.render({"crds": {"keep": False}}).of_kind("CustomResourceDefinition")
@@ -386,8 +386,8 @@ def test_replicas_are_spread_over_nodes_by_default(chart: Chart, rendered: Rende
         {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
         for selector in (both_processes, elsewhere)
     ]
-    other = chart.render({"webhook": {"topologySpreadConstraints": own}}).get("Deployment", "bowline-webhook")
-    assert other["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
+    neighbour = chart.render({"webhook": {"topologySpreadConstraints": own}}).get("Deployment", "bowline-webhook")
+    assert neighbour["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
     none = chart.render({"webhook": {"topologySpreadConstraints": []}}).get("Deployment", "bowline-webhook")
     assert "topologySpreadConstraints" not in none["spec"]["template"]["spec"]
 
@@ -403,18 +403,18 @@ def test_both_processes_prefer_nodes_without_gpus(rendered: Rendered) -> None:
 def test_every_value_of_a_process_reaches_its_pods(chart: Chart) -> None:
     rendered = chart.render(EVERYTHING)
     template = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]
-    pod, given = template["spec"], EVERYTHING["webhook"]
+    pod, inputs = template["spec"], EVERYTHING["webhook"]
     (only,) = pod["containers"]
     for key in ("nodeSelector", "tolerations", "priorityClassName"):
-        assert pod[key] == given[key]
-    assert pod["affinity"]["podAntiAffinity"] == given["affinity"]["podAntiAffinity"]
-    assert template["metadata"]["annotations"].items() >= given["podAnnotations"].items()
+        assert pod[key] == inputs[key]
+    assert pod["affinity"]["podAntiAffinity"] == inputs["affinity"]["podAntiAffinity"]
+    assert template["metadata"]["annotations"].items() >= inputs["podAnnotations"].items()
     assert only["args"][-1] == "--drain=1s"
     assert only["env"][-1] == {"name": "A", "value": "b"}
     assert pod["imagePullSecrets"] == [{"name": "pull"}, {"name": "parent"}]
     assert container(rendered, "bowline-reconciler")["args"][-1] == "--x"
     for configuration in rendered.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        assert configuration["metadata"]["annotations"] == given["annotations"]
+        assert configuration["metadata"]["annotations"] == inputs["annotations"]
 
 
 def test_the_local_values_start_no_pod_and_call_outside(chart: Chart) -> None:

@@ -125,13 +125,13 @@ def may(cluster: Cluster, user: str, verb: str, resource: str, *, name: str = ""
     """Ask the API server whether the user may do that to ``GROUP:RESOURCE[/SUBRESOURCE]``."""
     group, _, rest = resource.partition(":")
     kind, _, subresource = rest.partition("/")
-    asked = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "name": name}
+    question = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "name": name}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "user": user,
-            "resourceAttributes": {**asked, "namespace": namespace},
+            "resourceAttributes": {**question, "namespace": namespace},
         },
     }
     answer = cluster.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)

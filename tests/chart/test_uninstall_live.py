@@ -32,11 +32,11 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconc
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec()) as started:
-        started.make_nodes(1)
-        started.make_runtime_class()
-        started.api.post("/api/v1/nodes", SILENT)
-        yield started
+    with Cluster.start(ClusterSpec()) as start:
+        start.make_nodes(1)
+        start.make_runtime_class()
+        start.api.post("/api/v1/nodes", SILENT)
+        yield start
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def pair(cluster: Cluster) -> Iterator[Pair]:
 @contextmanager
 def scaled_processes(cluster: Cluster, pair: Pair) -> Iterator[None]:
     """Stop the reconcilers when their Deployment is scaled to zero, as a kubelet would."""
-    done = threading.Event()
+    completion = threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.2):
+        while not completion.wait(0.2):
             if cluster.api.get(DEPLOYMENT)["spec"]["replicas"] == 0:
                 for process in pair.reconcilers:
                     process.stop()
@@ -64,7 +64,7 @@ def scaled_processes(cluster: Cluster, pair: Pair) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        completion.set()
         thread.join()
 
 

@@ -17,9 +17,9 @@ PRESETS = CHART / "presets"
 
 def plugins(rendered: Rendered) -> dict[str, Any]:
     """The plugins of the rendered configuration, by name; each once."""
-    listed = yaml.safe_load(rendered.config_text())["plugins"]
-    by_name = {plugin["name"]: plugin for plugin in listed}
-    assert len(by_name) == len(listed)
+    listing = yaml.safe_load(rendered.config_text())["plugins"]
+    by_name = {plugin["name"]: plugin for plugin in listing}
+    assert len(by_name) == len(listing)
     return by_name
 
 
@@ -66,22 +66,22 @@ def test_a_context_is_removed_by_null_and_replaced_as_a_whole_by_the_plugins_arg
     none = chart.render({"reservation": {"podSecurityContext": None, "containerSecurityContext": None}})
     arguments = plugins(none)["gpu_sharing"]["args"]
     assert arguments["reservationPodSecurityContext"] == arguments["reservationContainerSecurityContext"] == {}
-    given = {"gpu_sharing": {"args": {"reservationPodSecurityContext": {"runAsNonRoot": True}}}}
-    arguments = plugins(chart.render({"config": {"plugins": given}}))["gpu_sharing"]["args"]
+    inputs = {"gpu_sharing": {"args": {"reservationPodSecurityContext": {"runAsNonRoot": True}}}}
+    arguments = plugins(chart.render({"config": {"plugins": inputs}}))["gpu_sharing"]["args"]
     assert arguments["reservationPodSecurityContext"] == {"runAsNonRoot": True}
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("inputs", "words"),
     [
         pytest.param({"node_fit": {"enable": True}}, "/config/plugins/node_fit", id="a misspelt key"),
         pytest.param({"node_fit": True}, "/config/plugins/node_fit", id="a switch without its key"),
         pytest.param("node_fit", "/config/plugins", id="a name alone"),
     ],
 )
-def test_plugins_of_another_form_are_refused(chart: Chart, given: Any, words: str) -> None:
+def test_plugins_of_another_form_are_refused(chart: Chart, inputs: Any, words: str) -> None:
     with pytest.raises(CommandError, match=words):
-        chart.render({"config": {"plugins": given}})
+        chart.render({"config": {"plugins": inputs}})
 
 
 def pods(rendered: Rendered) -> list[Any]:
@@ -116,13 +116,13 @@ def test_probes_and_disruption_budgets_are_values(chart: Chart, rendered: Render
         },
         "reconciler": {"podDisruptionBudget": {"enabled": False}},
     }
-    changed = chart.render(values)
-    (container,) = changed.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
+    change = chart.render(values)
+    (container,) = change.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     (before,) = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     assert container["startupProbe"] == before["startupProbe"] | {"failureThreshold": 300}
     assert container["livenessProbe"] == before["livenessProbe"] | {"timeoutSeconds": 9}
     assert container["readinessProbe"] == before["readinessProbe"]
-    (budget,) = changed.of_kind("PodDisruptionBudget")
+    (budget,) = change.of_kind("PodDisruptionBudget")
     assert (budget["metadata"]["name"], budget["spec"]["maxUnavailable"]) == ("bowline-webhook", "50%")
 
 

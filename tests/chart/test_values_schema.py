@@ -253,10 +253,10 @@ REFUSED = [
 def test_invalid_values_are_rejected_with_their_path(
     chart: Chart, values: dict[str, Any], place: str, word: str
 ) -> None:
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(CommandError) as refusal:
         chart.render(values)
-    assert f"at '{place}'" in str(refused.value)
-    assert word in str(refused.value)
+    assert f"at '{place}'" in str(refusal.value)
+    assert word in str(refusal.value)
 
 
 STAR = {"config": {"schedulerNames": ["*"]}}
@@ -357,10 +357,10 @@ def test_an_older_kubernetes_is_rejected(helm_command: HelmCli) -> None:
 
 
 def test_all_errors_are_reported_together(chart: Chart) -> None:
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(CommandError) as refusal:
         chart.render({"webhook": {"replica": 1}, "config": {"foo": 1}})
-    assert "/webhook" in str(refused.value)
-    assert "/config" in str(refused.value)
+    assert "/webhook" in str(refusal.value)
+    assert "/config" in str(refusal.value)
 
 
 def test_no_message_of_the_schema_is_a_regular_expression() -> None:

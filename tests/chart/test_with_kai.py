@@ -82,17 +82,17 @@ class Page:
     def denial_of_a_share(self) -> str:
         """Return why the API server denies KAI-Scheduler's binder a share; empty if it does not."""
         create = ("create", f"--as={BINDER}", "-f", "-")
-        created = self.cluster.kubectl(*create, input=yaml.safe_dump(reservation_pod()), check=False)
-        if created.returncode == 0:
+        creation = self.cluster.kubectl(*create, input=yaml.safe_dump(reservation_pod()), check=False)
+        if creation.returncode == 0:
             label = ("label", "pod", "a-user", "--overwrite", "runai-gpu-group=a-group", f"--as={BINDER}")
-            created = self.cluster.kubectl(*label, check=False)
-        return created.stderr
+            creation = self.cluster.kubectl(*label, check=False)
+        return creation.stderr
 
     def assert_namespace_is_kais(self) -> None:
         """Labels and annotations of KAI-Scheduler's chart are on the namespace."""
-        metadata, expected = self.cluster.api.get(RESERVATIONS)["metadata"], NAMESPACE_OF_KAI["metadata"]
-        assert metadata["labels"].items() >= expected["labels"].items()
-        assert metadata["annotations"].items() >= expected["annotations"].items()
+        metadata, expectation = self.cluster.api.get(RESERVATIONS)["metadata"], NAMESPACE_OF_KAI["metadata"]
+        assert metadata["labels"].items() >= expectation["labels"].items()
+        assert metadata["annotations"].items() >= expectation["annotations"].items()
 
     def has_conditions(self) -> bool:
         """Return whether the stored CRD is Bowline's."""

@@ -213,12 +213,12 @@ def test_creations_call_the_hook(armed: Cluster, path: str, body: Any, call: str
 
 def jobs_of(*templates: Any, replicas: int = 1) -> Any:
     jobs = job_set("", *templates)["spec"]["replicatedJobs"]
-    return [{**one, "replicas": replicas} for one in jobs]
+    return [{**item, "replicas": replicas} for item in jobs]
 
 
 def groups_of(*templates: Any, replicas: int = 1) -> Any:
     groups = ray_cluster("", OURS, *templates)["spec"]["workerGroupSpecs"]
-    return [{**one, "replicas": replicas} for one in groups]
+    return [{**item, "replicas": replicas} for item in groups]
 
 
 UPDATES = [

@@ -18,13 +18,13 @@ def test_a_pod_is_bound(pair: Live) -> None:
     gpus = {names.RESOURCE_GPU: "2"}
     container = {"name": "main", "image": "registry.example/app:1", "resources": {"limits": gpus, "requests": gpus}}
     pair.create_pod("train", containers=[container])
-    done = bind(pair, "train", "--wait")
-    assert done.returncode == 0, done
+    completion = bind(pair, "train", "--wait")
+    assert completion.returncode == 0, completion
     key = f"{pair.namespace}/train"
-    assert done.stdout == f"BindRequest {key}: created, node gpu-node-0\nSucceeded: the pod is bound\n"
-    stored, request = pair.pod("train"), pair.request("train")
-    assert stored["spec"]["nodeName"] == "gpu-node-0"
-    assert request["metadata"]["ownerReferences"][0]["uid"] == stored["metadata"]["uid"]
+    assert completion.stdout == f"BindRequest {key}: created, node gpu-node-0\nSucceeded: the pod is bound\n"
+    stored_pod, request = pair.pod("train"), pair.request("train")
+    assert stored_pod["spec"]["nodeName"] == "gpu-node-0"
+    assert request["metadata"]["ownerReferences"][0]["uid"] == stored_pod["metadata"]["uid"]
     assert request["spec"]["receivedGPU"] == {"count": 2, "portion": "1.00"}
     again = bind(pair, "train")
     assert again.returncode == 1
@@ -33,10 +33,10 @@ def test_a_pod_is_bound(pair: Live) -> None:
 
 def test_a_failed_request_prints_reason_and_suggestion_and_blocks_another_one(pair: Live) -> None:
     pair.create_pod("train")
-    done = bind(pair, "train", "--wait", node="absent")
-    assert done.returncode == 1
-    assert "Failed: NodeGone: " in done.stdout
-    assert "(suggestion: RescheduleElsewhere, this node is unsuitable, " in done.stdout
+    completion = bind(pair, "train", "--wait", node="absent")
+    assert completion.returncode == 1
+    assert "Failed: NodeGone: " in completion.stdout
+    assert "(suggestion: RescheduleElsewhere, this node is unsuitable, " in completion.stdout
     again = bind(pair, "train")
     assert again.returncode == 1
     assert "409 AlreadyExists: " in again.stderr
@@ -54,9 +54,9 @@ def test_without_wait_the_request_is_created(pair: Live) -> None:
 
 def test_a_share_and_a_pod_that_does_not_exist_are_refused(pair: Live) -> None:
     pair.create_pod("share", {names.GPU_FRACTION: "0.5"})
-    refused = bind(pair, "share")
-    assert refused.returncode == 1
-    assert "it requests a share (gpu-fraction): its scheduler must choose the device" in refused.stderr
+    refusal = bind(pair, "share")
+    assert refusal.returncode == 1
+    assert "it requests a share (gpu-fraction): its scheduler must choose the device" in refusal.stderr
     assert pair.not_found(pair.request_path("share"))
     absent = bind(pair, "absent")
     assert (absent.returncode, absent.stdout) == (1, "")
@@ -67,11 +67,11 @@ def test_a_wait_ends_with_what_the_request_waits_for(pair: Live) -> None:
     assert pair.pair.reconcilers[0].stop()
     try:
         pair.create_pod("train")
-        done = bind(pair, "train", "--wait", "--timeout=1s")
-        assert done.returncode == 1
-        assert "waiting:" not in done.stderr, "no reconciler has reported a wait"
-        assert "not bound within 1 s; bowline explain says why" in done.stderr
-        assert "the pod later: Created: nothing is reported yet" in done.stderr
+        completion = bind(pair, "train", "--wait", "--timeout=1s")
+        assert completion.returncode == 1
+        assert "waiting:" not in completion.stderr, "no reconciler has reported a wait"
+        assert "not bound within 1 s; bowline explain says why" in completion.stderr
+        assert "the pod later: Created: nothing is reported yet" in completion.stderr
     finally:
         pair.pair.launch_reconciler().wait_ready()
     pair.phase("train", "Succeeded")

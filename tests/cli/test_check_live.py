@@ -64,15 +64,15 @@ def check(cluster: Cluster, *arguments: str, kubeconfig: object = "") -> "subpro
 
 def report(cluster: Cluster) -> str:
     """The report of a release that lacks something."""
-    done = check(cluster)
-    assert (done.returncode, done.stderr) == (1, ""), done
-    assert all(line.startswith("missing: ") and "; next: " in line for line in done.stdout.splitlines())
-    return done.stdout
+    completion = check(cluster)
+    assert (completion.returncode, completion.stderr) == (1, ""), completion
+    assert all(line.startswith("missing: ") and "; next: " in line for line in completion.stdout.splitlines())
+    return completion.stdout
 
 
 def assert_well(cluster: Cluster) -> None:
-    done = check(cluster, f"--wait={LIMIT_S}s")
-    assert (done.returncode, done.stdout, done.stderr) == (0, WELL, "")
+    completion = check(cluster, f"--wait={LIMIT_S}s")
+    assert (completion.returncode, completion.stdout, completion.stderr) == (0, WELL, "")
     document = json.loads(check(cluster, "-o", "json").stdout)
     assert (document["well"], document["missing"], document["notChecked"]) == (True, [], [])
     assert [f"{name}: {image}" for name, image in document["images"].items()] == WELL.splitlines()[:-1]
@@ -93,13 +93,15 @@ def test_nothing_is_missing_from_a_healthy_release(release: Release) -> None:
 
 
 def test_a_namespace_without_a_release_is_named(release: Release) -> None:
-    done = check(release[0], "--namespace=default")
-    assert done.returncode == 1
-    assert "missing: Deployments of Bowline in namespace default; next: helm list --all-namespaces" in done.stdout
+    completion = check(release[0], "--namespace=default")
+    assert completion.returncode == 1
+    assert (
+        "missing: Deployments of Bowline in namespace default; next: helm list --all-namespaces" in completion.stdout
+    )
     programs = check(release[0], "--namespace=default", "--output=json")
     document = json.loads(programs.stdout)
     assert (programs.returncode, document["version"], document["well"]) == (1, 1, False)
-    assert [f"missing: {f['text']}; next: {f['next']}" for f in document["missing"]] == done.stdout.splitlines()
+    assert [f"missing: {f['text']}; next: {f['next']}" for f in document["missing"]] == completion.stdout.splitlines()
     assert (document["notChecked"], document["images"]) == ([], {})
 
 
@@ -269,11 +271,11 @@ def test_a_policy_of_others_that_denies_the_objects_of_the_check_is_no_failure_o
         cluster.api.post(policy, LABELS)
         cluster.api.post(binding, LABELS_BINDING)
         wait_until(lambda: "the label team" in check(cluster).stdout, "the API server applies the policy")
-        done = check(cluster)
-        assert (done.returncode, done.stderr) == (0, "")
+        completion = check(cluster)
+        assert (completion.returncode, completion.stderr) == (0, "")
         for what in ("a valid pod", "a BindRequest"):
-            assert f"not checked: the admission of {what} (" in done.stdout
-        assert done.stdout.endswith("all is well, as far as it was checked\n")
+            assert f"not checked: the admission of {what} (" in completion.stdout
+        assert completion.stdout.endswith("all is well, as far as it was checked\n")
 
 
 def test_what_a_user_may_not_read_is_not_checked_and_nothing_is_missing(release: Release) -> None:

@@ -81,11 +81,11 @@ def running(
     head = {"apiVersion": "config.bowline.dev/v1alpha1", "kind": "BowlineConfiguration"}
     config.write_text(yaml.safe_dump({**head, "plugins": plugins}))
     capture = pytest.MonkeyPatch()
-    printed: list[str] = []
+    printout: list[str] = []
     with capture.context() as patch:
-        patch.setattr("sys.stdout.write", printed.append)
+        patch.setattr("sys.stdout.write", printout.append)
         assert main(["plugin", "access", "--config", str(config)]) == 0
-    access = yaml.safe_load("".join(printed))
+    access = yaml.safe_load("".join(printout))
     values = {"config.plugins": plugins, "config.binding.inFlightTimeout": "2s", **LEASE, **access}
     with running_pair(2, values) as (cluster, pair):
         cluster.kubectl("label", "node", "gpu-node-0", f"{RACK}=r1")
@@ -107,8 +107,8 @@ def create(live: Live, name: str = "pod", **annotations: str) -> str:
 
 
 def configmaps(live: Live) -> list[Any]:
-    found = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/configmaps")["items"]
-    return [item for item in found if item["metadata"]["name"] != "kube-root-ca.crt"]
+    findings = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/configmaps")["items"]
+    return [item for item in findings if item["metadata"]["name"] != "kube-root-ca.crt"]
 
 
 def test_the_network_waits_until_the_address_is_there_and_passes_it_on(live: Live) -> None:
@@ -224,8 +224,8 @@ def test_a_pod_with_a_licence_costs_the_finalizer(live: Live) -> None:
     live.request_bind()
     live.phase("pod", "Succeeded")
     live.event("pod", "Bound")
-    expected = [*PLAIN_BIND, ("patch", "bindrequests")]
-    assert sorted(writes_about(live, "bowline-reconciler", expected)) == sorted(expected)
+    expectation = [*PLAIN_BIND, ("patch", "bindrequests")]
+    assert sorted(writes_about(live, "bowline-reconciler", expectation)) == sorted(expectation)
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(EXAMPLES.glob("[a-z]*.py"))])

@@ -28,29 +28,31 @@ State = Mapping[str, Any]
 
 def state_of(live: LiveCluster) -> State:
     """Return everything that a run may leave: pods, requests, effects, and the plugins' objects."""
-    stored = read_objects(live)
-    owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in stored.requests}
-    claim_names = {claim["metadata"]["name"] for claim in stored.claims}
+    objects = read_objects(live)
+    owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in objects.requests}
+    claim_names = {claim["metadata"]["name"] for claim in objects.claims}
     state = {
-        "pods": {pod["metadata"]["name"]: _pod(pod, claim_names) for pod in stored.pods},
-        "requests": {request["metadata"]["name"]: _request(request) for request in stored.requests},
-        "effects": sorted(owners.get(e["metadata"]["labels"][OWNER], ORPHAN) for e in stored.effects),
-        "maps": {obj["metadata"]["name"]: obj.get("data", {}) for obj in stored.maps},
-        **stored.plugins_state(),
+        "pods": {pod["metadata"]["name"]: _pod(pod, claim_names) for pod in objects.pods},
+        "requests": {request["metadata"]["name"]: _request(request) for request in objects.requests},
+        "effects": sorted(owners.get(e["metadata"]["labels"][OWNER], ORPHAN) for e in objects.effects),
+        "maps": {obj["metadata"]["name"]: obj.get("data", {}) for obj in objects.maps},
+        **objects.plugins_state(),
     }
-    anonymous: State = json.loads(_replace(json.dumps(state, sort_keys=True), stored.aliases()))
+    anonymous: State = json.loads(_replace(json.dumps(state, sort_keys=True), objects.aliases()))
     return anonymous
 
 
 def left_of(live: LiveCluster, name: str = "pod") -> list[str]:
     """Return the side effects for the run's pod of that name; none count once it is bound."""
-    stored = read_objects(live)
-    pod = next((obj for obj in stored.pods if obj["metadata"]["name"] == name), None)
+    objects = read_objects(live)
+    pod = next((obj for obj in objects.pods if obj["metadata"]["name"] == name), None)
     if pod is not None and pod["spec"].get("nodeName"):
         return []
-    others = {obj["metadata"]["uid"] for obj in stored.requests if obj["metadata"]["name"] != name}
-    effects = [obj for obj in stored.effects if obj["metadata"]["labels"][OWNER] not in others]
-    return [f"effect {obj['metadata']['name']}" for obj in effects] + (stored.held_by(pod) if pod is not None else [])
+    neighbours = {obj["metadata"]["uid"] for obj in objects.requests if obj["metadata"]["name"] != name}
+    effects = [obj for obj in objects.effects if obj["metadata"]["labels"][OWNER] not in neighbours]
+    return [f"effect {obj['metadata']['name']}" for obj in effects] + (
+        objects.held_by(pod) if pod is not None else []
+    )
 
 
 def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:

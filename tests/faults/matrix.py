@@ -146,12 +146,12 @@ class Matrix:
         assert ORPHAN not in run.expected["effects"], f"{run} leaves an effect behind"
         calls = proxy.exchanges(before)
         # A denied request leaves nothing to disturb, and all runs would have the same result without it.
-        denied = [
+        denial = [
             f"{exchange.call.kind} {exchange.call.name}"
             for exchange in calls
             if exchange.code == HTTPStatus.FORBIDDEN
         ]
-        assert not denied, f"{run}: the API server denies {', '.join(denied)}"
+        assert not denial, f"{run}: the API server denies {', '.join(denial)}"
         reasons = [request["reason"] for request in run.expected["requests"].values()]
         assert set(reasons) <= {scenario.reason}, f"{run} ends with {reasons}, not with {scenario.reason!r}"
         return run, calls

@@ -69,8 +69,8 @@ def _ask_for_a_volume(live: LiveCluster) -> Storage:
 
 
 def _bound_with_its_volume(live: LiveCluster) -> bool:
-    stored = read_objects(live)
-    everything = [*stored.volume_claims, *stored.volumes]
+    objects = read_objects(live)
+    everything = [*objects.volume_claims, *objects.volumes]
     return in_phase("Succeeded")(live) and all(item["status"]["phase"] == "Bound" for item in everything)
 
 
@@ -199,8 +199,8 @@ def _withdrawn(live: LiveCluster) -> bool:
 
 
 def _leftovers(live: LiveCluster) -> list[str]:
-    stored = read_objects(live)
-    return [leftover for pod in stored.pods for leftover in stored.held_by(pod)]
+    objects = read_objects(live)
+    return [leftover for pod in objects.pods for leftover in objects.held_by(pod)]
 
 
 FRACTION = Scenario("fraction", _shares_a_fresh_device, in_phase("Succeeded"), "Bound")

@@ -41,21 +41,23 @@ def differences(expected: State, actual: State) -> str:
 
 def miscounts(run: Run, deeds_by_namespace: Mapping[str, Deeds]) -> list[str]:
     """Return where the executed writes of a run do not match the existing objects."""
-    stored, did, elsewhere = (
+    stored_object, did, elsewhere = (
         read_objects(run.live),
         deeds_by_namespace[run.live.namespace],
         deeds_by_namespace.get(RESERVATIONS, Deeds()),
     )
     groups = [group_name(run.live, group) for group in GROUPS]
-    bound = [pod for pod in stored.pods if pod["spec"].get("nodeName") and pod["metadata"]["name"] != HOLDER]
+    bound = [pod for pod in stored_object.pods if pod["spec"].get("nodeName") and pod["metadata"]["name"] != HOLDER]
     extended_claims = [
-        obj for obj in stored.claims if names.EXTENDED_RESOURCE_CLAIM in (obj["metadata"].get("annotations") or {})
+        obj
+        for obj in stored_object.claims
+        if names.EXTENDED_RESOURCE_CLAIM in (obj["metadata"].get("annotations") or {})
     ]
-    reservations = [obj for obj in stored.reservations if group_of(obj) in groups]
+    reservations = [obj for obj in stored_object.reservations if group_of(obj) in groups]
     counts = (
         ("effective Bindings and bound pods", did.bindings, len(bound)),
-        ("ConfigMaps made less removed and left", did.remaining("configmaps"), made_by_us(stored.maps)),
-        ("effects made less removed and left", did.remaining("secrets"), len(stored.effects)),
+        ("ConfigMaps made less removed and left", did.remaining("configmaps"), made_by_us(stored_object.maps)),
+        ("effects made less removed and left", did.remaining("secrets"), len(stored_object.effects)),
         ("claims made less removed and left", did.remaining("resourceclaims"), len(extended_claims)),
         (
             "reservations made less removed and left",
@@ -72,9 +74,9 @@ def miscounts(run: Run, deeds_by_namespace: Mapping[str, Deeds]) -> list[str]:
 
 def left_behind(live: LiveCluster) -> list[str]:
     """Return the existing objects that belong to pods; after these are deleted, all of them must be deleted."""
-    stored = read_objects(live)
-    mine = [obj for obj in stored.maps if obj["metadata"].get("ownerReferences")]
-    return [obj["metadata"]["name"] for obj in (*stored.pods, *stored.claims, *stored.reservations, *mine)]
+    objects = read_objects(live)
+    mine = [obj for obj in objects.maps if obj["metadata"].get("ownerReferences")]
+    return [obj["metadata"]["name"] for obj in (*objects.pods, *objects.claims, *objects.reservations, *mine)]
 
 
 def answered_late(overtaken: Reconciler) -> int:

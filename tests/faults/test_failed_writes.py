@@ -79,35 +79,35 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("prepared", PREPARED, ids=lambda prepared: prepared.name)
+@pytest.mark.parametrize("preparation", PREPARED, ids=lambda preparation: preparation.name)
 def test_a_terminal_decision_is_finished_although_its_reason_is_gone(
-    lab: Lab, truth: TruthObserver, prepared: Prepared
+    lab: Lab, truth: TruthObserver, preparation: Prepared
 ) -> None:
     with lab.reconciler("failing") as reconciler:
-        points = _undisturbed(lab, reconciler, prepared, CHANGES[0])
+        points = _undisturbed(lab, reconciler, preparation, CHANGES[0])
         for point in last_of_each(points):
-            _disturbed(lab, reconciler, prepared, CHANGES[0], point, FAULTS["503"])
+            _disturbed(lab, reconciler, preparation, CHANGES[0], point, FAULTS["503"])
             truth.check()
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
-@pytest.mark.parametrize("prepared", PREPARED, ids=lambda prepared: prepared.name)
+@pytest.mark.parametrize("preparation", PREPARED, ids=lambda preparation: preparation.name)
 def test_every_failure_of_every_write_of_a_terminal_decision(
-    lab: Lab, truth: TruthObserver, prepared: Prepared, change: Change
+    lab: Lab, truth: TruthObserver, preparation: Prepared, change: Change
 ) -> None:
     with lab.reconciler("failing") as reconciler:
-        points = _undisturbed(lab, reconciler, prepared, change)
+        points = _undisturbed(lab, reconciler, preparation, change)
         for point in points:
             for fault in FAULTS.values():
-                _disturbed(lab, reconciler, prepared, change, point, fault)
+                _disturbed(lab, reconciler, preparation, change, point, fault)
                 truth.check()
 
 
-def _undisturbed(lab: Lab, reconciler: Reconciler, prepared: Prepared, change: Change) -> Sequence[Point]:
+def _undisturbed(lab: Lab, reconciler: Reconciler, preparation: Prepared, change: Change) -> Sequence[Point]:
     """Return the writes from the decision to its end."""
-    live = _prepare(lab, reconciler, prepared)
+    live = _prepare(lab, reconciler, preparation)
     since = reconciler.proxy.latest()
     try:
         _change_node(lab, change.trouble)
@@ -121,10 +121,10 @@ def _undisturbed(lab: Lab, reconciler: Reconciler, prepared: Prepared, change: C
 
 
 def _disturbed(
-    lab: Lab, reconciler: Reconciler, prepared: Prepared, change: Change, point: Point, fault: RequestFault
+    lab: Lab, reconciler: Reconciler, preparation: Prepared, change: Change, point: Point, fault: RequestFault
 ) -> None:
     """Run once more; at the point the write fails, and the node is usable again before the failure is known."""
-    live = _prepare(lab, reconciler, prepared)
+    live = _prepare(lab, reconciler, preparation)
     match, met, count = point.within(live.namespace), threading.Event(), 0
 
     def repair(_: ProxiedCall) -> None:
@@ -148,10 +148,10 @@ def _disturbed(
     _ends_without_a_trace(live)
 
 
-def _prepare(lab: Lab, reconciler: Reconciler, prepared: Prepared) -> LiveCluster:
-    live = lab.namespace(f"failed-{prepared.name}")
+def _prepare(lab: Lab, reconciler: Reconciler, preparation: Prepared) -> LiveCluster:
+    live = lab.namespace(f"failed-{preparation.name}")
     live.until("it leads", lambda: is_leading(reconciler))
-    prepared.make(live)
+    preparation.make(live)
     live.until("everything is prepared", lambda: effects(live) > 0)
     return live
 

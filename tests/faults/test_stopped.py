@@ -32,30 +32,30 @@ def test_a_leader_that_continues_after_another_one_has_led_writes_nothing(
     lab: Lab, truth: TruthObserver, last: CallMatch
 ) -> None:
     live = lab.namespace("stopped")
-    with lab.reconciler("one") as one, lab.reconciler("other") as other:
-        live.until("one leads", lambda: is_leading(one) or is_leading(other))
-        stopped, successor = (one, other) if is_leading(one) else (other, one)
+    with lab.reconciler("one") as item, lab.reconciler("other") as neighbour:
+        live.until("one leads", lambda: is_leading(item) or is_leading(neighbour))
+        stop, successor = (item, neighbour) if is_leading(item) else (neighbour, item)
         gate = FaultGate()
         match = CallMatch(last.verbs, last.resource, last.subresource, live.namespace)
-        stopped.proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
+        stop.proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
         FRACTION.play(live)
         assert gate.wait_reached(LIMIT_S)
-        assert stopped.process is not None
-        stopped.process.process.pause()
+        assert stop.process is not None
+        stop.process.process.pause()
         gate.open()
         live.until("the other one leads", lambda: is_leading(successor))
         live.until("it has bound the pod", lambda: FRACTION.ended(live))
-        before, state = stopped.proxy.latest(), state_of(live)
+        before, state = stop.proxy.latest(), state_of(live)
 
         def exchanges() -> list[Exchange]:
-            return [e for e in stopped.proxy.exchanges(before) if e.number > before]
+            return [e for e in stop.proxy.exchanges(before) if e.number > before]
 
-        stopped.process.process.resume()
+        stop.process.process.resume()
         live.until("the stopped one follows the Lease again", lambda: any(map(_reads_lease, exchanges())))
         assert [str(e.call) for e in exchanges() if e.call.writes and e.call.resource not in _OWN] == []
         assert [str(e.call) for e in exchanges() if e.call.resource == "leases" and e.applied and e.call.writes] == []
         assert state_of(live) == state
-        stopped.check()
+        stop.check()
 
 
 def _reads_lease(exchange: Exchange) -> bool:

@@ -175,8 +175,8 @@ class Team:
         """Wait until the pod runs on the node of its request, and the request reports it; returns the request."""
 
         def running() -> dict[str, Any] | None:
-            stored = self.live.pod(name)
-            return stored if (stored.get("status") or {}).get("phase") == "Running" else None
+            stored_pod = self.live.pod(name)
+            return stored_pod if (stored_pod.get("status") or {}).get("phase") == "Running" else None
 
         bound_pod = self.live.until(f"pod {name} runs", running)
         request = self.live.phase(self.request_of(name)["metadata"]["name"], "Succeeded")

@@ -54,13 +54,13 @@ async def set_(event: asyncio.Event) -> None:
 
 
 async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient, namespace: str) -> None:
-    one = elector(client, namespace, "one")
-    async with electing(one):
-        await set_(one.is_leader)
+    item = elector(client, namespace, "one")
+    async with electing(item):
+        await set_(item.is_leader)
         spec = (await lease(client, namespace))["spec"]
         assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 120, 0)
-    assert not one.is_leader.is_set()
-    assert not one.lost.is_set()
+    assert not item.is_leader.is_set()
+    assert not item.lost.is_set()
     # A release sets an empty holder; the API server omits the empty field.
     assert not (await lease(client, namespace))["spec"].get("holderIdentity")
 
@@ -68,19 +68,19 @@ async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient
 async def test_a_process_that_lost_its_lease_leads_again(client: KubeClient, namespace: str) -> None:
     # As between two terms: until the process leads, it may write only the Lease.
     client.forbid_writes()
-    one = elector(client, namespace, "one")
+    item = elector(client, namespace, "one")
     try:
-        async with electing(one):
-            await set_(one.is_leader)
+        async with electing(item):
+            await set_(item.is_leader)
             assert (await lease(client, namespace))["spec"]["holderIdentity"] == "one"
     finally:
-        client.permit_writes(lambda: one.left_s)
+        client.permit_writes(lambda: item.left_s)
 
 
 async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
-    one = elector(client, namespace, "one")
-    async with electing(one):
-        await set_(one.is_leader)
+    item = elector(client, namespace, "one")
+    async with electing(item):
+        await set_(item.is_leader)
         first = (await lease(client, namespace))["spec"]
         seen: set[str] = set()
         async with asyncio.timeout(LIMIT_S):
@@ -110,10 +110,10 @@ async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_clus
     async with proxied(bare_cluster, namespace) as (proxy, client):
         gate = FaultGate()
         proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "selfsubjectreviews")))
-        one = elector(client, namespace, "one")
-        async with electing(one):
+        item = elector(client, namespace, "one")
+        async with electing(item):
             await until(lambda: gate.wait_reached(0))
-            await set_(one.is_leader)
+            await set_(item.is_leader)
             assert "ownerReferences" not in (await lease(client, namespace))["metadata"]
 
 
@@ -122,30 +122,30 @@ async def test_a_slow_read_of_the_lease_does_not_shorten_the_term(bare_cluster: 
     async with proxied(bare_cluster, namespace) as (proxy, client):
         gate = FaultGate()
         proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "leases"), nth=1))
-        one = elector(client, namespace, "one", timings)
-        async with electing(one):
+        item = elector(client, namespace, "one", timings)
+        async with electing(item):
             await until(lambda: gate.wait_reached(0))
             released = client.clock.monotonic()
             gate.open()
-            await set_(one.is_leader)
-            assert one.left_s + client.clock.monotonic() >= released + 60
+            await set_(item.is_leader)
+            assert item.left_s + client.clock.monotonic() >= released + 60
 
 
 async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=0.5))
     async with proxied(bare_cluster, namespace) as (proxy, client):
-        one = elector(client, namespace, "one", timings)
-        async with electing(one):
-            await set_(one.is_leader)
+        item = elector(client, namespace, "one", timings)
+        async with electing(item):
+            await set_(item.is_leader)
             gate = FaultGate()
             proxy.add(FaultRule(Hold(gate), CallMatch(("update",), "leases"), nth=1))
             await until(lambda: gate.wait_reached(0))
             hung = (await lease(client, namespace))["spec"]["renewTime"]
             async with asyncio.timeout(LIMIT_S):
                 while (await lease(client, namespace))["spec"]["renewTime"] == hung:
-                    assert not one.lost.is_set()
+                    assert not item.lost.is_set()
                     await asyncio.sleep(0.1)
-            assert not one.lost.is_set()
+            assert not item.lost.is_set()
 
 
 async def test_hanging_renewals_end_the_leadership_at_the_deadline(
@@ -154,14 +154,14 @@ async def test_hanging_renewals_end_the_leadership_at_the_deadline(
     # One renewal at 3 s, which lasts until the deadline at 5 s; the next would be due at 8 s.
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
     async with proxied(bare_cluster, namespace) as (proxy, disturbed):
-        one, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
-        async with electing(one):
-            await set_(one.is_leader)
+        item, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
+        async with electing(item):
+            await set_(item.is_leader)
             proxy.add(FaultRule(Hold(FaultGate()), CallMatch(("update",), "leases")))
             async with electing(two):
                 await set_(two.is_leader)
-                assert one.lost.is_set()
-                assert not one.is_leader.is_set()
+                assert item.lost.is_set()
+                assert not item.is_leader.is_set()
 
 
 class LateAnswer(KubeClient):
@@ -183,12 +183,12 @@ async def test_a_term_starts_when_the_request_for_the_lease_was_sent(
 ) -> None:
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
     async with LateAnswer(access) as late:
-        one, two = elector(late, namespace, "one", rare), elector(client, namespace, "two", rare)
-        async with electing(one):
+        item, two = elector(late, namespace, "one", rare), elector(client, namespace, "two", rare)
+        async with electing(item):
             await until_awaited(lambda: client.list_all(LEASES, namespace), bool)
             async with electing(two):
                 await set_(two.is_leader)
-                assert one.lost.is_set()
+                assert item.lost.is_set()
 
 
 async def test_a_failed_takeover_is_retried_at_the_retry_period(bare_cluster: Cluster, namespace: str) -> None:
@@ -211,9 +211,9 @@ async def test_any_number_of_hanging_writes_costs_no_leadership(
     bare_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
     async with proxied(bare_cluster, namespace, connections=4) as (proxy, client), KubeClient(access) as observer:
-        one = elector(client, namespace, "one")
-        async with electing(one):
-            await set_(one.is_leader)
+        item = elector(client, namespace, "one")
+        async with electing(item):
+            await set_(item.is_leader)
             gate = FaultGate()
             proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps")))
             maps = [configmap(f"map-{number}") for number in range(8)]
@@ -222,18 +222,18 @@ async def test_any_number_of_hanging_writes_costs_no_leadership(
             hung = (await lease(observer, namespace))["spec"]["renewTime"]
             await until_awaited(
                 lambda: lease(observer, namespace),
-                lambda seen: seen["spec"]["renewTime"] != hung or one.lost.is_set(),
+                lambda seen: seen["spec"]["renewTime"] != hung or item.lost.is_set(),
             )
-            assert not one.lost.is_set()
+            assert not item.lost.is_set()
             for write in writes:
                 write.cancel()
             await asyncio.gather(*writes, return_exceptions=True)
 
 
 async def test_a_release_is_noticed_through_the_watch(client: KubeClient, namespace: str) -> None:
-    one, two = (elector(client, namespace, name, SLOW) for name in ("one", "two"))
-    async with electing(one) as stop:
-        await set_(one.is_leader)
+    item, two = (elector(client, namespace, name, SLOW) for name in ("one", "two"))
+    async with electing(item) as stop:
+        await set_(item.is_leader)
         async with electing(two):
             await until(lambda: two.leader == "one")
             assert not two.is_leader.is_set()
@@ -244,10 +244,10 @@ async def test_a_release_is_noticed_through_the_watch(client: KubeClient, namesp
 
 
 async def test_a_crashed_leader_is_replaced_when_its_lease_expires(client: KubeClient, namespace: str) -> None:
-    one, two = (elector(client, namespace, name, QUICK) for name in ("one", "two"))
+    item, two = (elector(client, namespace, name, QUICK) for name in ("one", "two"))
     async with asyncio.TaskGroup() as group:
-        dying = group.create_task(one.run(asyncio.Event()))
-        await set_(one.is_leader)
+        dying = group.create_task(item.run(asyncio.Event()))
+        await set_(item.is_leader)
         async with electing(two):
             await until(lambda: two.leader == "one")
             dying.cancel()
@@ -279,11 +279,11 @@ async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: st
     many = [elector(client, namespace, f"e{number}") for number in range(5)]
     async with asyncio.TaskGroup() as group:
         stops = [asyncio.Event() for _ in many]
-        for one, stop in zip(many, stops, strict=True):
-            group.create_task(one.run(stop))
-        await until(lambda: any(one.is_leader.is_set() for one in many))
-        await until(lambda: len({one.leader for one in many}) == 1)
-        assert sum(one.is_leader.is_set() for one in many) == 1
+        for item, stop in zip(many, stops, strict=True):
+            group.create_task(item.run(stop))
+        await until(lambda: any(item.is_leader.is_set() for item in many))
+        await until(lambda: len({item.leader for item in many}) == 1)
+        assert sum(item.is_leader.is_set() for item in many) == 1
         for stop in stops:
             stop.set()
 
@@ -291,44 +291,44 @@ async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: st
 async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
-    one, two = elector(wired, namespace, "one", QUICK), elector(client, namespace, "two", QUICK)
+    item, two = elector(wired, namespace, "one", QUICK), elector(client, namespace, "two", QUICK)
     was_leading = []
-    async with electing(one):
-        await set_(one.is_leader)
+    async with electing(item):
+        await set_(item.is_leader)
         async with electing(two):
             await until(lambda: two.leader == "one")
             await wire.cut()
             await set_(two.is_leader)
-            was_leading.append(one.is_leader.is_set())
-            await set_(one.lost)
+            was_leading.append(item.is_leader.is_set())
+            await set_(item.lost)
     assert was_leading == [False]
 
 
 async def test_a_hanging_api_server_costs_the_leadership_too(
     bare_cluster: Cluster, client: KubeClient, namespace: str
 ) -> None:
-    one = elector(client, namespace, "one", QUICK)
-    async with electing(one):
-        await set_(one.is_leader)
+    item = elector(client, namespace, "one", QUICK)
+    async with electing(item):
+        await set_(item.is_leader)
         bare_cluster.pause_apiserver()
         try:
-            await set_(one.lost)
+            await set_(item.lost)
         finally:
             bare_cluster.resume_apiserver()
-    assert not one.is_leader.is_set()
+    assert not item.is_leader.is_set()
 
 
 async def test_a_short_outage_costs_nothing(
     wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
 ) -> None:
-    one = elector(wired, namespace, "one")
-    async with electing(one):
-        await set_(one.is_leader)
+    item = elector(wired, namespace, "one")
+    async with electing(item):
+        await set_(item.is_leader)
         await wire.cut()
-        await until(lambda: one.failing)
+        await until(lambda: item.failing)
         await wire.restore()
-        await until(lambda: not one.failing)
-        assert one.is_leader.is_set()
+        await until(lambda: not item.failing)
+        assert item.is_leader.is_set()
 
 
 @pytest.mark.parametrize(
@@ -342,36 +342,36 @@ async def test_a_short_outage_costs_nothing(
 async def test_a_lease_written_by_another_process_ends_the_leadership(
     client: KubeClient, namespace: str, patch: dict[str, object], lost: bool
 ) -> None:
-    one = elector(client, namespace, "one")
-    async with electing(one):
-        await set_(one.is_leader)
+    item = elector(client, namespace, "one")
+    async with electing(item):
+        await set_(item.is_leader)
         version = (await client.patch(LEASES, namespace, "bowline", patch))["metadata"]["resourceVersion"]
         if lost:
-            await set_(one.lost)
+            await set_(item.lost)
         else:
             now = await until_awaited(
                 lambda: lease(client, namespace), lambda seen: seen["metadata"]["resourceVersion"] != version
             )
             assert now["spec"]["holderIdentity"] == "one"
-        assert one.is_leader.is_set() is not lost
+        assert item.is_leader.is_set() is not lost
 
 
 async def test_a_deleted_lease_is_recreated(client: KubeClient, namespace: str) -> None:
-    one = elector(client, namespace, "one")
-    async with electing(one):
-        await set_(one.is_leader)
+    item = elector(client, namespace, "one")
+    async with electing(item):
+        await set_(item.is_leader)
         old = (await lease(client, namespace))["metadata"]["uid"]
         await client.delete(LEASES, namespace, "bowline")
         leases: list[dict[str, object]] = []
         async with asyncio.timeout(LIMIT_S):
             while not leases:
                 leases = await client.list_all(LEASES, namespace)
-        assert one.is_leader.is_set()
+        assert item.is_leader.is_set()
         assert (await lease(client, namespace))["metadata"]["uid"] != old
 
 
 async def test_without_rights_no_process_leads_and_a_stop_is_obeyed(unprivileged: KubeClient, namespace: str) -> None:
-    one = elector(unprivileged, namespace, "one")
-    async with electing(one):
-        await until(lambda: one.failing)
-        assert not one.is_leader.is_set()
+    item = elector(unprivileged, namespace, "one")
+    async with electing(item):
+        await until(lambda: item.failing)
+        assert not item.is_leader.is_set()

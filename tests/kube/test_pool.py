@@ -57,8 +57,8 @@ async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
         await asyncio.gather(*holding)
         # Both connections are idle again.
         await asyncio.gather(create("later-0"), create("later-1"))
-        stored = await client.list_all(CONFIGMAPS, namespace)
-    names = {item["metadata"]["name"] for item in stored}
+        config_map = await client.list_all(CONFIGMAPS, namespace)
+    names = {item["metadata"]["name"] for item in config_map}
     assert {"held-0", "held-1", "later-0", "later-1"} <= names
     assert "queued" not in names
 

@@ -62,9 +62,9 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
 
 async def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> None:
     """As while the file is being written."""
-    one, two = (LocalAuthority(name).pem for name in ("one", "two"))
+    item, two = (LocalAuthority(name).pem for name in ("one", "two"))
     (tmp_path / "token").write_text("t")
-    (tmp_path / "ca.crt").write_bytes(one)
+    (tmp_path / "ca.crt").write_bytes(item)
     access = await load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
     assert access.trust is not None
     before = access.trust.context

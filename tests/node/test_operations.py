@@ -70,8 +70,8 @@ def test_helm_test_fails_within_a_minute_while_the_webhook_is_stopped(node: Node
     assert pod["status"]["phase"] == "Failed"
     (status,) = pod["status"]["containerStatuses"]
     # As the kubelet reports them.
-    ended, began = status["state"]["terminated"]["finishedAt"], pod["status"]["startTime"]
-    assert (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds() <= LIMIT_S
+    end, began = status["state"]["terminated"]["finishedAt"], pod["status"]["startTime"]
+    assert (datetime.fromisoformat(end) - datetime.fromisoformat(began)).total_seconds() <= LIMIT_S
     log = node.cluster.kubectl("logs", pod["metadata"]["name"], f"-n={NAMESPACE}").stdout
     assert "missing: an answer of the webhook" in log
 

@@ -61,7 +61,7 @@ def test_many_binds_cost_no_read_of_completed_requests(pair: Live) -> None:
     pods = [f"pod-{number}" for number in range(100)]
     pair.create(*(pod(name) for name in pods))
     stored_pods = pair.cluster.api.get(f"/api/v1/namespaces/{pair.namespace}/pods")["items"]
-    uids = {stored["metadata"]["name"]: stored["metadata"]["uid"] for stored in stored_pods}
+    uids = {stored_object["metadata"]["name"]: stored_object["metadata"]["uid"] for stored_object in stored_pods}
     pair.create(*(bind_request(name, "gpu-node-0", uid=uids[name]) for name in pods))
     pair.pair.launch_reconciler().wait_ready()
     for name in pods:
@@ -73,5 +73,5 @@ def test_many_binds_cost_no_read_of_completed_requests(pair: Live) -> None:
     pair.request_bind("last")
     pair.phase("last", "Succeeded")
     pair.event("last", "Bound")
-    expected: Calls = Counter(dict.fromkeys(PLAIN_BIND, 101))
-    assert calls_made(pair, expected) == expected
+    expectation: Calls = Counter(dict.fromkeys(PLAIN_BIND, 101))
+    assert calls_made(pair, expectation) == expectation

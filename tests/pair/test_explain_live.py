@@ -153,8 +153,8 @@ class Stored:
     @property
     def has_failed_decision(self) -> bool:
         """Whether the pod has the condition of a decision that has failed."""
-        failed = failed_decision_of(self.pod) if self.pod is not None else None
-        return failed is not None and failed.has_ended
+        failure = failed_decision_of(self.pod) if self.pod is not None else None
+        return failure is not None and failure.has_ended
 
 
 # What explain states, and whether it is so, from the pod and the request before and after.
@@ -472,8 +472,8 @@ def test_a_failed_pod_has_its_own_reason(pair: Live, explain: Explain) -> None:
     pair.create_pod()
     pair.request_bind()
     pair.phase("pod", "Succeeded")
-    refused = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
-    pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps({'status': refused})}")
+    refusal = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
+    pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps({'status': refusal})}")
     assert "the pod has failed on node gpu-node-0: Failed" in explain("pod")
     assert "UnexpectedAdmissionError: Allocate failed" in explain("pod")
 

@@ -47,9 +47,9 @@ def test_a_reported_wait_takes_four_writes_and_a_withdrawal_ends_the_nomination(
     pair.request_bind()
     pair.event("pod", "BindingWaiting")
     pair.until("the pod is nominated", lambda: nominated(pair) == "gpu-node-0")
-    expected = {"patch bindrequests/status 200": 1, "create events 201": 2, "patch pods/status 200": 1}
+    expectation = {"patch bindrequests/status 200": 1, "create events 201": 2, "patch pods/status 200": 1}
     # Events and the nomination are written in the background, by several writers.
-    assert once_written(pair, expected) == expected
+    assert once_written(pair, expectation) == expectation
     pair.kubectl("delete", "bindrequest", "pod", "--wait=false")
     pair.until("the nomination ends", lambda: nominated(pair) is None)
     withdrawn = {"patch pods/status 200": 2}

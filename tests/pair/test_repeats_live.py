@@ -29,8 +29,8 @@ def fail(pair: Live, node: str) -> None:
 
 def ended(pair: Live) -> FailedDecision | None:
     """The pod's decision that has ended Failed; None if there is none."""
-    failed = failed_decision_of(pair.pod())
-    return failed if failed is not None and failed.has_ended else None
+    failure = failed_decision_of(pair.pod())
+    return failure if failure is not None and failure.has_ended else None
 
 
 def repeat(pair: Live, node: str, **spec: Any) -> str:
@@ -88,8 +88,8 @@ def test_the_backoff_grows_with_the_time_of_failures_and_ends(pair: Live, node: 
     pair.phase("pod", "Failed")
 
     def second_failure() -> object:
-        failed = failed_decision_of(pair.pod())
-        return failed if failed is not None and failed.last > first.last else None
+        failure = failed_decision_of(pair.pod())
+        return failure if failure is not None and failure.last > first.last else None
 
     pair.until("the second failure is stored", second_failure)
     second = failed_decision_of(pair.pod())

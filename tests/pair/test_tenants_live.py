@@ -24,13 +24,13 @@ def tenant(pair: Live) -> Iterator[Any]:
 
 def forged_lease(**metadata: Any) -> dict[str, Any]:
     """A Lease that claims to serve all requests, for ever and since ever."""
-    given = {"name": "stop", "labels": {names.SHARD_LABEL: "cluster"}, "annotations": {SELECTOR: ""}, **metadata}
+    inputs = {"name": "stop", "labels": {names.SHARD_LABEL: "cluster"}, "annotations": {SELECTOR: ""}, **metadata}
     held = {
         "holderIdentity": "nobody",
         "acquireTime": "1970-01-01T00:00:00.000000Z",
         "leaseDurationSeconds": 2**31 - 1,
     }
-    return {"metadata": given, "spec": held}
+    return {"metadata": inputs, "spec": held}
 
 
 def leases(pair: Live) -> str:

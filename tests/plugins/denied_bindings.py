@@ -9,8 +9,8 @@ from tests.live import LiveCluster
 
 def denied_node(live: LiveCluster, name: str) -> str | None:
     """Return the node of the pod's decision that has failed."""
-    failed = failed_decision_of(live.pod(name))
-    return failed.decision.node if failed is not None and failed.has_ended else None
+    failure = failed_decision_of(live.pod(name))
+    return failure.decision.node if failure is not None and failure.has_ended else None
 
 
 @contextmanager

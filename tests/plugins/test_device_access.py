@@ -68,8 +68,8 @@ def test_an_ephemeral_container_gets_no_gpu(strict_pair: Live) -> None:
     assert "spec.ephemeralContainers[0].env[0].value" in result.stderr
     assert debug(strict_pair, container("one")).returncode == 0
     assert debug(strict_pair, container("two", VOID)).returncode == 0
-    stored = strict_pair.pod()["spec"]["ephemeralContainers"]
-    assert {c["name"]: c["env"] for c in stored} == {"one": [VOID], "two": [VOID]}
+    stored_pod = strict_pair.pod()["spec"]["ephemeralContainers"]
+    assert {c["name"]: c["env"] for c in stored_pod} == {"one": [VOID], "two": [VOID]}
 
 
 def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
@@ -86,9 +86,9 @@ def test_without_the_plugin_another_container_of_a_share_sees_no_device(pair: Li
     pair.create_pod(annotations=half, initContainers=[container("init")], containers=[container(), container("side")])
     spec = pair.pod()["spec"]
     assert [spec["initContainers"][0]["env"], spec["containers"][1]["env"]] == [[VOID], [VOID]]
-    denied = debug(pair, container("one", ALL))
-    assert denied.returncode != 0
-    assert "spec.ephemeralContainers[0].env[0].value" in denied.stderr
+    denial = debug(pair, container("one", ALL))
+    assert denial.returncode != 0
+    assert "spec.ephemeralContainers[0].env[0].value" in denial.stderr
     assert debug(pair, container("one")).returncode == 0
     assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [VOID]
     side = {"schedulerName": "bowline", "containers": [container(), container("side", ALL)]}

@@ -45,8 +45,8 @@ def free(live: Live, name: str) -> Any:
     """Wait until the claim is not reserved."""
 
     def free_claim() -> Any:
-        stored = get_claim(live, name)
-        return stored if is_free(stored) else None
+        claim = get_claim(live, name)
+        return claim if is_free(claim) else None
 
     return live.until(f"claim {name} is free", free_claim)
 
@@ -62,12 +62,12 @@ def test_a_pod_with_a_claim_gets_its_device_and_is_bound(dra: Live) -> None:
     dra.request_bind(**claim_decisions("d0"))
     request = dra.phase("pod", "Succeeded")
     assert not request["metadata"].get("finalizers")
-    stored = get_claim(dra, "one")
-    stored_allocation = stored["status"]["allocation"]
+    stored_object = get_claim(dra, "one")
+    stored_allocation = stored_object["status"]["allocation"]
     assert stored_allocation.pop("allocationTimestamp")
     assert stored_allocation == allocation("d0")
-    assert stored["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
-    assert is_protected(stored)
+    assert stored_object["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
+    assert is_protected(stored_object)
     assert dra.pod()["spec"]["nodeName"] == NODE
 
 
@@ -92,8 +92,8 @@ def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) 
     dra.request_bind("other", **claim_decisions("d1"))
     dra.phase("other", "Succeeded")
     dra.event("other", "Bound")
-    expected = Counter([*writes, ("get", "resourceclaims")] * 2)
-    assert count_calls(dra, RECONCILER, expected) == expected
+    expectation = Counter([*writes, ("get", "resourceclaims")] * 2)
+    assert count_calls(dra, RECONCILER, expectation) == expectation
 
 
 def test_a_template_claim_is_awaited_reserved_and_deleted_with_its_pod(dra: Live) -> None:
@@ -255,17 +255,17 @@ def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Li
     second = dra.create_pod("second", **NAMED)
     dra.request_bind("second", resourceClaimAllocations=[{"name": "dev"}])
     dra.phase("second", "Succeeded")
-    stored = get_claim(dra, "one")
-    assert stored["status"]["allocation"] == before
-    assert reserved_by(stored) == {first, second}
+    stored_object = get_claim(dra, "one")
+    assert stored_object["status"]["allocation"] == before
+    assert reserved_by(stored_object) == {first, second}
     # The allocation of another decision remains with its users when such a bind is rolled back.
     dra.create_pod("third", annotations={FLAKY: "99"}, **NAMED)
     dra.request_bind("third", backoffLimit=0, resourceClaimAllocations=[{"name": "dev"}])
     dra.phase("third", "Failed")
     dra.until("the request is released", lambda: not dra.request("third")["metadata"].get("finalizers") or None)
-    stored = get_claim(dra, "one")
-    assert stored["status"]["allocation"] == before
-    assert reserved_by(stored) == {first, second}
+    stored_object = get_claim(dra, "one")
+    assert stored_object["status"]["allocation"] == before
+    assert reserved_by(stored_object) == {first, second}
 
 
 def test_an_entry_without_an_allocation_does_not_allow_another_node(dra: Live) -> None:

@@ -105,7 +105,11 @@ async def test_the_next_process_continues_and_releases_after_a_crash_at_any_writ
         case.client.writes_left = -1
         plugin = await new_plugin(case.client)
         assert await plugin.pre_bind(await case.context(created_pod, **decision)) == Status.ok()
-        claims = [stored for stored in await case.claims() if created_pod["metadata"]["uid"] in reserved_by(stored)]
+        claims = [
+            stored_object
+            for stored_object in await case.claims()
+            if created_pod["metadata"]["uid"] in reserved_by(stored_object)
+        ]
         assert len(claims) == 1
         assert claims[0]["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
         case.client.writes_left = nth
@@ -116,7 +120,7 @@ async def test_the_next_process_continues_and_releases_after_a_crash_at_any_writ
         case.client.writes_left = -1
         again = await (await new_plugin(case.client)).rollback(await case.context(created_pod, **decision), FAILED)
         assert again == Status.ok()
-        assert [stored["metadata"]["name"] for stored in await case.claims()] == ["one"]
+        assert [stored_object["metadata"]["name"] for stored_object in await case.claims()] == ["one"]
         assert is_free(await case.claim())
         now = await case.client.get(PODS, case.namespace, f"pod-{nth}")
         assert is_cleared(now, ["one"])
@@ -146,14 +150,18 @@ async def test_devices_that_the_node_cannot_use_are_not_reserved(
 ) -> None:
     """Their labels are read live; the reconciler caches few of them."""
     await case.create(claim("one"))
-    before = {stored["metadata"]["name"]: stored["metadata"]["resourceVersion"] for stored in await case.claims()}
+    before = {
+        stored_object["metadata"]["name"]: stored_object["metadata"]["resourceVersion"]
+        for stored_object in await case.claims()
+    }
     created_pod = await case.pod(**spec)
     plugin = await new_plugin(case.client)
     answer = await plugin.pre_bind(await case.context(created_pod, **on_nodes(decision, of_host("elsewhere"))))
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
     assert f"cannot be used on node {NODE}" in answer.message
     assert {
-        stored["metadata"]["name"]: stored["metadata"]["resourceVersion"] for stored in await case.claims()
+        stored_object["metadata"]["name"]: stored_object["metadata"]["resourceVersion"]
+        for stored_object in await case.claims()
     } == before
     context = await case.context(created_pod, **on_nodes(decision, of_host("elsewhere", NODE)))
     assert await plugin.pre_bind(context) == Status.ok()
@@ -332,14 +340,14 @@ async def test_a_claim_held_back_by_a_foreign_finalizer_is_awaited(case: Case) -
     plugin = await new_plugin(case.client)
     context = await case.context(created_pod, **extended_decision(EXTENDED))
     assert await plugin.pre_bind(context) == Status.ok()
-    (stored,) = await case.claims()
-    name, protection = stored["metadata"]["name"], stored["metadata"]["finalizers"]
+    (claim,) = await case.claims()
+    name, protection = claim["metadata"]["name"], claim["metadata"]["finalizers"]
     change = {"metadata": {"finalizers": [*protection, "example.com/keep"]}}
     await case.client.patch(RESOURCECLAIMS, case.namespace, name, change)
     assert await plugin.rollback(context, FAILED) == Status.ok()
     answer = await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED)))
     assert (answer.code, "is still being removed" in answer.message) == (Code.WAIT, True)
-    assert [ref.uid for ref in answer.wake_on] == [ObjectUID(stored["metadata"]["uid"])]
+    assert [ref.uid for ref in answer.wake_on] == [ObjectUID(claim["metadata"]["uid"])]
     await case.client.patch(RESOURCECLAIMS, case.namespace, name, {"metadata": {"finalizers": None}})
     assert await plugin.pre_bind(await case.context(created_pod, **extended_decision(EXTENDED))) == Status.ok()
 
@@ -353,9 +361,9 @@ async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Cas
     plugin = await new_plugin(case.client)
     context = await case.context(created_pod, **extended_decision(EXTENDED))
     assert await plugin.pre_bind(context) == Status.ok()
-    (stored,) = await case.claims()
+    (claim,) = await case.claims()
     now = await case.client.get(PODS, case.namespace, "pod")
-    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == stored["metadata"]["name"]
+    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
     assert await plugin.rollback(context, FAILED) == Status.ok()
     assert await case.claims() == []
 
@@ -370,8 +378,8 @@ async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case:
     for _ in range(2):
         assert await plugin.pre_bind(context) == Status.ok()
     now = await case.client.get(PODS, case.namespace, "pod")
-    (stored,) = await case.claims()
-    assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == stored["metadata"]["name"]
+    (claim,) = await case.claims()
+    assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == claim["metadata"]["name"]
 
 
 async def test_the_pods_status_is_written_though_the_pod_changes_during_the_attempt(case: Case) -> None:
@@ -381,8 +389,8 @@ async def test_the_pods_status_is_written_though_the_pod_changes_during_the_atte
     await case.client.patch(PODS, case.namespace, "pod", {"metadata": {"labels": {"changed": "yes"}}})
     assert await plugin.pre_bind(context) == Status.ok()
     now = await case.client.get(PODS, case.namespace, "pod")
-    (stored,) = await case.claims()
-    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == stored["metadata"]["name"]
+    (claim,) = await case.claims()
+    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
 
 
 class BindingClient(KubeClient):

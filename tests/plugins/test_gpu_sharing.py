@@ -56,8 +56,8 @@ def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> N
     device = device_of(reservation)
     assert len(shares.maps()) == 4
     for name, data in shares.maps().items():
-        expected = {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device}
-        assert data == ({} if name.endswith("-evar") else expected)
+        expectation = {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device}
+        assert data == ({} if name.endswith("-evar") else expectation)
     shares.delete("half-a")
     shares.live.until("its ConfigMaps are deleted", lambda: len(shares.maps()) == 2)
     assert shares.device("two-halves") == device
@@ -174,9 +174,9 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     # No wait expires earlier after a leader's start: a change of what it waits for may not have been read yet.
     system = shares.live.pair.options.namespace
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{system}/leases/bowline-reconciler"
-    started = parse_time(shares.live.cluster.api.get(lease)["spec"]["acquireTime"])
-    assert started is not None
-    shares.live.until("the leader's watches are old enough", lambda: datetime.now(UTC) - started > FRESH_CONTACT, 70)
+    start = parse_time(shares.live.cluster.api.get(lease)["spec"]["acquireTime"])
+    assert start is not None
+    shares.live.until("the leader's watches are old enough", lambda: datetime.now(UTC) - start > FRESH_CONTACT, 70)
     series = Series(shares.live)
     shares.make("silent", tolerations=SILENT)
     shares.ask("silent", ["never"], backoffLimit=0)
@@ -189,10 +189,12 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     # Another pod of the group waits for the same agent, which does not get more time for it.
     shares.make("joins", tolerations=SILENT)
     shares.ask("joins", ["never"])
-    stated = {name: until_deadline(shares, name) for name in ("silent", "joins")}
+    statement = {name: until_deadline(shares, name) for name in ("silent", "joins")}
     status = shares.live.phase("silent", "Failed")["status"]
-    ends = {name: parse_time(shares.live.phase(name, "Failed")["status"]["completionTime"]) for name in stated}
-    assert {name: str(ends[name]) for name in stated if abs(ends[name] - stated[name]) > ROUNDED} == {}, stated
+    ends = {name: parse_time(shares.live.phase(name, "Failed")["status"]["completionTime"]) for name in statement}
+    assert {name: str(ends[name]) for name in statement if abs(ends[name] - statement[name]) > ROUNDED} == {}, (
+        statement
+    )
     assert status["reason"].startswith("WaitTimeout: ")
     assert "has not reported its device within 30 s" in status["reason"]
     assert status["suggestion"] == "RescheduleElsewhere"
@@ -273,8 +275,8 @@ def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares)
     live.create_pod("whole")
     live.request_bind("whole", receivedGPU={"count": 1, "portion": "1.00"})
     live.phase("whole", "Succeeded")
-    expected = ["delete/pods", "create/pods/binding", "patch/bindrequests/status"]
-    assert shares.writes("whole", reservation_name("gpu-node-0", "idle"), expected=expected) == expected
+    expectation = ["delete/pods", "create/pods/binding", "patch/bindrequests/status"]
+    assert shares.writes("whole", reservation_name("gpu-node-0", "idle"), expected=expectation) == expectation
     # It is on another node, and remains until a resync or until a pod is bound to that node.
     assert [group_of(reservation) for reservation in shares.reservations()] == ["elsewhere"]
     shares.share("half", "fresh", node="gpu-node-1")

@@ -147,7 +147,7 @@ def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Sha
     series = Series(shares.live)
     path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
     foreign = {"metadata": {"name": "foreign-0"}, "data": {"precious": "yes"}}
-    stored = shares.api.post(path, foreign)
+    stored_object = shares.api.post(path, foreign)
     shares.make("greedy", {names.SHARED_GPU_CONFIGMAP: "foreign"})
     shares.ask("greedy", ["greedy"])
     status = shares.live.phase("greedy", "Failed")["status"]
@@ -155,7 +155,7 @@ def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Sha
     assert f"ConfigMap {shares.live.namespace}/foreign-0 exists and does not belong to this pod" in status["reason"]
     assert status["suggestion"] == "DeletePod"
     shares.await_release()
-    assert shares.api.get(f"{path}/foreign-0") == stored
+    assert shares.api.get(f"{path}/foreign-0") == stored_object
     assert series.increase("gpu_sharing_configmaps_refused_total") == 1
 
 
@@ -211,9 +211,9 @@ def test_a_configmap_that_its_pod_has_left_behind_is_replaced(shares: Shares) ->
     uid = shares.make("half", {names.SHARED_GPU_CONFIGMAP: "again"})["metadata"]["uid"]
     shares.ask("half", ["again"])
     shares.live.phase("half", "Succeeded")
-    stored = shares.api.get(f"{path}/again-0")
-    assert [owner["uid"] for owner in stored["metadata"]["ownerReferences"]] == [uid]
-    assert "OLD" not in stored["data"]
+    stored_object = shares.api.get(f"{path}/again-0")
+    assert [owner["uid"] for owner in stored_object["metadata"]["ownerReferences"]] == [uid]
+    assert "OLD" not in stored_object["data"]
 
 
 def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
@@ -315,8 +315,8 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     Series(shares.live).until(1, "gpu_sharing_groups_unreserved")
     assert len(shares.reservations("still-wanted", "still-used")) == 2
     shares.live.until("the pod is labelled", lambda: shares.labels("remains").get(names.LABEL_GPU_SHARING) == "true")
-    expected = {"runai-gpu-group": "held-1", "runai-gpu-group/held-2": "held-2", names.LABEL_GPU_SHARING: "true"}
-    shares.live.until("the pod is labelled", lambda: shares.labels("pair") == expected)
+    expectation = {"runai-gpu-group": "held-1", "runai-gpu-group/held-2": "held-2", names.LABEL_GPU_SHARING: "true"}
+    shares.live.until("the pod is labelled", lambda: shares.labels("pair") == expectation)
     shares.delete("remains")
     shares.delete("pair")
     shares.await_release("still-used", "held-1", "held-2")

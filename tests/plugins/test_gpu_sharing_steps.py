@@ -177,7 +177,7 @@ async def test_a_label_is_not_tried_again_for_a_withdrawn_attempt(case: Case, cl
     async with client:
         plugin = await new_plugin(client, devices, passes)
         context = replace(await case.context(created_pod, **share_of(case)), client=client)
-        changed = await case.client.patch(PODS, case.namespace, "half", {"metadata": {"labels": {"changed": "yes"}}})
+        change = await case.client.patch(PODS, case.namespace, "half", {"metadata": {"labels": {"changed": "yes"}}})
         attempt = asyncio.create_task(plugin.pre_bind(context))
         await client.is_blocked.wait()
         context.cancelled.set()
@@ -186,7 +186,7 @@ async def test_a_label_is_not_tried_again_for_a_withdrawn_attempt(case: Case, cl
         with pytest.raises(asyncio.CancelledError):
             await attempt
         now = await case.client.get(PODS, case.namespace, "half")
-        assert now["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
+        assert now["metadata"]["resourceVersion"] == change["metadata"]["resourceVersion"]
         await asyncio.gather(*passes.running)
 
 
@@ -277,14 +277,16 @@ async def test_configmaps_of_a_pod_that_is_gone_before_it_is_read_are_deleted(
     """The garbage collector may be faster than the reconciler's read after the watch's event."""
     metadata = {"annotations": {names.SHARED_GPU_CONFIGMAP: "half", **annotations}, "finalizers": ["orphan"]}
     deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    shown = transform_left({"metadata": {"name": "half", "namespace": case.namespace, **metadata, **deletion}})
-    assert shown is not None
+    display = transform_left({"metadata": {"name": "half", "namespace": case.namespace, **metadata, **deletion}})
+    assert display is not None
     left_maps = {f"half-{position}", f"half-{position}-evar"}
     for name in (*left_maps, "half-other"):
         body = {"metadata": {"name": name, "labels": {names.LABEL_GPU_SHARING: "true"}}, "immutable": True}
         await case.client.create(CONFIGMAPS, case.namespace, body)
     left = LeftConfigMaps(case.client)
-    assert await left.run(left.expect(shown)) is None
-    names_left = {stored["metadata"]["name"] for stored in await case.client.list_all(CONFIGMAPS, case.namespace)}
+    assert await left.run(left.expect(display)) is None
+    names_left = {
+        config_map["metadata"]["name"] for config_map in await case.client.list_all(CONFIGMAPS, case.namespace)
+    }
     assert names_left - {"kube-root-ca.crt"} == {"half-other"}
     assert len(left) == 0

@@ -19,10 +19,10 @@ def test_a_half_is_limited_to_half_of_the_memory(strict_pair: Live) -> None:
     shares = Shares(strict_pair)
     shares.share("half", "limited")
     strict_pair.phase("half", "Succeeded")
-    stored = strict_pair.pod("half")
-    name = f"{stored['metadata']['annotations'][names.SHARED_GPU_CONFIGMAP]}-0"
+    stored_pod = strict_pair.pod("half")
+    name = f"{stored_pod['metadata']['annotations'][names.SHARED_GPU_CONFIGMAP]}-0"
     assert limit_of(shares, "half") == f"{(GPU_MEMORY_MIB - RESERVED_MIB) // 2}m"
-    env = {entry["name"]: entry for entry in stored["spec"]["containers"][0]["env"]}
+    env = {entry["name"]: entry for entry in stored_pod["spec"]["containers"][0]["env"]}
     reference = {"name": name, "key": names.DEVICE_MEMORY_LIMIT, "optional": True}
     assert env[names.DEVICE_MEMORY_LIMIT]["valueFrom"] == {"configMapKeyRef": reference}
 

@@ -38,12 +38,12 @@ def cached_node(name: str, version: str = "1") -> dict[str, Any]:
 
 async def test_a_node_is_read_once_for_each_version(client: Counting) -> None:
     labels = NodeLabels(client)
-    stored = await client.get(NODES, "", "gpu-node-0")
+    stored_node = await client.get(NODES, "", "gpu-node-0")
     client.read.clear()
     for version in ("1", "1", "2", "2"):
         node = await labels.get(cached_node("gpu-node-0", version))
         assert node is not None
-        assert node.labels == stored["metadata"]["labels"]
+        assert node.labels == stored_node["metadata"]["labels"]
     assert client.read == ["gpu-node-0", "gpu-node-0"]
 
 

@@ -132,10 +132,10 @@ def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storag
     for name in pods:
         pair.phase(name, "Succeeded")
     read = ("get", "persistentvolumeclaims")
-    expected: Calls = Counter({read: 8, ("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8})
+    expectation: Calls = Counter({read: 8, ("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8})
     # If the controller's writes caused reconciles, it would be 16 to 32. A reported wait takes one more.
     reported_waits = sum(has_reported_wait(pair, name) for name in pods)
-    assert 8 <= count_calls(pair, "bowline-reconciler", expected)[read] - reported_waits < 13
+    assert 8 <= count_calls(pair, "bowline-reconciler", expectation)[read] - reported_waits < 13
 
 
 def test_a_volume_reserved_for_the_claim_by_hand_is_used_and_not_marked(pair: Live, storage: Storage) -> None:

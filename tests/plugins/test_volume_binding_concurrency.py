@@ -110,9 +110,9 @@ async def test_a_provisioner_that_never_answers_does_not_keep_the_claim(storage:
     ctx = context(storage, "silent", "silent")
     assert (await plugin.pre_bind(ctx)).code is Code.WAIT
     assert storage.asked_for("silent") == "gpu-node-0"
-    denied = await plugin.on_terminal_failure(ctx, Status.fatal("denied", suggestion=Suggestion.RESCHEDULE_ELSEWHERE))
-    assert denied is not None
-    assert denied.suggestion is Suggestion.RETRY_SAME_NODE
+    denial = await plugin.on_terminal_failure(ctx, Status.fatal("denied", suggestion=Suggestion.RESCHEDULE_ELSEWHERE))
+    assert denial is not None
+    assert denial.suggestion is Suggestion.RETRY_SAME_NODE
     assert await plugin.on_terminal_failure(ctx, expired) is None
     assert names.SELECTED_NODE not in (storage.claim("silent")["metadata"].get("annotations") or {})
     local = context(storage, "local", "local")

@@ -25,8 +25,8 @@ SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 @pytest.fixture(scope="session")
 def bare_cluster() -> Iterator[Cluster]:
     """An API server on which no other tests create pods and requests."""
-    with bare_control_plane() as started:
-        yield started
+    with bare_control_plane() as start:
+        yield start
 
 
 @pytest.fixture

@@ -95,11 +95,11 @@ class Scripted(BindingPlugin):
 
     def points(self, name: str) -> list[str]:
         """The points called for the request of that name, in order."""
-        return [point for point, called, _ in self.calls if called == name]
+        return [point for point, calls, _ in self.calls if calls == name]
 
     def uids(self, point: str) -> list[str]:
         """The UIDs of the requests for which that point was called, in order."""
-        return [uid for called, _, uid in self.calls if called == point]
+        return [uid for calls, _, uid in self.calls if calls == point]
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
@@ -213,8 +213,8 @@ class Stage:
         """Run a reconciler with these plugins and the default binder until the block ends."""
         limits = binding or Binding(in_flight_timeout=NO_FLIGHT)
         settings = Settings(binding=limits, feature_gates=gates or {})
-        given = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
-        async with KubeClient(access or self.access, given) as client:
+        inputs = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
+        async with KubeClient(access or self.access, inputs) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
             apart = registry or uuid.uuid4().hex
             observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
@@ -259,9 +259,9 @@ class Stage:
             with suppress(NotFound):
                 await self.client.patch(BINDREQUESTS, self.namespace, name, {"metadata": {"finalizers": []}})
                 await self.client.delete(BINDREQUESTS, self.namespace, name)
-        for found in await self.client.list_all(PODS, self.namespace):
+        for findings in await self.client.list_all(PODS, self.namespace):
             with suppress(NotFound):
-                await self.delete_pod(found["metadata"]["name"])
+                await self.delete_pod(findings["metadata"]["name"])
 
     # --- writes ---
 
@@ -309,8 +309,8 @@ class Stage:
     def _is_reported_and_idle(self, working: Working, name: str) -> bool:
         state = working.parts.controller.queue.describe(ObjectKey(self.namespace, name)) or ""
         seen = working.seen(self.namespace, name)
-        reported = seen is not None and "Waiting" in seen.status.get("reason", "")
-        return reported and state.startswith("due in ")
+        report = seen is not None and "Waiting" in seen.status.get("reason", "")
+        return report and state.startswith("due in ")
 
     # --- reads ---
 
@@ -321,8 +321,8 @@ class Stage:
         return await self.client.get(BINDREQUESTS, self.namespace, name)
 
     async def status(self, name: str = "pod") -> dict[str, Any]:
-        found: dict[str, Any] = (await self.request(name)).get("status") or {}
-        return found
+        findings: dict[str, Any] = (await self.request(name)).get("status") or {}
+        return findings
 
     async def phase(self, name: str, *phases: str) -> dict[str, Any]:
         """Wait until the request is in one of the phases; returns its status."""
@@ -346,9 +346,9 @@ class Stage:
 
     async def events(self, name: str = "pod") -> list[str]:
         """Reasons of Bowline's events about an object, oldest first."""
-        found = (await self.client.list(EVENTS, self.namespace))["items"]
+        findings = (await self.client.list(EVENTS, self.namespace))["items"]
         # Those about a request repeat those about its pod.
-        first = [e for e in found if e["regarding"]["kind"] != "BindRequest" or not e.get("related")]
+        first = [e for e in findings if e["regarding"]["kind"] != "BindRequest" or not e.get("related")]
         mine = [e for e in first if e["regarding"].get("name") == name]
         return [e["reason"] for e in sorted(mine, key=lambda e: str(e["eventTime"]))]
 

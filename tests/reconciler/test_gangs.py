@@ -83,7 +83,7 @@ def members(count: int) -> list[str]:
 
 async def bound(stage: Stage) -> set[str]:
     pods = await stage.client.list_all(PODS, stage.namespace)
-    return {found["metadata"]["name"] for found in pods if found["spec"].get("nodeName")}
+    return {findings["metadata"]["name"] for findings in pods if findings["spec"].get("nodeName")}
 
 
 async def all_wait(stage: Stage, working: Working, count: int) -> None:

@@ -61,7 +61,7 @@ class Broken:
 async def broken(stage: Stage) -> AsyncIterator[Broken]:
     """A namespace other than the stage's."""
     namespace = f"broken-{uuid.uuid4().hex[:8]}"
-    other = Stage(stage.client, stage.access, namespace)
+    neighbour = Stage(stage.client, stage.access, namespace)
     await stage.client.create(NAMESPACES, "", {"metadata": {"name": namespace, "labels": {LABEL: namespace}}})
     hook = {
         "name": "guard.tests.bowline.dev",
@@ -73,13 +73,13 @@ async def broken(stage: Stage) -> AsyncIterator[Broken]:
         "admissionReviewVersions": ["v1"],
     }
     await stage.client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": namespace}, "webhooks": [hook]})
-    made = Broken(other, namespace)
+    made = Broken(neighbour, namespace)
     try:
-        await until_awaited(lambda: _is_in_force(other), bool)
+        await until_awaited(lambda: _is_in_force(neighbour), bool)
         yield made
     finally:
         await made.repair()
-        await other.clear()
+        await neighbour.clear()
 
 
 async def _is_in_force(stage: Stage) -> bool:
@@ -114,9 +114,9 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
         await broken.stage.create_pod(f"broken-{number}")
         # None of them ends: on a slow machine the first would fail before the last is delayed.
         await broken.stage.request_bind(f"broken-{number}", backoffLimit=100)
-    options, rejected = counted(stage)
+    options, rejection = counted(stage)
     async with stage.working(options=options) as working:
-        await until(lambda: rejected() >= BROKEN)
+        await until(lambda: rejection() >= BROKEN)
         # Every worker is free: the requests are delayed, none is being processed.
         await until(lambda: is_idle(working, delayed=BROKEN))
         for number in range(HEALTHY):
@@ -125,7 +125,7 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
         for number in range(HEALTHY):
             assert (await stage.phase(f"healthy-{number}", "Succeeded")).get("failedAttempts", 0) == 0
         # Each of the others has been posted as often as an exponential backoff allows, not in a loop.
-        assert rejected() <= BROKEN * 10
+        assert rejection() <= BROKEN * 10
 
 
 @pytest.mark.parametrize("hung", [3, 8])
@@ -143,14 +143,14 @@ async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
         names.FIELD_MANAGER_RECONCILER, timeout_s=600, connections=connections(64), clock=stage.clock
     )
     async with stage.working(access=access, options=options) as working:
-        others = []
+        neighbours = []
         try:
             for number, gate in enumerate(gates):
-                other = Stage(stage.client, stage.access, f"{stage.namespace}-hung-{number}")
-                others.append(other)
-                await stage.client.create(NAMESPACES, "", {"metadata": {"name": other.namespace}})
-                proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "pods", "binding", other.namespace)))
-                await _hang(other, working, gate)
+                neighbour = Stage(stage.client, stage.access, f"{stage.namespace}-hung-{number}")
+                neighbours.append(neighbour)
+                await stage.client.create(NAMESPACES, "", {"metadata": {"name": neighbour.namespace}})
+                proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "pods", "binding", neighbour.namespace)))
+                await _hang(neighbour, working, gate)
             for number in range(HEALTHY):
                 await stage.request_bind(f"healthy-{number}")
             for number in range(HEALTHY):
@@ -161,8 +161,8 @@ async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
         finally:
             for gate in gates:
                 gate.open()
-            for other in others:
-                await other.clear()
+            for neighbour in neighbours:
+                await neighbour.clear()
 
 
 async def _hang(other: Stage, working: Working, gate: FaultGate) -> None:
@@ -187,9 +187,9 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
     async with stage.working(Scripted(effects=True)) as working:
         await broken.stage.create_pod()
         await broken.stage.request_bind(backoffLimit=1)
-        reported = await until_awaited(broken.stage.status, lambda status: status.get("failedAttempts"))
-        assert reported["reason"].startswith("Retrying: attempt 1 of 2 failed: default_binder: 500 InternalError")
-        assert 'failed calling webhook "guard.tests.bowline.dev"' in reported["reason"]
+        report = await until_awaited(broken.stage.status, lambda status: status.get("failedAttempts"))
+        assert report["reason"].startswith("Retrying: attempt 1 of 2 failed: default_binder: 500 InternalError")
+        assert 'failed calling webhook "guard.tests.bowline.dev"' in report["reason"]
         assert await broken.stage.event("pod", "BindingRetry")
         status = await broken.stage.phase("pod", "Failed")
         assert status["reason"].startswith("BackoffLimitExceeded: ")

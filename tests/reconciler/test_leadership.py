@@ -62,8 +62,8 @@ class Starts(Scripted):
 
 async def holder(stage: Stage, lease: str = "reconciler") -> str:
     """Return the identity that holds the Lease; empty without one."""
-    found = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
-    return str(((found.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
+    findings = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
+    return str(((findings.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 @asynccontextmanager
@@ -116,10 +116,10 @@ async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead
 
 async def test_workers_of_plugins_end_with_the_lease_although_a_call_continues(stage: Stage) -> None:
     ends, plugin = asyncio.Event(), Starts()
-    reached = asyncio.Event()
+    arrival = asyncio.Event()
 
     async def stubborn(_: BindContext) -> Status:
-        reached.set()
+        arrival.set()
         while not ends.is_set():
             with suppress(asyncio.CancelledError):
                 await ends.wait()
@@ -130,7 +130,7 @@ async def test_workers_of_plugins_end_with_the_lease_although_a_call_continues(s
         first = await holder(stage)
         await stage.create_pod()
         await stage.request_bind()
-        await reached.wait()
+        await arrival.wait()
         await wire.cut()
         await until(lambda: leader.parts.client.read_only)
         worked = plugin.worked

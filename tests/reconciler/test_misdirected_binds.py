@@ -62,10 +62,10 @@ async def _is_in_force(stage: Stage) -> bool:
     target = {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-1"}
     body = {"metadata": {"name": "probe", "annotations": {"example.com/probe": "yes"}}, "target": target}
     await stage.client.create(PODS, stage.namespace, body, name="probe", subresource="binding")
-    stored = await stage.pod("probe")
+    stored_pod = await stage.pod("probe")
     await stage.delete_pod("probe")
-    is_elsewhere = stored["spec"]["nodeName"] != "gpu-node-1"
-    return is_elsewhere or "example.com/probe" not in (stored["metadata"].get("annotations") or {})
+    is_elsewhere = stored_pod["spec"]["nodeName"] != "gpu-node-1"
+    return is_elsewhere or "example.com/probe" not in (stored_pod["metadata"].get("annotations") or {})
 
 
 def patching(operation: str) -> dict[str, Any]:
@@ -102,9 +102,9 @@ async def test_a_pod_without_the_annotations_of_its_binding_is_reported_as_unpre
         status = await stage.phase("pod", "Failed", "Succeeded")
         await stage.event("pod", names.EVENT_NOT_PREPARED)
     assert status["phase"] == "Succeeded"
-    (prepared,) = (one for one in status["conditions"] if one["type"] == "Prepared")
-    assert prepared["status"] == "Unknown"
-    assert names.PREPARED_FOR in prepared["message"]
+    (preparation,) = (item for item in status["conditions"] if item["type"] == "Prepared")
+    assert preparation["status"] == "Unknown"
+    assert names.PREPARED_FOR in preparation["message"]
 
 
 async def test_a_bind_is_read_from_the_watch_without_a_call(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

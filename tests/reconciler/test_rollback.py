@@ -32,17 +32,17 @@ async def process_again(stage: Stage) -> None:
         await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
 
 
-async def rolls_back(stage: Stage, working: Working, decided: int = 0) -> int:
+async def rolls_back(stage: Stage, working: Working, decision: int = 0) -> int:
     """Wait until more reconciles than that have decided on a rollback and ended; return their number."""
 
     async def count() -> int:
         history = working.parts.observation.history.of(ObjectKey(stage.namespace, "pod"))
-        found = sum(entry.times for entry in history if entry.decision == "Rollback")
-        if decided and found <= decided:
+        findings = sum(entry.times for entry in history if entry.decision == "Rollback")
+        if decision and findings <= decision:
             await process_again(stage)
-        return found
+        return findings
 
-    return await until_awaited(count, lambda found: found > decided)
+    return await until_awaited(count, lambda findings: findings > decision)
 
 
 def conditions(status: Mapping[str, Any]) -> dict[str, str]:
@@ -76,7 +76,7 @@ class Leaving(Scripted):
 
 
 async def effects(stage: Stage) -> list[str]:
-    return [found["metadata"]["name"] for found in await stage.client.list_all(CONFIGMAPS, stage.namespace)]
+    return [findings["metadata"]["name"] for findings in await stage.client.list_all(CONFIGMAPS, stage.namespace)]
 
 
 async def unfinalized(stage: Stage) -> None:
@@ -141,13 +141,13 @@ async def test_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) 
         assert conditions(status)["RolledBack"] == "False"
         assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
         await until(lambda: plugin.refuses <= 1_000 - 3)
-        refused, plugin.refuses = 1_000 - plugin.refuses, 0
-        failed = await stage.phase("pod", "Failed")
+        refusal, plugin.refuses = 1_000 - plugin.refuses, 0
+        failure = await stage.phase("pod", "Failed")
         assert "finalizers" not in (await stage.request())["metadata"]
         assert await effects(stage) == []
-    assert conditions(failed) == {"Bound": "False", "RolledBack": "True"}
-    assert failed["reason"].startswith("Rejected: ")
-    assert plugin.points("pod") == ["pre_bind", *["rollback"] * (refused + 1)]
+    assert conditions(failure) == {"Bound": "False", "RolledBack": "True"}
+    assert failure["reason"].startswith("Rejected: ")
+    assert plugin.points("pod") == ["pre_bind", *["rollback"] * (refusal + 1)]
     assert (await stage.events()).count("RollbackFailed") == 1
 
 
@@ -208,8 +208,8 @@ async def test_a_failed_request_of_an_earlier_release_is_rolled_back_and_release
     plugin = Leaving(Status.ok())
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
-    failed = {"status": {"phase": "Failed", "reason": "taken", "failure": {"reason": "DeviceConflict"}}}
-    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failed, subresource="status")
+    failure = {"status": {"phase": "Failed", "reason": "taken", "failure": {"reason": "DeviceConflict"}}}
+    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failure, subresource="status")
     async with stage.working(plugin):
         await unfinalized(stage)
         status = await stage.status()
@@ -361,9 +361,9 @@ async def test_no_rollback_while_an_unacknowledged_binding_may_take_effect(stage
         plugin.on_bind = None
         plugin.on_pre_bind = Hold()
         await stage.withdraw()
-        decided = await rolls_back(stage, working)
+        decision = await rolls_back(stage, working)
         stage.clock.shift += set_by
-        await rolls_back(stage, working, decided)
+        await rolls_back(stage, working, decision)
         assert plugin.points("pod").count("rollback") == 0
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)
@@ -385,9 +385,9 @@ async def test_a_new_leader_waits_for_its_predecessors_bindings(
     plugin = Scripted(effects=True)
     stage.clock.shift = off_by
     async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(minutes=10))) as working:
-        decided = await rolls_back(stage, working)
+        decision = await rolls_back(stage, working)
         stage.clock.shift += set_by
-        await rolls_back(stage, working, decided)
+        await rolls_back(stage, working, decision)
         assert plugin.points("pod") == []
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)
@@ -435,8 +435,8 @@ async def test_side_effects_without_the_webhooks_finalizer_are_recorded_first(st
     seen: list[bool] = []
 
     async def read_finalizers(ctx: BindContext) -> Status:
-        stored = await ctx.client.get(BINDREQUESTS, ctx.request.key.namespace, ctx.request.key.name)
-        seen.append(names.FINALIZER in stored["metadata"].get("finalizers", ()))
+        stored_request = await ctx.client.get(BINDREQUESTS, ctx.request.key.namespace, ctx.request.key.name)
+        seen.append(names.FINALIZER in stored_request["metadata"].get("finalizers", ()))
         return Status.ok()
 
     async with stage.working(Scripted(effects=True, pre_bind=read_finalizers)):

@@ -29,16 +29,16 @@ async def holder_of(stage: Stage, lease: str = "reconciler") -> str:
     """Wait until the Lease is held; returns its holder."""
 
     async def held_by() -> str:
-        found = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
-        return str(((found.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
+        findings = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
+        return str(((findings.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
 
     return await until_awaited(held_by, bool)
 
 
 async def test_a_standby_binds_as_soon_as_the_leader_has_released_the_lease(stage: Stage) -> None:
     """No retry is due for hours: only the watch of the Lease can have notified the standby."""
-    one, two = Scripted(), Scripted()
-    async with stage.working(one) as first:
+    item, two = Scripted(), Scripted()
+    async with stage.working(item) as first:
         holder = await holder_of(stage)
         async with stage.working(two) as second:
             await until(lambda: all(r.synced.is_set() for r in second.parts.reflectors.values()))
@@ -47,14 +47,14 @@ async def test_a_standby_binds_as_soon_as_the_leader_has_released_the_lease(stag
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
             assert await holder_of(stage) != holder
-    assert (one.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
+    assert (item.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
 async def test_a_standby_replaces_a_crashed_leader_when_the_lease_expires(stage: Stage) -> None:
     # Long enough that a busy machine does not lose the Lease by itself.
     quick = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
-    one, two = Scripted(), Scripted()
-    async with stage.wire() as (wire, access), stage.working(one, timings=quick, access=access) as first:
+    item, two = Scripted(), Scripted()
+    async with stage.wire() as (wire, access), stage.working(item, timings=quick, access=access) as first:
         holder = await holder_of(stage)
         async with stage.working(two, timings=quick):
             await wire.cut()
@@ -63,12 +63,12 @@ async def test_a_standby_replaces_a_crashed_leader_when_the_lease_expires(stage:
             await stage.create_pod()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
-    assert (one.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
+    assert (item.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
 async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> None:
-    one, two = Scripted(effects=True), Scripted(effects=True)
-    async with stage.working(one):
+    item, two = Scripted(effects=True), Scripted(effects=True)
+    async with stage.working(item):
         await holder_of(stage)
         async with stage.working(two) as standby:
             await stage.create_pod()
@@ -137,8 +137,10 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
             await stage.phase(f"fails-{number}", "Failed")
         remembered = {"requests": 20, "pluginStates": 10, "waitIndex": 10, "waiting": 10}
         # A wait that is read again leaves the index meanwhile, and bound pods leave their watch later.
-        kept = ("reportTurns",)
-        await until(lambda: {k: size for k, size in working.sizes.items() if size and k not in kept} == remembered)
+        remainder = ("reportTurns",)
+        await until(
+            lambda: {k: size for k, size in working.sizes.items() if size and k not in remainder} == remembered
+        )
         await until(lambda: len(working.parts.informers.pods.store) == 20)
         assert len(working.parts.informers.requests.store) == 20
         for number in range(10):
@@ -149,10 +151,10 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
 
 
 async def test_shards_share_a_cluster(stage: Stage) -> None:
-    one, two = Scripted(), Scripted()
+    item, two = Scripted(), Scripted()
     labels = {pool: {"labels": {"example.com/pool": pool}} for pool in ("a", "b", "c")}
     async with (
-        stage.working(one, shard="example.com/pool=a", lease="reconciler-a"),
+        stage.working(item, shard="example.com/pool=a", lease="reconciler-a"),
         stage.working(two, shard="example.com/pool=b", lease="reconciler-b") as second,
     ):
         for pool in ("c", "b", "a"):
@@ -172,8 +174,8 @@ async def test_shards_share_a_cluster(stage: Stage) -> None:
         await stage.phase("moves", "Succeeded")
         await until(lambda: not any(second.sizes.values()))
     assert hold.cancelled
-    assert (one.points("moves"), two.points("moves")) == (["pre_bind", "post_bind"], ["pre_bind"])
-    assert two.points("a") == one.points("b") == []
+    assert (item.points("moves"), two.points("moves")) == (["pre_bind", "post_bind"], ["pre_bind"])
+    assert two.points("a") == item.points("b") == []
 
 
 @pytest.mark.parametrize(
@@ -199,13 +201,13 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
 async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
     """The Binding may be in flight while the next leader prepares the request again: the report would be false."""
     first, second = Hold(), Hold()
-    async with stage.working(Scripted(effects=True, pre_bind=first)) as one:
+    async with stage.working(Scripted(effects=True, pre_bind=first)) as item:
         await stage.create_pod()
         await stage.request_bind()
         await first.reached.wait()
         seen = await stage.request()
         assert seen["metadata"]["finalizers"]
-        await one.crash()
+        await item.crash()
         await stage.leave_lease("another")
         stage.clock.shift = off_by
         async with stage.working(Scripted(effects=True, pre_bind=second), lease="another"):
@@ -250,11 +252,11 @@ async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
             )
         )
         patient = Binding(in_flight_timeout=timedelta(minutes=1))
-        async with stage.working(Scripted(), access=access, binding=patient) as one:
+        async with stage.working(Scripted(), access=access, binding=patient) as item:
             await stage.create_pod()
             await stage.request_bind(node=node)
             assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
-            await one.crash()
+            await item.crash()
             await stage.client.delete(NODES, "", node)
             await stage.leave_lease("another")
             async with stage.working(Scripted(), lease="another", binding=patient) as two:

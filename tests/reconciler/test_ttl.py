@@ -92,7 +92,7 @@ async def refuse(_: BindContext) -> Status:
 
 
 async def decisionsleft(stage: Stage) -> list[str]:
-    return [found["metadata"]["name"] for found in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
+    return [findings["metadata"]["name"] for findings in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
 
 
 async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_pods(stage: Stage) -> None:
@@ -239,8 +239,8 @@ async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
 
 def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
     """Return the Failed request of that number: each ended a second after the previous one."""
-    ended = {"phase": "Failed", "completionTime": f"2026-01-01T11:00:{number:02}Z"}
-    raw = completed(ended, owner=owner, **metadata)
+    end = {"phase": "Failed", "completionTime": f"2026-01-01T11:00:{number:02}Z"}
+    raw = completed(end, owner=owner, **metadata)
     raw["metadata"]["name"] = f"decision-{number}"
     return raw
 
@@ -248,9 +248,9 @@ def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, An
 @pytest.mark.parametrize("order", [1, -1], ids=["oldest first", "newest first"])
 def test_only_the_newest_failed_requests_of_a_pod_are_kept(order: int) -> None:
     superseded = Superseded()
-    found = [superseded.add(failed(number), NOW) for number in range(6)[::order]]
-    deleted = {one["metadata"]["name"] for one in found if one is not None}
-    assert deleted == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
+    findings = [superseded.add(failed(number), NOW) for number in range(6)[::order]]
+    deletion = {item["metadata"]["name"] for item in findings if item is not None}
+    assert deletion == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
 
 
 @pytest.mark.parametrize(
@@ -264,14 +264,14 @@ def test_only_the_newest_failed_requests_of_a_pod_are_kept(order: int) -> None:
 )
 def test_other_requests_are_not_superseded(crowd: list[dict[str, Any]]) -> None:
     superseded = Superseded()
-    assert [superseded.add(one, NOW) for one in crowd] == [None] * 9
+    assert [superseded.add(item, NOW) for item in crowd] == [None] * 9
 
 
 def test_a_recently_failed_request_is_kept_for_its_scheduler() -> None:
     superseded = Superseded()
     just_now = datetime(2026, 1, 1, 11, 1, tzinfo=UTC)
-    found = [superseded.add(failed(number), just_now) for number in range(1, 6)]
-    assert found == [None] * 5, "all of them ended less than a minute ago"
+    findings = [superseded.add(failed(number), just_now) for number in range(1, 6)]
+    assert findings == [None] * 5, "all of them ended less than a minute ago"
 
 
 async def fail_decisions(stage: Stage, count: int) -> None:

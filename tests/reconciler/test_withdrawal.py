@@ -83,8 +83,8 @@ async def test_an_attempt_ends_when_another_process_reports_its_request_failed(s
         await stage.create_pod()
         await stage.request_bind()
         await hold.reached.wait()
-        failed = {"status": {"phase": "Failed", "reason": "Rejected: by another"}}
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failed, subresource="status")
+        failure = {"status": {"phase": "Failed", "reason": "Rejected: by another"}}
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failure, subresource="status")
         await until(lambda: hold.cancelled)
         await until(lambda: "rollback" in plugin.points("pod"))
 
@@ -172,11 +172,11 @@ async def test_a_recreated_pod_is_never_bound_by_the_old_request(stage: Stage) -
 
 async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(stage: Stage) -> None:
     """The request is deleted and recreated with another node while its retry is due and no watch reports it."""
-    failed = asyncio.Event()
+    failure = asyncio.Event()
 
     async def fails_once(ctx: BindContext) -> Status:
-        if not failed.is_set():
-            failed.set()
+        if not failure.is_set():
+            failure.set()
             return Status.retry("not now")
         return Status.ok()
 
@@ -188,7 +188,7 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
     async with stage.working(plugin, binding=slow) as working:
         await stage.create_pod()
         old = await stage.request_bind(node="gpu-node-0")
-        await failed.wait()
+        await failure.wait()
         await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
         await working.hang("bindrequests")
         await stage.withdraw()

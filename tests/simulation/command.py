@@ -22,6 +22,6 @@ def simulate(*arguments: str) -> Outcome:
     command = [sys.executable, "-m", "tests.simulation", *arguments, "--json", "--processes=1"]
     environ = {**os.environ, "PYTHONHASHSEED": "0"}
     # It ends with 1 if there are violations; what they are is in its output.
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
-    assert done.returncode in (0, 1), done.stderr
-    return Outcome(**json.loads(done.stdout))
+    completion = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    assert completion.returncode in (0, 1), completion.stderr
+    return Outcome(**json.loads(completion.stdout))

@@ -114,10 +114,10 @@ class Watcher:
         if not was and not matches:
             return None
         what = "ADDED" if not was else "MODIFIED" if matches else "DELETED"
-        shown: Any = change.new if matches else change.old
+        display: Any = change.new if matches else change.old
         # Of an object that leaves the selection, the version is that of the write.
-        shown = {**shown, "metadata": {**shown["metadata"], "resourceVersion": str(change.version)}}
-        return orjson.dumps({"type": what, "object": self.shown(shown)}) + b"\n"
+        display = {**display, "metadata": {**display["metadata"], "resourceVersion": str(change.version)}}
+        return orjson.dumps({"type": what, "object": self.shown(display)}) + b"\n"
 
     def shown(self, obj: Object) -> Object:
         return partial(obj) if self.as_metadata else obj
@@ -196,15 +196,15 @@ class Server:
             groups = {kind.api_version for kind in KINDS if "/" in kind.api_version}
             return Answer(200, {"groups": [{"versions": [{"groupVersion": group}]} for group in sorted(groups)]})
         if url.path.removeprefix("/apis/") in {kind.api_version for kind in KINDS}:
-            served = [kind.plural for kind in KINDS if url.path == f"/apis/{kind.api_version}"]
-            return Answer(200, {"resources": [{"name": plural} for plural in served]})
+            service = [kind.plural for kind in KINDS if url.path == f"/apis/{kind.api_version}"]
+            return Answer(200, {"resources": [{"name": plural} for plural in service]})
         if url.path.endswith("/selfsubjectreviews"):
             return Answer(201, {"status": {"userInfo": {"username": "system:serviceaccount:sim:r", "uid": "sa"}}})
-        found = self._parse(url.path)
-        if found is None:
+        findings = self._parse(url.path)
+        if findings is None:
             # As for a path that is not served: plain text.
             return Answer(404, {}, {"Content-Type": "text/plain"})
-        kind, namespace, name, subresource = found
+        kind, namespace, name, subresource = findings
         as_metadata = "as=PartialObjectMetadata" in accept
         try:
             if method == "GET" and not name:
@@ -227,10 +227,10 @@ class Server:
         """Open a watch; the answer is a rejection. Events after the version are delivered at once."""
         url = urlsplit(path)
         params = {key: values[0] for key, values in parse_qs(url.query).items()}
-        found = self._parse(url.path)
-        if found is None:
+        findings = self._parse(url.path)
+        if findings is None:
             return Answer(404, {}, {"Content-Type": "text/plain"})
-        kind, namespace = found[0], found[1]
+        kind, namespace = findings[0], findings[1]
         since = int(params["resourceVersion"])
         if since < self._oldest:
             return Answer(410, _status(RejectedError(410, "Expired", "too old resource version"), kind, ""))
@@ -293,8 +293,8 @@ class Server:
         if rest:
             metadata["continue"] = token = f"token-{next(self._tokens)}"
             self._pages[token] = rest, version
-        shown = [partial(obj) for obj in page] if as_metadata else page
-        return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": shown}
+        display = [partial(obj) for obj in page] if as_metadata else page
+        return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": display}
 
     def _create(self, user: str, kind: Kind, namespace: str, body: Any) -> Object:
         metadata = dict(body["metadata"])
@@ -400,26 +400,26 @@ class Server:
         if metadata.get("finalizers") or seconds:
             if metadata.get("deletionTimestamp") and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
                 return old
-            marked = {
+            mark = {
                 **metadata,
                 "deletionTimestamp": metadata.get("deletionTimestamp") or self.timestamp(seconds),
                 "deletionGracePeriodSeconds": seconds,
             }
             if not metadata.get("deletionTimestamp"):
-                marked["generation"] = metadata.get("generation", 0) + 1
-            return self._commit(user, "delete", kind, key, old, {**old, "metadata": marked}, "", body)
+                mark["generation"] = metadata.get("generation", 0) + 1
+            return self._commit(user, "delete", kind, key, old, {**old, "metadata": mark}, "", body)
         if kind.plural == "pods":
             # Two writes: watches see the deletion first.
-            marked = {**metadata, "deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
-            old = self._commit(user, "delete", kind, key, old, {**old, "metadata": marked}, "", body, is_final=False)
+            mark = {**metadata, "deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
+            old = self._commit(user, "delete", kind, key, old, {**old, "metadata": mark}, "", body, is_final=False)
         self._commit(user, "delete", kind, key, old, None, "", body)
         return old if kind.returns_deleted else {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _bind(self, user: str, kind: Kind, key: Key, body: Any) -> None:
-        old, wanted = self._get(kind, key), body["metadata"]
+        old, target = self._get(kind, key), body["metadata"]
         metadata, spec = old["metadata"], old["spec"]
-        if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
-            raise RejectedError(409, "Conflict", f"Precondition failed: UID in precondition: {wanted['uid']}")
+        if target.get("uid") and target["uid"] != metadata["uid"]:
+            raise RejectedError(409, "Conflict", f"Precondition failed: UID in precondition: {target['uid']}")
         if metadata.get("deletionTimestamp"):
             raise RejectedError(409, "Conflict", f"pod {key[1]} is being deleted, cannot be assigned to a host")
         if spec.get("nodeName"):
@@ -427,9 +427,9 @@ class Server:
         if spec.get("schedulingGates"):
             raise RejectedError(409, "Conflict", f"pod {key[1]} has non-empty .spec.schedulingGates")
         added = {
-            name: {**(metadata.get(name) or {}), **wanted[name]}
+            name: {**(metadata.get(name) or {}), **target[name]}
             for name in ("annotations", "labels")
-            if wanted.get(name)
+            if target.get(name)
         }
         scheduled = {"type": "PodScheduled", "status": "True"}
         status = strategic_patch(old["status"], {"conditions": [scheduled]})

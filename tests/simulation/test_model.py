@@ -96,8 +96,8 @@ def _name(event: Any) -> str:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """An API server in which nothing acts."""
-    with bare_control_plane() as started:
-        yield started
+    with bare_control_plane() as start:
+        yield start
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ async def transport(cluster: Cluster) -> AsyncIterator[HTTPTransport]:
 
 
 async def _version(side: Side, path: str) -> str:
-    _, listed = await side.call(Call("GET", f"{path}?limit=1", path))
-    return str(listed["metadata"]["resourceVersion"])
+    _, listing = await side.call(Call("GET", f"{path}?limit=1", path))
+    return str(listing["metadata"]["resourceVersion"])
 
 
 async def _make(side: Side, call: Call, stored: dict[str, Object | None]) -> tuple[Any, Any]:
@@ -147,12 +147,12 @@ async def _events(side: Side, path: str, version: str, prefix: str) -> list[Any]
 async def test_equal_calls_have_equal_answers_and_events(seed: int, transport: HTTPTransport) -> None:
     chance, prefix = Random(seed), f"s{seed}-"
     sides: tuple[Side, ...] = (RealSide(transport), ModelSide())
-    stored: list[dict[str, Object | None]] = [{}, {}]
+    stored_object: list[dict[str, Object | None]] = [{}, {}]
     starts = [[await _version(side, path) for path, _ in WATCHES] for side in sides]
     for number in range(CALLS):
         make = draw_call(chance, f"{prefix}{chance.choice('ab')}")
-        calls = [make(known) for known in stored]
-        real, model = [await _make(*of) for of in zip(sides, calls, stored, strict=True)]
+        calls = [make(known) for known in stored_object]
+        real, model = [await _make(*of) for of in zip(sides, calls, stored_object, strict=True)]
         assert model == real, f"call {number}: {calls[0]}"
     for path in (BINDREQUESTS, PODS, CLAIMS):
         # The last event of each watch.

@@ -10,6 +10,6 @@ from tests.simulation.mutants import MUTANTS
 def test_every_defect_in_the_product_is_found() -> None:
     command = [sys.executable, "-m", "tests.simulation", "mutants"]
     environ = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": found as ") == len(MUTANTS)
+    completion = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    assert completion.returncode == 0, completion.stdout + completion.stderr
+    assert completion.stdout.count(": found as ") == len(MUTANTS)

@@ -16,4 +16,4 @@ def test_the_page_lists_every_case_with_its_promise() -> None:
 def test_the_page_states_the_result_of_kais_binder_for_every_case() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (passed|failed|not run) \| (.*)\|$", PAGE.read_text(), re.MULTILINE)
     assert [name for name, _, _ in rows] == [case.name for case in CASES]
-    assert all(bool(observed.strip()) == (result != "passed") for _, result, observed in rows)
+    assert all(bool(observation.strip()) == (result != "passed") for _, result, observation in rows)

@@ -43,8 +43,8 @@ def test_a_call_uses_the_right_of_its_resource_and_name() -> None:
 def test_only_completed_calls_of_bowlines_programs_count() -> None:
     reference = {"resource": "pods"}
     ours = [event(reference), event(reference, userAgent=f"{AGENT}/http1.1")]
-    others = [event(reference, userAgent="kubectl/v1"), event(reference, stage="ResponseStarted")]
-    assert list(calls_of(json.dumps(each) for each in (*others, *ours))) == ours
+    neighbours = [event(reference, userAgent="kubectl/v1"), event(reference, stage="ResponseStarted")]
+    assert list(calls_of(json.dumps(each) for each in (*neighbours, *ours))) == ours
 
 
 def test_a_denied_call_is_seen() -> None:

@@ -37,10 +37,10 @@ def claims(text: str) -> Iterator[str]:
 
 def citations(text: str) -> list[tuple[str, str, str]]:
     """Return path, function and case of every test that the text names."""
-    cited: list[tuple[str, str, str]] = []
+    citation: list[tuple[str, str, str]] = []
     for path, function, case in CITED.findall(text):
-        cited.append((path or (cited[-1][0] if cited else ""), function, case))
-    return cited
+        citation.append((path or (citation[-1][0] if citation else ""), function, case))
+    return citation
 
 
 def is_test(path: str, function: str, case: str) -> bool:
@@ -80,10 +80,10 @@ def test_every_claim_names_a_test_or_states_why_there_is_none() -> None:
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    cited = [name for line in [*claims(PAGE.read_text()), PAGE.read_text()] for name in citations(line)]
-    assert len(set(cited)) > 40
+    citation = [name for line in [*claims(PAGE.read_text()), PAGE.read_text()] for name in citations(line)]
+    assert len(set(citation)) > 40
     assert "test_" not in CITED.sub("", PAGE.read_text()), "a name that is not written as above"
-    assert sorted({name for name in cited if not is_test(*name)}) == []
+    assert sorted({name for name in citation if not is_test(*name)}) == []
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_claim_without_a_test_is_recognized(text: str, expected: list[bool]) -
 
 
 @pytest.mark.parametrize(
-    ("cited", "expected"),
+    ("citation", "expected"),
     [
         pytest.param("`unit/test_house.py::test_paths_in_backticks_exist`", True, id="a function"),
         pytest.param(
@@ -113,6 +113,6 @@ def test_a_claim_without_a_test_is_recognized(text: str, expected: list[bool]) -
         pytest.param("`unit/test_house.py::documents`", False, id="no test"),
     ],
 )
-def test_a_stale_name_is_recognized(cited: str, expected: bool) -> None:
-    (name,) = citations(cited)
+def test_a_stale_name_is_recognized(citation: str, expected: bool) -> None:
+    (name,) = citations(citation)
     assert is_test(*name) is expected

@@ -103,8 +103,8 @@ class Stage:
                 "selectedGPUGroups": list(groups),
             }
         try:
-            stored = await self.client.create(PODS, WORK, body)
-            request = bind_request(name, "gpu-node-0", WORK, stored["metadata"]["uid"], **fields)
+            stored_pod = await self.client.create(PODS, WORK, body)
+            request = bind_request(name, "gpu-node-0", WORK, stored_pod["metadata"]["uid"], **fields)
             await self.client.create(BINDREQUESTS, WORK, request)
         except KubeError as error:
             self.errors[str(error)[:300]] += 1

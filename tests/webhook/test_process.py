@@ -68,10 +68,10 @@ def test_a_plugin_that_blocks_is_named_and_ends_the_process(
         with pytest.raises((http.client.HTTPException, OSError)):
             post(process, trust, Hook.VALIDATE_PODS, blocking)
         assert process.popen.wait(LIMIT_S) == 1
-        blocked = next(line for line in process.lines() if line["message"] == "the event loop is blocked")
-    assert (blocked["plugin"], blocked["point"]) == ("review_blocks", "validate_pod")
-    assert blocked["object"] == "p"
-    assert "time.sleep" in blocked["stack"]
+        blockage = next(line for line in process.lines() if line["message"] == "the event loop is blocked")
+    assert (blockage["plugin"], blockage["point"]) == ("review_blocks", "validate_pod")
+    assert blockage["object"] == "p"
+    assert "time.sleep" in blockage["stack"]
 
 
 class TestServing:

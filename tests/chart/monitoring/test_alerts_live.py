@@ -95,8 +95,8 @@ def await_alerts(prometheus: Prometheus, start: float, *alerts: str) -> None:
 
     def missing() -> list[str]:
         fired = prometheus.fired_since(start)
-        wanted = {alert: {"alertname": alert, **LABELS[alert]}.items() for alert in alerts}
-        return [alert for alert, labels in wanted.items() if not any(labels <= each.items() for each in fired)]
+        target = {alert: {"alertname": alert, **LABELS[alert]}.items() for alert in alerts}
+        return [alert for alert, labels in target.items() if not any(labels <= each.items() for each in fired)]
 
     wait_until(lambda: not missing(), f"{', '.join(alerts)} fire")
 

@@ -38,8 +38,8 @@ def monitored(chart: Chart) -> Rendered:
 def rules(monitored: Rendered) -> list[dict[str, Any]]:
     """The rendered alerts."""
     (group,) = monitored.get("PrometheusRule", "bowline")["spec"]["groups"]
-    found: list[dict[str, Any]] = group["rules"]
-    return found
+    findings: list[dict[str, Any]] = group["rules"]
+    return findings
 
 
 def promtool(folder: Path, spec: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -101,10 +101,10 @@ def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, 
 
 
 def test_the_dashboard_is_found_by_grafanas_sidecar(monitored: Rendered) -> None:
-    stored = monitored.get("ConfigMap", "bowline-dashboard")
-    assert stored["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert stored["metadata"]["annotations"] == {"grafana_folder": "GPU"}
-    dashboard = json.loads(stored["data"]["bowline.json"])
+    stored_object = monitored.get("ConfigMap", "bowline-dashboard")
+    assert stored_object["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert stored_object["metadata"]["annotations"] == {"grafana_folder": "GPU"}
+    dashboard = json.loads(stored_object["data"]["bowline.json"])
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(PANELS)
     assert [panel["title"] for panel in dashboard["panels"]] == [panel.title for panel in PANELS]
 
@@ -146,7 +146,7 @@ def test_a_release_without_admission_misses_no_webhook(chart: Chart) -> None:
 
 
 def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
-    given = {
+    inputs = {
         "enabled": True,
         "alertLabels": {"team": "gpu", "severity": "page"},
         "disabled": ["BowlineWebhookSlow"],
@@ -154,7 +154,7 @@ def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
         "runbookURL": "https://docs.example.com/operations",
     }
     monitor = {"enabled": True, "interval": "30s", "scrapeTimeout": "10s"}
-    rendered = chart.render({"monitoring": {"rules": given, "podMonitor": monitor}})
+    rendered = chart.render({"monitoring": {"rules": inputs, "podMonitor": monitor}})
     (group,) = rendered.get("PrometheusRule", "bowline")["spec"]["groups"]
     assert group["interval"] == "1m"
     assert "BowlineWebhookSlow" not in [rule["alert"] for rule in group["rules"]]

@@ -61,16 +61,16 @@ class FaultEffects(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Effect first, then the gate: so the effect exists while the request waits."""
-        wanted = _annotations(ctx.request)
-        if EFFECT in wanted:
+        target = _annotations(ctx.request)
+        if EFFECT in target:
             await _ensure_effect(ctx)
-        if GATE in wanted:
-            gate = ObjectKey(ctx.request.key.namespace, wanted[GATE])
+        if GATE in target:
+            gate = ObjectKey(ctx.request.key.namespace, target[GATE])
             try:
                 await ctx.client.get(CONFIGMAPS, gate.namespace, gate.name)
             except NotFound:
                 return Status.wait("the gate is not there", ObjectRef("v1", "ConfigMap", gate))
-        if REFUSE in wanted:
+        if REFUSE in target:
             return Status.fatal("refused on purpose", Reason.REJECTED)
         return Status.ok()
 

@@ -116,9 +116,9 @@ def test_the_same_decision(change: dict[str, Any], is_same: bool) -> None:
 )
 def test_the_backoff_doubles_the_time_of_failures(seconds: int, denied_s: int) -> None:
     last = FIRST + timedelta(seconds=seconds)
-    failed = FailedDecision(decision_of(SPEC), "Rejected", FIRST, last)
-    assert failed.denied_until(LONGEST) - last == timedelta(seconds=denied_s)
-    assert failed.denied_until(timedelta(seconds=1)) - last == timedelta(seconds=1), "never above the setting"
+    failure = FailedDecision(decision_of(SPEC), "Rejected", FIRST, last)
+    assert failure.denied_until(LONGEST) - last == timedelta(seconds=denied_s)
+    assert failure.denied_until(timedelta(seconds=1)) - last == timedelta(seconds=1), "never above the setting"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def recorded(manager: str, subresource: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("written", "is_same"),
+    ("writing", "is_same"),
     [
         pytest.param(recorded(names.FIELD_MANAGER_RECONCILER), True, id="by a plugin of the reconciler"),
         pytest.param(recorded("kubectl-edit"), False, id="by a user"),
@@ -165,8 +165,8 @@ def recorded(manager: str, subresource: str = "") -> dict[str, Any]:
         ),
     ],
 )
-def test_the_print_of_a_pod_leaves_out_what_the_binder_has_written(written: dict[str, Any], is_same: bool) -> None:
-    assert (pod_print(written) == pod_print(stored(pod()))) is is_same
+def test_the_print_of_a_pod_leaves_out_what_the_binder_has_written(writing: dict[str, Any], is_same: bool) -> None:
+    assert (pod_print(writing) == pod_print(stored(pod()))) is is_same
 
 
 def node(**spec: Any) -> dict[str, Any]:

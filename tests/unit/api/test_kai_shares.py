@@ -32,20 +32,20 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("plugin", "reserved", "body", "recorded"), CASES)
+@pytest.mark.parametrize(("plugin", "reserved", "body", "record"), CASES)
 def test_the_memory_of_a_share_is_the_recorded_one(
-    plugin: str, reserved: int, body: dict[str, Any], recorded: str
+    plugin: str, reserved: int, body: dict[str, Any], record: str
 ) -> None:
     spec, _ = decode_spec(body)
     assert spec is not None
-    received = spec.received_gpu
-    assert received is not None
+    receipt = spec.received_gpu
+    assert receipt is not None
     if plugin == "hamicore":
-        assert memory_limit(POD, NODE, received.share, reserved) == (recorded, "")
+        assert memory_limit(POD, NODE, receipt.share, reserved) == (record, "")
         return
-    annotations, error = binding_annotations(POD, NODE, received, "GPU-1", reserved)
+    annotations, error = binding_annotations(POD, NODE, receipt, "GPU-1", reserved)
     assert error == ""
-    assert annotations[f"{names.NV_CONTAINER}main{names.NV_MEMORY_REQUEST}"] == recorded
+    assert annotations[f"{names.NV_CONTAINER}main{names.NV_MEMORY_REQUEST}"] == record
     # The share of the compute is the request's, else that of the memory.
     portion = body["receivedGPU"].get("computePortion", "0.5")
     assert annotations[f"{names.NV_CONTAINER}main{names.NV_COMPUTE_PORTION}"] == portion

@@ -57,13 +57,13 @@ def step(name: str) -> tuple[dict[str, Any], str]:
     """Return the inputs' defaults of the action, and the script of a step."""
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     assert action["runs"]["using"] == "composite"
-    (found,) = [entry for entry in action["runs"]["steps"] if entry["name"] == name]
-    assert "${{" not in found["run"], "an input in a script is code"
+    (findings,) = [entry for entry in action["runs"]["steps"] if entry["name"] == name]
+    assert "${{" not in findings["run"], "an input in a script is code"
     defaults = {
         variable: action["inputs"][expression.removeprefix("${{ inputs.").removesuffix(" }}")]["default"]
-        for variable, expression in found["env"].items()
+        for variable, expression in findings["env"].items()
     }
-    return defaults, found["run"]
+    return defaults, findings["run"]
 
 
 @pytest.mark.parametrize(

@@ -57,17 +57,17 @@ WAIT = WaitFact("plugin volume_binding", (CLAIM,), NOW + timedelta(minutes=10))
 
 
 def waiting(wait: WaitFact = WAIT, message: str = "claim data is not bound", **changes: Any) -> dict[str, Any]:
-    prepared = condition("Prepared", "False", message, reason="Waiting")
-    return request("Waiting: words", **{"wait": wait.as_field(), "conditions": prepared, **changes})
+    preparation = condition("Prepared", "False", message, reason="Waiting")
+    return request("Waiting: words", **{"wait": wait.as_field(), "conditions": preparation, **changes})
 
 
 def failed_before(last_s: float = 20, failures: int = 3, reason: str = "NodeGone", **changes: Any) -> dict[str, Any]:
     """A pod between two decisions."""
     node, claim = Dependency("Node", "", "x"), Dependency("PersistentVolumeClaim", "data", ABSENT)
     first, last = NOW - timedelta(seconds=300), NOW - timedelta(seconds=last_s)
-    failed = FailedDecision(Decision("gpu-1", "d"), reason, first, last, failures=failures, objects=(node, claim))
+    failure = FailedDecision(Decision("gpu-1", "d"), reason, first, last, failures=failures, objects=(node, claim))
     sentence = condition(names.CONDITION_POD_BOUND, "False", "claim data does not exist")
-    return pod(conditions=[*sentence, failed.as_condition(), *changes.pop("conditions", ())])
+    return pod(conditions=[*sentence, failure.as_condition(), *changes.pop("conditions", ())])
 
 
 def explained(**facts: Any) -> Explanation:
@@ -509,8 +509,8 @@ def test_the_objects_that_a_status_names() -> None:
 def test_a_workload_without_pods(
     owner: dict[str, Any], failure: tuple[str, datetime] | None, cause: str, is_stuck: bool
 ) -> None:
-    stored = {"metadata": {"name": "train", "creationTimestamp": ago(60)}, **owner}
-    explanation = explain_uncreated(stored, "Job", Facts(KEY, NOW), failure)
+    stored_object = {"metadata": {"name": "train", "creationTimestamp": ago(60)}, **owner}
+    explanation = explain_uncreated(stored_object, "Job", Facts(KEY, NOW), failure)
     assert cause in explanation.cause
     assert explanation.is_stuck is is_stuck
     if failure is not None:

@@ -29,8 +29,8 @@ def test_help_of_each_command_states_its_exit_status(name: str, capsys: pytest.C
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    printed = capsys.readouterr().out
-    assert [line.split()[0] for line in printed.splitlines() if line.startswith("    ") and line[4] != " "] == [
+    printout = capsys.readouterr().out
+    assert [line.split()[0] for line in printout.splitlines() if line.startswith("    ") and line[4] != " "] == [
         *COMMANDS
     ]
 
@@ -50,8 +50,8 @@ def test_lint_imports_nothing_that_only_binding_needs() -> None:
         "assert bowline_cli.main.main(['lint', 'examples/manifests/good/fraction-pod.yaml']) == 0\n"
         "print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    modules = done.stdout.splitlines()[-1].split()
+    completion = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = completion.stdout.splitlines()[-1].split()
     assert "bowline.plugins.gpu_sharing.admission" in modules
     assert [module for module in modules if f"{module}.".startswith(tuple(f"{name}." for name in NOT_FOR_LINT))] == []
 
@@ -102,15 +102,17 @@ def test_every_help_works_without_an_extra() -> None:
         "    assert 'usage: bowline' in out.getvalue(), arguments\n"
         "print(main(['plugin', 'check', 'x:Y']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    completion = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (completion.returncode, completion.stdout) == (0, "2\n"), completion.stderr
     remedy = "run pip install 'bowline-binder[testing]'"
-    assert f"bowline plugin check needs the Python package kubernetes: {remedy}" in done.stderr
+    assert f"bowline plugin check needs the Python package kubernetes: {remedy}" in completion.stderr
 
 
 def test_help_has_examples_and_no_dead_link(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    printed = capsys.readouterr().out
-    assert "bowline explain train-7d9f -n team" in printed
-    assert "http" not in printed, "an address is that of the installed release"
+    printout = capsys.readouterr().out
+    assert "bowline explain train-7d9f -n team" in printout
+    assert "http" not in printout, "an address is that of the installed release"

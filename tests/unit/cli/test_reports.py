@@ -51,8 +51,8 @@ def test_junit_has_a_case_for_each_object() -> None:
     suites = ElementTree.fromstring(as_junit(SUBJECTS))  # noqa: S314 - our own output
     (suite,) = suites
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
-    denied, skipped, allowed = suite
-    failure = denied.find("failure")
+    denial, skipped, allowed = suite
+    failure = denial.find("failure")
     assert failure is not None
     assert failure.get("type") == ERROR.rule.id
     assert failure.text == f"a.yaml:3: {ERROR.message.replace(chr(27), chr(92) + 'x1b')} ({ERROR.rule.id})"

@@ -75,8 +75,8 @@ def replaced(folder: Path, name: str, text: str) -> dict[str, str]:
 )
 def test_every_check_names_a_dependency_that_was_replaced(command: list[str], status: int, tmp_path: Path) -> None:
     environment = replaced(tmp_path, "aiohttp", "3.9.5")
-    done = subprocess.run(
+    completion = subprocess.run(
         [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == status, done
-    assert 'installed[aiohttp]: "3.9.5": must be <3.15,>=3.14' in done.stdout + done.stderr
+    assert completion.returncode == status, completion
+    assert 'installed[aiohttp]: "3.9.5": must be <3.15,>=3.14' in completion.stdout + completion.stderr

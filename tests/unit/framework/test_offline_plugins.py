@@ -12,9 +12,9 @@ METHODS = [name for name in vars(AdmissionPlugin) if name.startswith(("mutate_",
 
 def test_they_are_the_plugins_that_admission_calls_by_default_in_their_order() -> None:
     settings = Settings()
-    expected = [plugin for plugin in build_plugins(settings) if isinstance(plugin, AdmissionPlugin)]
-    assert [plugin.name for plugin in offline_plugins(settings)] == [plugin.name for plugin in expected]
-    for offline, plugin in zip(offline_plugins(settings), expected, strict=True):
+    expectation = [plugin for plugin in build_plugins(settings) if isinstance(plugin, AdmissionPlugin)]
+    assert [plugin.name for plugin in offline_plugins(settings)] == [plugin.name for plugin in expectation]
+    for offline, plugin in zip(offline_plugins(settings), expectation, strict=True):
         assert isinstance(plugin, type(offline))
         assert offline.args == plugin.args
 
@@ -22,8 +22,8 @@ def test_they_are_the_plugins_that_admission_calls_by_default_in_their_order() -
 @pytest.mark.parametrize("name", [*METHODS, "has_side_effects"])
 def test_each_method_that_admission_calls_is_the_same_function(name: str) -> None:
     settings = Settings()
-    expected = [plugin for plugin in build_plugins(settings) if isinstance(plugin, AdmissionPlugin)]
-    for offline, plugin in zip(offline_plugins(settings), expected, strict=True):
+    expectation = [plugin for plugin in build_plugins(settings) if isinstance(plugin, AdmissionPlugin)]
+    for offline, plugin in zip(offline_plugins(settings), expectation, strict=True):
         assert getattr(type(offline), name) is getattr(type(plugin), name)
 
 

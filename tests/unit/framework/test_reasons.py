@@ -100,10 +100,10 @@ def test_a_denial_that_another_node_has_met_suggests_no_other(
     node: str, message: str, suggestion: Suggestion | None
 ) -> None:
     denial = denial_print("denied by policy")
-    failed = FailedDecision(Decision("a", "digest"), Reason.REJECTED.value, NOW, NOW, denial=denial)
+    failure = FailedDecision(Decision("a", "digest"), Reason.REJECTED.value, NOW, NOW, denial=denial)
     bound = {"type": "PodBound", "status": "False", "message": "default_binder: denied by policy"}
-    refused = {**stored(pod(), uid="u"), "status": {"conditions": [failed.as_condition(), bound]}}
-    status = binding_status(BindingResult(BindOutcome.REFUSED, message=message), denied_on(refused, node, message))
+    refusal = {**stored(pod(), uid="u"), "status": {"conditions": [failure.as_condition(), bound]}}
+    status = binding_status(BindingResult(BindOutcome.REFUSED, message=message), denied_on(refusal, node, message))
     assert (status.reason, status.suggestion) == (Reason.REJECTED, suggestion)
 
 

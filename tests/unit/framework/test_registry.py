@@ -105,7 +105,7 @@ class Writes(BindingPlugin):
 
 
 @pytest.mark.parametrize(
-    ("granted", "expected"),
+    ("grant", "expected"),
     [
         pytest.param(None, [], id="nobody says what is granted, as offline"),
         pytest.param(("policy", "writes"), [], id="all"),
@@ -113,11 +113,9 @@ class Writes(BindingPlugin):
         pytest.param((), ["plugins[0]", "plugins[1]"], id="none"),
     ],
 )
-def test_a_plugin_whose_access_is_not_granted_is_an_error(
-    granted: tuple[str, ...] | None, expected: list[str]
-) -> None:
+def test_a_plugin_whose_access_is_not_granted_is_an_error(grant: tuple[str, ...] | None, expected: list[str]) -> None:
     offers = {"policy": lambda: Policy, "writes": lambda: Writes, "two": lambda: plugin("two")}
-    settings = settings_of({"name": "policy"}, {"name": "writes"}, {"name": "two"}, granted_plugins=granted)
+    settings = settings_of({"name": "policy"}, {"name": "writes"}, {"name": "two"}, granted_plugins=grant)
     registry = registry_of(offers=offers)
     if not expected:
         assert plugin_names(registry, settings) == ["one", "policy", "writes", "two", LAST]

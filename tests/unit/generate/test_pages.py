@@ -48,8 +48,8 @@ def first_column(page: str) -> set[str]:
 
 def test_the_configuration_page_has_every_key_of_the_charts_schema() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    expected = set(keys(schema["properties"]["config"], schema["definitions"]))
-    assert first_column(configuration.as_markdown()) == expected - {"apiVersion", "kind"}
+    expectation = set(keys(schema["properties"]["config"], schema["definitions"]))
+    assert first_column(configuration.as_markdown()) == expectation - {"apiVersion", "kind"}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -59,9 +59,9 @@ def test_the_page_of_commands_has_every_flag_of_the_usage(program: str) -> None:
         PROGRAMS[program]()
     section = commands.as_markdown().partition(f"\n## {program}\n")[2].partition("\n## ")[0]
     usage = output.getvalue().partition("\n\n")[0]
-    expected = set(re.findall(r"--[a-z-]+|\b[A-Z]{3,}\b", usage)) - {"--help", "--version"}
-    assert expected
-    assert set(re.findall(r"--[a-z-]+|\b[A-Z]{3,}\b", section)) >= expected
+    expectation = set(re.findall(r"--[a-z-]+|\b[A-Z]{3,}\b", usage)) - {"--help", "--version"}
+    assert expectation
+    assert set(re.findall(r"--[a-z-]+|\b[A-Z]{3,}\b", section)) >= expectation
 
 
 def test_the_page_of_commands_has_every_command() -> None:
@@ -77,5 +77,5 @@ def test_every_row_of_the_pages_has_a_meaning() -> None:
 def test_the_page_of_the_api_has_every_field_of_the_crd() -> None:
     [version] = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text())["spec"]["versions"]
     properties = version["schema"]["openAPIV3Schema"]["properties"]
-    expected = set(keys(properties["spec"], {})) | set(keys(properties["status"], {}))
-    assert expected <= first_column(fields.as_markdown())
+    expectation = set(keys(properties["spec"], {})) | set(keys(properties["status"], {}))
+    assert expectation <= first_column(fields.as_markdown())

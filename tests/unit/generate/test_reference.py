@@ -66,10 +66,10 @@ def test_what_the_code_reports_is_on_the_page(kind: str, name: str) -> None:
 
 
 def test_the_page_has_nothing_that_the_code_does_not_report() -> None:
-    created = UNREPORTED.partition(":")[0]
-    expected = {kind: {name for of, name in REPORTED if of == kind} for kind in DOCUMENTED}
-    expected["progress"].add(created)
-    assert expected == DOCUMENTED
+    creation = UNREPORTED.partition(":")[0]
+    expectation = {kind: {name for of, name in REPORTED if of == kind} for kind in DOCUMENTED}
+    expectation["progress"].add(creation)
+    assert expectation == DOCUMENTED
 
 
 def test_the_page_has_each_member_of_the_enums_and_each_type_of_condition() -> None:

@@ -46,13 +46,13 @@ def test_values_are_counted_without_decoding(content: Any, too_many: bool) -> No
 @pytest.mark.parametrize("type_meta", [{"kind": "Pod", "apiVersion": "v1"}, {}])
 def test_the_identity_is_read_in_the_order_of_api_servers(metadata: Any, type_meta: Any) -> None:
     body = {**type_meta, "metadata": metadata, "spec": {"env": [{}]}}
-    expected = {key: value for key, value in metadata.items() if key in IDENTITY}
+    expectation = {key: value for key, value in metadata.items() if key in IDENTITY}
     event = reduced_event(orjson.dumps({"type": "MODIFIED", "object": body}))
-    assert event == {"type": "MODIFIED", "object": {"kind": oversized.KIND, "metadata": expected}}
+    assert event == {"type": "MODIFIED", "object": {"kind": oversized.KIND, "metadata": expectation}}
     assert is_reduced(event["object"])
     meta = {"resourceVersion": "9", "continue": "token", "remainingItemCount": 3}
     page = reduced_page(orjson.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": [body]}))
-    assert page == {"metadata": meta, "items": [{"kind": oversized.KIND, "metadata": expected}]}
+    assert page == {"metadata": meta, "items": [{"kind": oversized.KIND, "metadata": expectation}]}
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"type":"ERROR","object":{"kind":"Status","code":410}}', b"[1]"])

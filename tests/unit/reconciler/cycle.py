@@ -117,9 +117,9 @@ class RecordingWriter(Writer):
         if status is not None:
             self.statuses.append(dict(status))
         version = str(int(request.resource_version) + 1)
-        changed = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
+        change = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
         after = decode_bind_request(
-            {**request.raw, "metadata": changed, "status": request.status if status is None else dict(status)}
+            {**request.raw, "metadata": change, "status": request.status if status is None else dict(status)}
         )
         self._states.wrote(request, after)
         return after

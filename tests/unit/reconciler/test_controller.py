@@ -56,14 +56,14 @@ class SoonAgain:
 
 @pytest.mark.looptime
 async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, work, passes_before = Watched(), SoonAgain(), 3
+    observer, work, passes_before = Watched(), SoonAgain(), 3
     queue = new_queue(4, lambda: 0.5)
     controller = Controller(
         queue,
         cast(Reconciler, work),
         cast(Informers, OneUnfinished()),
-        watched.observation,
-        Availability(watched.clock),
+        observer.observation,
+        Availability(observer.clock),
         lambda: 0.5,
     )
     as_it_was = WorkQueue.add_after
@@ -79,4 +79,4 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
     assert work.reconciles == passes_before + 1
     assert work.ended
     assert not queue.is_open
-    assert watched.value("bowline_pass_errors_total") == 1
+    assert observer.value("bowline_pass_errors_total") == 1

@@ -34,25 +34,25 @@ async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
     assert cycle.state.is_finished
 
 
-@pytest.mark.parametrize("listed", [0, 10])
+@pytest.mark.parametrize("listing", [0, 10])
 @pytest.mark.parametrize("is_cached", [True, False])
 async def test_a_finished_request_is_forgotten_by_a_list_that_no_event_of_it_follows(
-    monkeypatch: pytest.MonkeyPatch, listed: int, is_cached: bool
+    monkeypatch: pytest.MonkeyPatch, listing: int, is_cached: bool
 ) -> None:
     cycle = Cycle()
     await cycle.attempt()
     if not is_cached:
         monkeypatch.setattr(Caches, "request", lambda *_: None)
-    cycle.reconciler.on_list(ResourceVersion(str(listed)))
-    assert len(cycle.store.states) == (0 if listed and not is_cached else 1)
+    cycle.reconciler.on_list(ResourceVersion(str(listing)))
+    assert len(cycle.store.states) == (0 if listing and not is_cached else 1)
 
 
 async def test_the_points_of_an_attempt_share_one_context() -> None:
     cycle = Cycle()
     await cycle.attempt()
-    first, *others = cycle.plugin.contexts
-    assert len(others) == 2
-    for c in others:
+    first, *neighbours = cycle.plugin.contexts
+    assert len(neighbours) == 2
+    for c in neighbours:
         assert c.annotations is first.annotations
         assert (c.cancelled, c.posts) == (first.cancelled, first.posts)
 

@@ -53,8 +53,8 @@ LIVE = frozenset(Target)
 
 def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
     """What is observed when everything has just been read live."""
-    found = req if req is not None else request()
-    whole = Observed(found, POD, NODE, provided=SERVED, live=LIVE)
+    findings = req if req is not None else request()
+    whole = Observed(findings, POD, NODE, provided=SERVED, live=LIVE)
     return replace(whole, **change)
 
 
@@ -68,7 +68,7 @@ ON_NODE = replace(POD, node="node-0")
 
 
 @pytest.mark.parametrize(
-    ("observed", "expected"),
+    ("observation", "expected"),
     [
         pytest.param(
             seen(Absent.NOT_IN_CACHE), ReadLive(Target.REQUEST), id="a request not in the cache is read live"
@@ -172,12 +172,12 @@ ON_NODE = replace(POD, node="node-0")
         ),
     ],
 )
-def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
-    assert decide(observed, SETTINGS) == expected
+def test_decision(observation: Observed, expected: Action | ReadLive) -> None:
+    assert decide(observation, SETTINGS) == expected
 
 
 @pytest.mark.parametrize(
-    ("observed", "reason"),
+    ("observation", "reason"),
     [
         pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
         pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod deleted"),
@@ -218,8 +218,8 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
         ),
     ],
 )
-def test_terminal_failures(observed: Observed, reason: Reason) -> None:
-    assert fails(reason, decide(observed, SETTINGS))
+def test_terminal_failures(observation: Observed, reason: Reason) -> None:
+    assert fails(reason, decide(observation, SETTINGS))
 
 
 def test_a_request_without_pod_gets_the_grace_of_apply_order() -> None:
@@ -243,7 +243,7 @@ LATER_THAN_FIRST = RequeueAfter(
 
 
 @pytest.mark.parametrize(
-    ("observed", "expected"),
+    ("observation", "expected"),
     [
         pytest.param(
             seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first")),
@@ -267,8 +267,8 @@ LATER_THAN_FIRST = RequeueAfter(
         ),
     ],
 )
-def test_rollbacks_for_one_pod_run_in_the_requests_order(observed: Observed, expected: Action | ReadLive) -> None:
-    assert decide(observed, SETTINGS) == expected
+def test_rollbacks_for_one_pod_run_in_the_requests_order(observation: Observed, expected: Action | ReadLive) -> None:
+    assert decide(observation, SETTINGS) == expected
 
 
 def is_gated(wait_time: timedelta, watch_time: timedelta = FRESH_CONTACT) -> Observed:
@@ -300,7 +300,7 @@ UNRELEASED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("observed", "expected"),
+    ("observation", "expected"),
     [
         pytest.param(
             seen(request(UNRELEASED, **OURS)),
@@ -318,12 +318,12 @@ UNRELEASED: dict[str, Any] = {
         ),
     ],
 )
-def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expected: Action | ReadLive) -> None:
-    assert decide(observed, SETTINGS) == expected
+def test_a_rollback_that_is_not_complete_is_continued(observation: Observed, expected: Action | ReadLive) -> None:
+    assert decide(observation, SETTINGS) == expected
 
 
 @pytest.mark.parametrize(
-    ("observed", "target"),
+    ("observation", "target"),
     [
         pytest.param(seen(request(**OURS, **DELETING)), Target.POD, id="no rollback by the cache alone"),
         pytest.param(seen(request({"phase": "Failed"}, **OURS)), Target.POD, id="a rollback that continues"),
@@ -347,9 +347,9 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
         ),
     ],
 )
-def test_irreversible_decisions_need_live_reads(observed: Observed, target: Target) -> None:
-    assert decide(replace(observed, live=frozenset()), SETTINGS) == ReadLive(target)
-    assert not isinstance(decide(observed, SETTINGS), ReadLive)
+def test_irreversible_decisions_need_live_reads(observation: Observed, target: Target) -> None:
+    assert decide(replace(observation, live=frozenset()), SETTINGS) == ReadLive(target)
+    assert not isinstance(decide(observation, SETTINGS), ReadLive)
 
 
 def test_a_first_attempt_needs_no_live_read() -> None:
@@ -363,8 +363,8 @@ def test_a_wait_expires_only_after_a_live_read() -> None:
 
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
-    failed = request({"phase": "Failed", "failure": {"reason": "DeviceConflict"}}, **OURS)
-    assert decide(seen(failed), SETTINGS) == Rollback("the request has failed", Reason.DEVICE_CONFLICT)
+    failure = request({"phase": "Failed", "failure": {"reason": "DeviceConflict"}}, **OURS)
+    assert decide(seen(failure), SETTINGS) == Rollback("the request has failed", Reason.DEVICE_CONFLICT)
 
 
 def test_every_scheduler_is_ours_with_a_star() -> None:
@@ -443,8 +443,8 @@ def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expe
 
 
 def test_an_allocation_that_a_defective_plugin_may_serve_waits_and_names_the_plugin() -> None:
-    observed = seen(provided=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
-    decision = decide(observed, SETTINGS)
+    observation = seen(provided=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
+    decision = decide(observation, SETTINGS)
     assert isinstance(decision, Wait)
     assert (decision.expires, decision.poll) == (False, DEFECT_POLL)
     assert decision.why.endswith("; author: supported_allocations raised KeyError: 'typo'")
@@ -472,8 +472,8 @@ GRACE = SETTINGS.binding.node_health_grace
 def test_the_health_of_a_node_ends_a_request_only_when_it_lasts(
     taints: tuple[dict[str, str], ...], ill_for: timedelta, expected: type
 ) -> None:
-    observed = replace(seen(node=NodeView(deleting=False, taints=taints)), node_ill_for=ill_for)
-    decision = decide(observed, SETTINGS)
+    observation = replace(seen(node=NodeView(deleting=False, taints=taints)), node_ill_for=ill_for)
+    decision = decide(observation, SETTINGS)
     assert isinstance(decision, expected)
     if isinstance(decision, Wait):
         assert decision.left == GRACE - ill_for
@@ -481,4 +481,4 @@ def test_the_health_of_a_node_ends_a_request_only_when_it_lasts(
     else:
         assert fails(Reason.NODE_UNSCHEDULABLE, decision)
     tolerant = replace(POD, tolerations=({"operator": "Exists"},))
-    assert decide(replace(observed, pod=tolerant), SETTINGS) == Attempt()
+    assert decide(replace(observation, pod=tolerant), SETTINGS) == Attempt()

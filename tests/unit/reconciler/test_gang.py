@@ -71,7 +71,7 @@ def test_how_many_pods_are_bound_together(spec: dict[str, Any], minimum: int) ->
 
 
 @pytest.mark.parametrize(
-    ("minimum", "prepared", "bound", "complete"),
+    ("minimum", "preparation", "bound", "complete"),
     [
         (3, "ab", "", False),
         (3, "abc", "", True),
@@ -83,9 +83,11 @@ def test_how_many_pods_are_bound_together(spec: dict[str, Any], minimum: int) ->
     ],
 )
 def test_a_gang_is_complete_with_as_many_prepared_or_bound_pods(
-    minimum: int, prepared: str, bound: str, complete: bool
+    minimum: int, preparation: str, bound: str, complete: bool
 ) -> None:
-    assert is_complete(minimum, [ObjectUID(uid) for uid in prepared], {ObjectUID(uid) for uid in bound}) is complete
+    assert (
+        is_complete(minimum, [ObjectUID(uid) for uid in preparation], {ObjectUID(uid) for uid in bound}) is complete
+    )
 
 
 @pytest.mark.parametrize(

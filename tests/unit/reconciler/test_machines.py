@@ -112,7 +112,7 @@ def _outcomes() -> Iterator[tuple[BindRequest, Status, Binding, float]]:
             continue
         # Only a plugin has a reason of its own, which is reported as Rejected.
         words = ("", "NoSeat") if reason is Reason.REJECTED and plugin else ("",)
-        for word, own, failed, default, jitter in itertools.product(
+        for word, own, failure, default, jitter in itertools.product(
             words, (None, 0, 2), (0, 1, 2, 7), (0, 3), (0.0, 0.99)
         ):
             status = Status(code, ("why",), plugin, reason, retry_after, (), None, suggestion, word)
@@ -120,22 +120,24 @@ def _outcomes() -> Iterator[tuple[BindRequest, Status, Binding, float]]:
                 backoff_limit=default, backoff=BackoffSettings(base=timedelta(seconds=1), max=MAX_BACKOFF)
             )
             spec: dict[str, Any] = {} if own is None else {"backoffLimit": own}
-            yield request({"failedAttempts": failed}, **spec), status, limits, jitter
+            yield request({"failedAttempts": failure}, **spec), status, limits, jitter
 
 
 def _check_retry(v: Violations, before: BindRequest, status: Status, limits: Binding, result: RetryAt) -> None:
     label = (before.status, before.spec, status)
-    stored, asked = restarted(before, result.report.status), status.retry_after or timedelta()
+    stored_object, question = restarted(before, result.report.status), status.retry_after or timedelta()
     own = before.spec.backoff_limit if before.spec is not None else None
-    v.hold("it counts one attempt", stored.failed_attempts == before.failed_attempts + 1, label)
+    v.hold("it counts one attempt", stored_object.failed_attempts == before.failed_attempts + 1, label)
     limit = own if own is not None else limits.backoff_limit
     v.hold("it is within the limit", before.failed_attempts + 1 <= limit, label)
-    v.hold("it is not sooner than asked", result.pause >= asked, label)
-    v.hold("it is not later than asked, or the maximum", result.pause <= max(MAX_BACKOFF, asked), label)
-    left = stored_pause(stored, NOW, MAX_BACKOFF)
+    v.hold("it is not sooner than asked", result.pause >= question, label)
+    v.hold("it is not later than asked, or the maximum", result.pause <= max(MAX_BACKOFF, question), label)
+    left = stored_pause(stored_object, NOW, MAX_BACKOFF)
     v.hold("a restart pauses as long, up to an hour", left >= min(result.pause, timedelta(hours=1)), label, left)
-    v.hold("a restart does not attempt before", not left or isinstance(decided(stored, left), RequeueAfter), label)
-    v.hold("a restart attempts after", isinstance(decided(stored, timedelta()), Attempt), label)
+    v.hold(
+        "a restart does not attempt before", not left or isinstance(decided(stored_object, left), RequeueAfter), label
+    )
+    v.hold("a restart attempts after", isinstance(decided(stored_object, timedelta()), Attempt), label)
 
 
 def _check_failure(v: Violations, before: BindRequest, status: Status, result: Fail) -> None:
@@ -145,14 +147,14 @@ def _check_failure(v: Violations, before: BindRequest, status: Status, result: F
     v.hold("attempts do not decrease", final["failedAttempts"] >= before.failed_attempts, label)
     v.hold("other schedulers read it as final", own is None or final["failedAttempts"] >= own, label)
     pending = restarted(before, rollback_incomplete_status(before, result, Status.retry("later"), NOW))
-    announced = pending_failure(pending)
-    is_same = announced is not None and (announced.reason, announced.suggestion, announced.word) == (
+    announcement = pending_failure(pending)
+    is_same = announcement is not None and (announcement.reason, announcement.suggestion, announcement.word) == (
         result.reason,
         result.suggestion,
         result.word,
     )
-    v.hold("the next process ends with the failure that is announced", is_same, label, announced, result)
-    count = failed_status(pending, announced, True, "", NOW)["failedAttempts"] if announced else None
+    v.hold("the next process ends with the failure that is announced", is_same, label, announcement, result)
+    count = failed_status(pending, announcement, True, "", NOW)["failedAttempts"] if announcement else None
     v.hold("the next process reports as many attempts", count == final["failedAttempts"], label, count)
 
 
@@ -242,8 +244,8 @@ def test_a_request_that_waits_for_one_cause_after_another_fails_within_the_longe
 @pytest.mark.parametrize("waited_s", range(0, 400, 7))
 def test_a_stored_wait_is_restored(waited_s: int) -> None:
     wait = Wait((), "why", timedelta(seconds=120), "plugin a")
-    stored = request(waiting_status(request(), wait, NOW - timedelta(seconds=waited_s), NOW))
-    waited = stored_wait(stored, NOW)
+    stored_request = request(waiting_status(request(), wait, NOW - timedelta(seconds=waited_s), NOW))
+    waited = stored_wait(stored_request, NOW)
     # Stored times have whole seconds.
     assert waited is not None
     assert abs(waited - timedelta(seconds=waited_s)) < timedelta(seconds=1)
@@ -280,8 +282,8 @@ def test_of_every_two_or_three_requests_for_a_pod_exactly_one_unfinished_one_is_
             first = [key for key, predecessor in before.items() if predecessor is None]
             violations.hold("one is first", len(first) == min(1, len(unfinished)), before)
             pairs_of_queue = {(key, follower) for key, follower in after.items() if follower is not None}
-            expected = {(predecessor, key) for key, predecessor in before.items() if predecessor is not None}
-            violations.hold("each is followed by the one that waits for it", pairs_of_queue == expected, before)
+            expectation = {(predecessor, key) for key, predecessor in before.items() if predecessor is not None}
+            violations.hold("each is followed by the one that waits for it", pairs_of_queue == expectation, before)
     assert violations.examples == {}
 
 
@@ -292,31 +294,31 @@ def test_nothing_older_than_an_own_write_is_decided_on_whatever_the_watch_delive
     steps = ("own write", "foreign write", "deliver", "deliver all", "read live", "look")
     versions = {number: request(metadata={"resourceVersion": str(number)}) for number in range(20)}
     for series in itertools.product(steps, repeat=6):
-        overlay, stored, cached, newest = CacheOverlay(), 0, 0, 0
+        overlay, stored_object, cache_entry, newest = CacheOverlay(), 0, 0, 0
         for number, step in enumerate(series):
-            latest = overlay.latest(versions[cached])
+            latest = overlay.latest(versions[cache_entry])
             assert latest is not None
             base = int(latest.resource_version)
-            if step == "own write" and base == stored:
-                stored += 1
-                overlay.replace(versions[base], versions[stored])
-                newest = stored
+            if step == "own write" and base == stored_object:
+                stored_object += 1
+                overlay.replace(versions[base], versions[stored_object])
+                newest = stored_object
             elif step == "own write":
                 overlay.invalidate()  # a Conflict
             elif step == "foreign write":
-                stored += 1
+                stored_object += 1
             elif step == "deliver":
-                cached = min(stored, cached + 1)
+                cache_entry = min(stored_object, cache_entry + 1)
             elif step == "deliver all":
-                cached = stored
+                cache_entry = stored_object
             elif step == "read live":
-                overlay.observe(versions[cached])
+                overlay.observe(versions[cache_entry])
                 overlay.confirm()
-                overlay.replace(versions[cached], versions[stored])
-                newest = stored
+                overlay.replace(versions[cache_entry], versions[stored_object])
+                newest = stored_object
             else:
-                overlay.observe(versions[cached])
-                latest = overlay.latest(versions[cached])
+                overlay.observe(versions[cache_entry])
+                latest = overlay.latest(versions[cache_entry])
                 assert latest is not None
                 is_current = int(latest.resource_version) >= newest or overlay.needs_live_read
                 violations.hold("it is current, or read live next", is_current, series[: number + 1])

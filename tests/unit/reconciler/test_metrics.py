@@ -65,8 +65,8 @@ async def exported() -> dict[str, Metric]:
     WebhookMetrics(webhook, ["gpu_request"])
     CertificateMetrics(webhook)
     # Read while the reflector exists: only then it is exported.
-    found = [m for m in (*reconciler.collect(), *webhook.collect()) if m.name.startswith("bowline_")]
-    return {f"{m.name}_total" if m.type == "counter" else m.name: m for m in found}
+    findings = [m for m in (*reconciler.collect(), *webhook.collect()) if m.name.startswith("bowline_")]
+    return {f"{m.name}_total" if m.type == "counter" else m.name: m for m in findings}
 
 
 def documented() -> Iterator[re.Match[str]]:
@@ -101,19 +101,19 @@ def test_series_exist_before_anything_has_happened() -> None:
     Observation(ReconcilerMetrics(registry, ACTING), SystemClock())
     for metric in registry.collect():
         assert metric.samples, f"{metric.name} begins with its first event"
-    expected = [("bowline_attempts_total", {"outcome": outcome}) for outcome in OUTCOMES]
-    expected += [("bowline_requests_finished_total", {"reason": reason.value}) for reason in Reason]
+    expectation = [("bowline_attempts_total", {"outcome": outcome}) for outcome in OUTCOMES]
+    expectation += [("bowline_requests_finished_total", {"reason": reason.value}) for reason in Reason]
     for point in POINTS:
         for plugin in ACTING[point]:
             of = {"plugin": plugin, "point": point}
-            expected += [
+            expectation += [
                 ("bowline_plugin_calls_total", {**of, "code": "FATAL"}),
                 ("bowline_plugin_duration_seconds_count", {**of, "code": "OK"}),
                 ("bowline_attempt_overdue_total", of),
             ]
     for point, plugins in ACTING.items():
-        expected += [("bowline_plugin_errors_total", {"plugin": plugin, "point": point}) for plugin in plugins]
-    assert {registry.get_sample_value(name, of) for name, of in expected} == {0.0}
+        expectation += [("bowline_plugin_errors_total", {"plugin": plugin, "point": point}) for plugin in plugins]
+    assert {registry.get_sample_value(name, of) for name, of in expectation} == {0.0}
 
 
 def test_a_kind_of_request_counts_its_failures_from_the_first_request_on() -> None:

@@ -81,15 +81,15 @@ def test_a_retry_is_counted_and_dated() -> None:
     assert end.report.condition == PodBound("False", "BindingRetry", why, decision_of(request().raw["spec"]))
 
 
-@pytest.mark.parametrize("failed", [1, 2, 5])
-def test_every_further_failure_counts(failed: int) -> None:
-    end = action_for(Status.retry("again"), request({"failedAttempts": failed, "phase": "Pending"}))
+@pytest.mark.parametrize("failure", [1, 2, 5])
+def test_every_further_failure_counts(failure: int) -> None:
+    end = action_for(Status.retry("again"), request({"failedAttempts": failure, "phase": "Pending"}))
     assert isinstance(end, RetryAt)
-    assert end.report.status["failedAttempts"] == failed + 1
+    assert end.report.status["failedAttempts"] == failure + 1
 
 
 @pytest.mark.parametrize(
-    ("spec", "failed", "final"),
+    ("spec", "failure", "final"),
     [
         pytest.param({"backoffLimit": 0}, 0, True, id="limit 0 is one attempt"),
         pytest.param({"backoffLimit": 1}, 0, False, id="limit 1 survives the first failure"),
@@ -98,8 +98,8 @@ def test_every_further_failure_counts(failed: int) -> None:
         pytest.param({}, 6, True, id="the default limit ends with the seventh"),
     ],
 )
-def test_retries_end_at_the_limit(spec: dict[str, Any], failed: int, final: bool) -> None:
-    end = action_for(Status.retry("no"), request({"failedAttempts": failed}, **spec))
+def test_retries_end_at_the_limit(spec: dict[str, Any], failure: int, final: bool) -> None:
+    end = action_for(Status.retry("no"), request({"failedAttempts": failure}, **spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
         assert end.reason is Reason.BACKOFF_LIMIT_EXCEEDED
@@ -265,10 +265,10 @@ def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_w
 
 
 def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> None:
-    failed = action_for(Status.retry("no luck"))
-    assert isinstance(failed, RetryAt)
+    failure = action_for(Status.retry("no luck"))
+    assert isinstance(failure, RetryAt)
     began = NOW + timedelta(minutes=3)
-    block = waiting_status(request(dict(failed.report.status)), waiting("a"), began, began + timedelta(seconds=6))
+    block = waiting_status(request(dict(failure.report.status)), waiting("a"), began, began + timedelta(seconds=6))
     assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
 
 
@@ -282,7 +282,7 @@ def test_a_wait_past_its_deadline_is_terminal_and_names_plugin_and_object() -> N
 
 
 @pytest.mark.parametrize(
-    ("failed", "jitter", "seconds"),
+    ("failure", "jitter", "seconds"),
     [
         pytest.param(1, 0.999, 0.999, id="first"),
         pytest.param(4, 0.5, 4.0, id="doubling"),
@@ -291,8 +291,8 @@ def test_a_wait_past_its_deadline_is_terminal_and_names_plugin_and_object() -> N
         pytest.param(3, 0.0, 0.4, id="never nothing"),
     ],
 )
-def test_backoff(failed: int, jitter: float, seconds: float) -> None:
-    assert backoff(failed, LIMITS, jitter).total_seconds() == pytest.approx(seconds)
+def test_backoff(failure: int, jitter: float, seconds: float) -> None:
+    assert backoff(failure, LIMITS, jitter).total_seconds() == pytest.approx(seconds)
 
 
 def test_success_clears_what_only_concerned_the_retries() -> None:
@@ -345,7 +345,7 @@ FAILS = Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE)
 def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
     block = failed_status(request(), FAILS, True, "", NOW)
     assert condition(block, "RolledBack")["status"] == "True"
-    assert all(one["type"] != "RolledBack" for one in failed_status(request(), FAILS, False, "", NOW)["conditions"])
+    assert all(item["type"] != "RolledBack" for item in failed_status(request(), FAILS, False, "", NOW)["conditions"])
 
 
 def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
@@ -372,23 +372,23 @@ def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:
     block = rollback_incomplete_status(request(), None, Status.retry("stuck"), NOW)
     assert "failure" not in block
     assert block["reason"].startswith("RollbackFailed: ")
-    assert [one["type"] for one in block["conditions"]] == ["RolledBack"]
+    assert [item["type"] for item in block["conditions"]] == ["RolledBack"]
 
 
 def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_rollback() -> None:
-    failed = request(failed_status(request(), FAILS, False, "", NOW))
-    block = rollback_incomplete_status(failed, None, Status.retry("stuck"), NOW)
+    failure = request(failed_status(request(), FAILS, False, "", NOW))
+    block = rollback_incomplete_status(failure, None, Status.retry("stuck"), NOW)
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == "DeviceConflict"
     assert block["reason"].startswith("DeviceConflict: ")
-    done = rolled_back_status(request(block), NOW + timedelta(seconds=9))
-    assert condition(done, "RolledBack")["status"] == "True"
+    completion = rolled_back_status(request(block), NOW + timedelta(seconds=9))
+    assert condition(completion, "RolledBack")["status"] == "True"
 
 
 def test_a_pod_found_bound_needs_no_rollback() -> None:
     block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
     bound = succeeded_status(request(block), PREPARED_BY_US, None, NOW)
-    assert "RolledBack" not in [one["type"] for one in bound["conditions"]]
+    assert "RolledBack" not in [item["type"] for item in bound["conditions"]]
 
 
 def test_a_condition_keeps_its_time_while_its_status_is_unchanged() -> None:
@@ -449,7 +449,7 @@ def test_a_reason_fits_its_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod_conditions", "written"),
+    ("pod_conditions", "writing"),
     [
         pytest.param([], False, id="no reported failure: no write"),
         pytest.param([{"type": "PodBound", "status": "True"}], False, id="already true"),
@@ -457,8 +457,8 @@ def test_a_reason_fits_its_field() -> None:
     ],
 )
 def test_the_pod_condition_costs_a_write_only_after_a_failure(
-    pod_conditions: list[dict[str, str]], written: bool
+    pod_conditions: list[dict[str, str]], writing: bool
 ) -> None:
     seen = pod() | {"status": {"conditions": pod_conditions}}
     report = success_report(request(), PREPARED_BY_US, seen, STARTED, NOW, bound_events=True)
-    assert (report.condition is not None) is written
+    assert (report.condition is not None) is writing

@@ -42,10 +42,10 @@ MINE = request("mine", LATE)
     ],
 )
 def test_each_waits_for_the_one_before_it(mine: BindRequest, rivals: list[BindRequest], before: str | None) -> None:
-    found = preceding_request(mine, [mine, *rivals])
-    assert found == (ObjectKey("default", before) if before else None)
-    if found is not None:
-        predecessor = next(rival for rival in rivals if rival.key == found)
+    findings = preceding_request(mine, [mine, *rivals])
+    assert findings == (ObjectKey("default", before) if before else None)
+    if findings is not None:
+        predecessor = next(rival for rival in rivals if rival.key == findings)
         assert following_request(predecessor, [mine, *rivals]) == mine.key
 
 

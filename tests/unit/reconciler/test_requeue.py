@@ -99,7 +99,7 @@ def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> Bin
 
 
 @pytest.mark.parametrize(
-    ("cached", "version"),
+    ("cache_entry", "version"),
     [
         pytest.param(request(), "8", id="the cache has the version before our last write"),
         pytest.param(request("8"), "8", id="the cache has our last write"),
@@ -109,9 +109,9 @@ def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> Bin
         pytest.param(request("9", status={"phase": "Failed"}), None, id="another leader has ended it"),
     ],
 )
-def test_a_deferred_completion_uses_the_current_request(cached: BindRequest | None, version: str | None) -> None:
+def test_a_deferred_completion_uses_the_current_request(cache_entry: BindRequest | None, version: str | None) -> None:
     overlay = CacheOverlay()
     overlay.replace(request(), request("8"))
-    overlay.observe(cached)
-    latest = overlay.latest(cached)
+    overlay.observe(cache_entry)
+    latest = overlay.latest(cache_entry)
     assert (latest.resource_version if is_resumable(latest) else None) == version

@@ -18,9 +18,9 @@ def version(number: int, uid: str = "request-uid") -> BindRequest:
 def shown(overlay: CacheOverlay, number: int) -> tuple[str, bool]:
     """Which version counts when the store has this one, and whether a live read is needed."""
     overlay.confirm()
-    cached = version(number)
-    overlay.observe(cached)
-    newest = overlay.latest(cached)
+    cache_entry = version(number)
+    overlay.observe(cache_entry)
+    newest = overlay.latest(cache_entry)
     assert newest is not None
     return newest.resource_version, overlay.needs_live_read
 
@@ -144,7 +144,7 @@ def test_a_request_that_was_made_again_is_known_although_the_cache_shows_the_for
     overlay.observe(former)
     assert overlay.latest(former) is present
     assert overlay.latest(version(7, uid="former")) is present, "an event between the two"
-    delivered = version(9, uid="present")
-    overlay.observe(delivered)
-    assert overlay.latest(delivered) is delivered
+    delivery = version(9, uid="present")
+    overlay.observe(delivery)
+    assert overlay.latest(delivery) is delivery
     assert not overlay.needs_live_read

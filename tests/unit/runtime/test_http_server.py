@@ -110,9 +110,9 @@ async def test_a_caller_that_sends_nothing_for_long_is_displaced_before_one_that
     server = HttpServer(respond, replace(LIMITS, fresh_s=0), lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
     silent, _ = await callers.send(b"")
-    served = [await callers.send(HEAD + b"{}") for _ in range(LIMITS.connections)]
+    service = [await callers.send(HEAD + b"{}") for _ in range(LIMITS.connections)]
     assert await silent.read() == b""
-    for reader, _ in served:
+    for reader, _ in service:
         assert await status(reader) == 200
     for writer in callers.writers:
         writer.close()

@@ -75,8 +75,8 @@ def test_fields_of_an_adapter_are_on_every_line_and_add_up() -> None:
     log = with_fields(with_fields(logging.getLogger("x"), pod="a", attempt=1), attempt=2)
     log.info("one", extra={"node": "n"})
     log.info("two")
-    one, two = map(orjson.loads, stream.getvalue().splitlines())
-    assert (one["pod"], one["attempt"], one["node"]) == ("a", 2, "n")
+    item, two = map(orjson.loads, stream.getvalue().splitlines())
+    assert (item["pod"], item["attempt"], item["node"]) == ("a", 2, "n")
     assert (two["pod"], two["attempt"], "node" in two) == ("a", 2, False)
 
 
@@ -132,10 +132,10 @@ def test_no_line_is_lost_to_a_value_that_json_cannot_hold() -> None:
 def test_no_line_holds_a_character_that_a_terminal_obeys(format_: LogFormat, value: str) -> None:
     stream, log = logged(format_), logging.getLogger("test")
     log.error("failed", extra={"object": value}, exc_info=ValueError(value))
-    written = stream.getvalue()
-    assert all(line.isprintable() for line in written.split("\n"))
+    writing = stream.getvalue()
+    assert all(line.isprintable() for line in writing.split("\n"))
     if format_ == "json":
-        read = orjson.loads(written)
+        read = orjson.loads(writing)
         assert read["object"] == value.encode(errors="replace").decode()
 
 

@@ -40,8 +40,8 @@ def test_an_error_is_recorded_with_its_reason() -> None:
         span = spans.tracer.start_span("attempt")
         set_error(span, error)
         span.end()
-    failed, ok = spans.ended()
-    assert (failed.status.is_ok, failed.status.description) == (False, "no room")
+    failure, ok = spans.ended()
+    assert (failure.status.is_ok, failure.status.description) == (False, "no room")
     assert (ok.status.is_ok, ok.status.description) == (True, None)
 
 

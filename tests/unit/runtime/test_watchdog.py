@@ -36,10 +36,10 @@ def run(call: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_call_that_holds_the_lock_ends_the_process_with_its_stack() -> None:
-    ended = run('re.match("(a+)+$", "a" * 60 + "b")')
-    assert ended.returncode == 1
-    assert "Timeout" in ended.stderr
-    assert "in match" in ended.stderr
+    end = run('re.match("(a+)+$", "a" * 60 + "b")')
+    assert end.returncode == 1
+    assert "Timeout" in end.stderr
+    assert "in match" in end.stderr
 
 
 def test_a_process_whose_loop_turns_goes_on() -> None:

@@ -168,7 +168,7 @@ def test_unknown_fields_survive_byte_for_byte(
     for path in where:
         at(extended_pod, path).update(copy.deepcopy(fields))
     response, after = admit(chain, extended_pod)
-    plain, expected = admit(chain, raw)
+    plain, expectation = admit(chain, raw)
     assert response["allowed"] is plain["allowed"]
     for path in where:
         # Variables are replaced where the share's own have their names; all else is unchanged.
@@ -178,7 +178,7 @@ def test_unknown_fields_survive_byte_for_byte(
         unknown_fields = {key: target.pop(key) for key in fields}
         assert orjson.dumps(unknown_fields) == orjson.dumps(fields)
     if not any("env" in path for path in where):
-        assert after == expected
+        assert after == expectation
 
 
 def lint(chain: AdmissionChain, raw: Any) -> list[str]:
