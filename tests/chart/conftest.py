@@ -25,7 +25,7 @@ def helm_command(chart: Chart) -> HelmCli:
 
 
 @pytest.fixture(scope="session")
-def rendered(chart: Chart) -> Rendered:
+def manifests(chart: Chart) -> Rendered:
     """The chart with its own values."""
     return chart.render()
 

@@ -61,16 +61,16 @@ class Policies:
 
 
 @contextmanager
-def installed(cluster: Cluster, rendered: Rendered) -> Iterator[Policies]:
+def installation(cluster: Cluster, manifests: Rendered) -> Iterator[Policies]:
     """Install accounts, roles and policies, in force inside the block."""
     # A release of another test leaves the namespace for restricted pods only; here policies decide.
     namespace = RESERVATIONS.rpartition("/")[0]
     cluster.api.patch(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}})
-    text = yaml.safe_dump_all(rendered.of_kind(*KINDS))
+    text = yaml.safe_dump_all(manifests.of_kind(*KINDS))
     cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=text)
     policies = Policies(cluster)
     try:
-        _until_in_force(policies, rendered)
+        _until_in_force(policies, manifests)
         yield policies
     finally:
         policies.close()
@@ -84,7 +84,7 @@ def remove(api: ApiClient, path: str) -> None:
         api.patch(path, {"metadata": {"finalizers": None}})
 
 
-def _until_in_force(policies: Policies, rendered: Rendered) -> None:
+def _until_in_force(policies: Policies, manifests: Rendered) -> None:
     """The API server watches policies; one that is in force denies its probe."""
     reconciler, agent = policies.as_user(RECONCILER), policies.as_user(AGENT)
     share = {"metadata": {"name": "probe", "labels": {names.LABEL_GPU_SHARING: "true"}}}
@@ -113,7 +113,7 @@ def _until_in_force(policies: Policies, rendered: Rendered) -> None:
             "create", "rolebinding", who, f"--clusterrole={role}", f"--user={who}", f"-n={where}"
         )
     try:
-        present = {policy["metadata"]["name"].removeprefix("bowline-") for policy in rendered.of_kind(POLICY)}
+        present = {policy["metadata"]["name"].removeprefix("bowline-") for policy in manifests.of_kind(POLICY)}
         for name in sorted(present & set(probes)):
             probe = probes[name]
             wait_until(lambda probe=probe: _is_denied(policies, *probe), f"a denial by policy {name}")  # type: ignore[misc]

@@ -14,7 +14,7 @@ from bowline.api.meta import ObjectKey, ObjectUID
 from bowline.localcluster.cluster import Cluster
 from bowline.plugins.gpu_sharing.reservation import DeviceRequest
 from bowline.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
-from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
+from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installation, remove
 from tests.chart.rendering import Chart
 from tests.waiting import wait_until
 
@@ -129,7 +129,7 @@ STORED = [
 def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force over one object of each kind."""
     api = chart_cluster.api
-    with installed(chart_cluster, chart.render(VALUES)) as made:
+    with installation(chart_cluster, chart.render(VALUES)) as made:
         for path, body in STORED:
             api.post(path, body)
         api.patch(f"{BOUND_VOLUME}/status", {"status": {"phase": "Bound"}})

@@ -85,7 +85,9 @@ def stocked(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module", params=["mutating", "validating"])
-def armed(request: pytest.FixtureRequest, stocked: Cluster, chart: Chart) -> Iterator[tuple[str, Cluster]]:
+def policies_in_force(
+    request: pytest.FixtureRequest, stocked: Cluster, chart: Chart
+) -> Iterator[tuple[str, Cluster]]:
     """The hooks of one kind, failing closed, with an address without a listener."""
     word = str(request.param)
     kind = f"{word.capitalize()}WebhookConfiguration"
@@ -205,9 +207,9 @@ CREATES = [
 
 @pytest.mark.parametrize(("path", "body", "mutating", "validating"), CREATES)
 def test_creations_call_these_hooks(
-    armed: tuple[str, Cluster], path: str, body: Any, mutating: str | None, validating: str | None
+    policies_in_force: tuple[str, Cluster], path: str, body: Any, mutating: str | None, validating: str | None
 ) -> None:
-    word, cluster = armed
+    word, cluster = policies_in_force
     assert called(cluster, "POST", path, body) == {"mutating": mutating, "validating": validating}[word]
 
 
@@ -259,8 +261,10 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("change", "path"), UPDATES)
-def test_updates_call_these_hooks(armed: tuple[str, Cluster], change: tuple[str, Any], path: str | None) -> None:
-    word, cluster = armed
+def test_updates_call_these_hooks(
+    policies_in_force: tuple[str, Cluster], change: tuple[str, Any], path: str | None
+) -> None:
+    word, cluster = policies_in_force
     verb = {"mutating": "/mutate", "validating": "/validate"}[word]
     expectation = path.replace("*", verb) if path else None
     if expectation and not expectation.startswith(verb):
@@ -268,8 +272,8 @@ def test_updates_call_these_hooks(armed: tuple[str, Cluster], change: tuple[str,
     assert called(cluster, "PATCH", *change) == expectation
 
 
-def test_binding_eviction_and_deletion_call_no_hook(armed: tuple[str, Cluster]) -> None:
-    _, cluster = armed
+def test_binding_eviction_and_deletion_call_no_hook(policies_in_force: tuple[str, Cluster]) -> None:
+    _, cluster = policies_in_force
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",

@@ -164,10 +164,10 @@ def test_an_invalid_configuration_is_neither_installed_nor_upgraded_to(
         cluster.kubectl("delete", "namespace", NAMESPACE)
 
 
-def refused_upgrades_change_nothing_and_list_every_error(installed: Installed) -> None:
+def refused_upgrades_change_nothing_and_list_every_error(installation: Installed) -> None:
     kinds = ("configmaps", "deployments", "services", "clusterroles", "validatingwebhookconfigurations")
-    installed.await_settled()
-    before = installed.objects(*kinds)
+    installation.await_settled()
+    before = installation.objects(*kinds)
     refusal: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
         ({"config": LEASE}, ("leaderElection", "renewDeadline", "binding.backoff.max")),
@@ -182,47 +182,50 @@ def refused_upgrades_change_nothing_and_list_every_error(installed: Installed) -
     ]
     for values, expectation in refusal:
         with pytest.raises(CommandError, match="bowline-check"):
-            installed.upgrade(values)
-        errors = installed.errors()
+            installation.upgrade(values)
+        errors = installation.errors()
         assert [words for words in expectation if words not in errors] == []
-        after = {key: obj for key, obj in installed.objects(*kinds).items() if key != ("configmaps", "bowline-check")}
+        after = {
+            key: obj for key, obj in installation.objects(*kinds).items() if key != ("configmaps", "bowline-check")
+        }
         assert after == before
     # What is left of a refused upgrade ends with the next one.
-    first = installed.mounted()
-    installed.upgrade({"config": {"binding": {"workers": 8}}})
-    installed.await_no_jobs()
-    assert installed.configurations() == [installed.mounted()]
-    assert installed.mounted() != first
+    first = installation.mounted()
+    installation.upgrade({"config": {"binding": {"workers": 8}}})
+    installation.await_no_jobs()
+    assert installation.configurations() == [installation.mounted()]
+    assert installation.mounted() != first
 
 
 def test_a_configuration_stays_while_pods_that_use_it_can_be_started(unchecked_release: Installed) -> None:
     """No node runs a new pod, so the rollout lasts until the test ends it; the old ReplicaSet keeps its replica."""
-    installed, running = unchecked_release, {"webhook": {"replicas": 1}}
-    installed.upgrade(running)
-    first = installed.mounted()
-    wait_until(lambda: installed.pods(first), "a pod")
-    installed.set_ready(*installed.pods(first))
-    installed.upgrade(running, {"config": {"binding": {"workers": 8}}})
-    second = installed.mounted()
-    wait_until(lambda: installed.pods(second), "a pod of the new revision")
+    installation, running = unchecked_release, {"webhook": {"replicas": 1}}
+    installation.upgrade(running)
+    first = installation.mounted()
+    wait_until(lambda: installation.pods(first), "a pod")
+    installation.set_ready(*installation.pods(first))
+    installation.upgrade(running, {"config": {"binding": {"workers": 8}}})
+    second = installation.mounted()
+    wait_until(lambda: installation.pods(second), "a pod of the new revision")
     # An upgrade in the middle of a rollout, and the same upgrade again.
     for _ in range(2):
-        installed.upgrade(running, {"config": {"binding": {"workers": 9}}})
-        third = installed.mounted()
-        wait_until(lambda: len(installed.objects("pods")) == 2, "a pod of the newest revision, and the old one")
-        assert installed.pods(first)
-        assert {first, third} <= set(installed.configurations())
+        installation.upgrade(running, {"config": {"binding": {"workers": 9}}})
+        third = installation.mounted()
+        wait_until(lambda: len(installation.objects("pods")) == 2, "a pod of the newest revision, and the old one")
+        assert installation.pods(first)
+        assert {first, third} <= set(installation.configurations())
     # A rollback starts pods with their own configuration.
-    installed.helm.run(["rollback", RELEASE, f"--namespace={NAMESPACE}", "2"], installed.cluster.kubeconfig)
-    assert installed.mounted() == second
-    assert {first, second} <= set(installed.configurations())
+    installation.helm.run(["rollback", RELEASE, f"--namespace={NAMESPACE}", "2"], installation.cluster.kubeconfig)
+    assert installation.mounted() == second
+    assert {first, second} <= set(installation.configurations())
     # When no pod uses one any more, the next upgrade removes it.
-    installed.upgrade({"config": {"binding": {"workers": 9}}})
+    installation.upgrade({"config": {"binding": {"workers": 9}}})
     wait_until(
-        lambda: {obj["spec"]["replicas"] for obj in installed.objects("replicasets").values()} == {0}, "no replicas"
+        lambda: {obj["spec"]["replicas"] for obj in installation.objects("replicasets").values()} == {0},
+        "no replicas",
     )
-    installed.upgrade({"config": {"binding": {"workers": 9}}})
-    assert installed.configurations() == [third]
+    installation.upgrade({"config": {"binding": {"workers": 9}}})
+    assert installation.configurations() == [third]
 
 
 def test_replicas_of_an_autoscaler_survive_an_upgrade(unchecked_release: Installed) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bowline.api import names
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.errors import LocalApiError
-from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
+from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installation, remove
 from tests.chart.rendering import Chart
 from tests.waiting import wait_until
 
@@ -42,7 +42,7 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     for user in (TENANT, BINDER, AGENT):
         name = user.replace(":", "-")
         chart_cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=tenants", f"--user={user}")
-    with installed(
+    with installation(
         chart_cluster, chart.render({"policy": {"accounts": False, "trusted": {"users": [BINDER]}}})
     ) as made:
         api.post(f"{CORE}/pods", pod("held", HELD))

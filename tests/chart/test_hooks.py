@@ -40,10 +40,10 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
 }
 
 
-def table(rendered: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str | None, Any]]:
+def table(manifests: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str | None, Any]]:
     """The hooks as in the table above."""
     findings = {}
-    for word, hook in rendered.hooks():
+    for word, hook in manifests.hooks():
         rules = {
             rule["apiGroups"][0]: (tuple(rule["resources"]), tuple(rule["operations"]))
             for rule in hook.get("rules", ())
@@ -58,8 +58,8 @@ def table(rendered: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str 
     return findings
 
 
-def test_hooks_are_those_of_the_table_and_no_others(rendered: Rendered) -> None:
-    assert table(rendered) == TABLE
+def test_hooks_are_those_of_the_table_and_no_others(manifests: Rendered) -> None:
+    assert table(manifests) == TABLE
 
 
 @pytest.mark.parametrize("values", PRESETS)
@@ -108,13 +108,13 @@ def test_hooks_outside_the_cluster_are_called_by_url_without_a_double_slash(char
         assert re.fullmatch(r"https://webhook\.example:9443/bowline(/[a-z]+){2}", hook["clientConfig"]["url"])
 
 
-def test_the_service_that_is_called_is_the_charts_own(rendered: Rendered) -> None:
-    service = rendered.get("Service", "bowline-webhook")
+def test_the_service_that_is_called_is_the_charts_own(manifests: Rendered) -> None:
+    service = manifests.get("Service", "bowline-webhook")
     (port,) = service["spec"]["ports"]
-    for _, hook in rendered.hooks():
+    for _, hook in manifests.hooks():
         calls = hook["clientConfig"]["service"]
         assert (calls["name"], calls["namespace"], calls["port"]) == ("bowline-webhook", NAMESPACE, port["port"])
-    (only,) = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
+    (only,) = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     listens = {p["name"]: p["containerPort"] for p in only["ports"]}
     assert f"--listen=:{listens[port['targetPort']]}" in only["args"]
 
@@ -122,10 +122,10 @@ def test_the_service_that_is_called_is_the_charts_own(rendered: Rendered) -> Non
 # --- the constants in the expressions are those of the code ---
 
 
-def expressions(rendered: Rendered) -> dict[tuple[str, str, str], str]:
+def expressions(manifests: Rendered) -> dict[tuple[str, str, str], str]:
     return {
         (word, hook["name"].removesuffix(".bowline.dev"), condition["name"]): condition["expression"]
-        for word, hook in rendered.hooks()
+        for word, hook in manifests.hooks()
         for condition in hook.get("matchConditions", ())
     }
 
@@ -142,19 +142,19 @@ def lists_in(expression: str) -> list[list[str]]:
         pytest.param(("validating", "workloads", "ours-or-annotated"), id="pod templates"),
     ],
 )
-def test_owned_annotations_are_those_of_the_code(rendered: Rendered, condition: tuple[str, str, str]) -> None:
-    assert list(names.OWNED_ANNOTATIONS) in lists_in(expressions(rendered)[condition])
+def test_owned_annotations_are_those_of_the_code(manifests: Rendered, condition: tuple[str, str, str]) -> None:
+    assert list(names.OWNED_ANNOTATIONS) in lists_in(expressions(manifests)[condition])
 
 
-def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(rendered: Rendered) -> None:
-    findings = expressions(rendered)
+def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(manifests: Rendered) -> None:
+    findings = expressions(manifests)
     for word in ("mutating", "validating"):
         assert f"'{names.MIRROR_POD}'" in findings[word, "pods", "not-a-mirror-pod"]
     assert f"'{DEFAULT_SCHEDULER}'" in findings["validating", "pods", "ours"]
 
 
-def test_controllers_whose_objects_pass_are_the_validated_kinds(rendered: Rendered) -> None:
-    (kinds,) = lists_in(expressions(rendered)["validating", "workloads", "not-controlled-by-a-validated-kind"])
+def test_controllers_whose_objects_pass_are_the_validated_kinds(manifests: Rendered) -> None:
+    (kinds,) = lists_in(expressions(manifests)["validating", "workloads", "not-controlled-by-a-validated-kind"])
     expectation = {f"{kind.group}/v1/{kind.kind}" if kind.group else f"v1/{kind.kind}" for kind in BUILT_IN}
     assert set(kinds) == expectation | {"v1/Pod"}
 
@@ -164,13 +164,15 @@ def test_controllers_whose_objects_pass_are_the_validated_kinds(rendered: Render
 
 @pytest.mark.parametrize("ready", [pytest.param(workload, id=workload.kind) for workload in READY])
 def test_a_ready_kind_gets_a_hook_of_its_own(chart: Chart, ready: Workload) -> None:
-    rendered = chart.render({"config": {"workloads": [{"kind": ready.kind, "group": ready.group, "action": "Warn"}]}})
+    manifests = chart.render(
+        {"config": {"workloads": [{"kind": ready.kind, "group": ready.group, "action": "Warn"}]}}
+    )
     row = ("/validate/workloads", "Ignore", 3, None, {ready.group: ((ready.resource,), BOTH)})
     name = f"{ready.resource}.{ready.group}.workloads"
-    assert table(rendered) == TABLE | {("validating", name): row}
-    (hook,) = [hook for _, hook in rendered.hooks() if hook["name"] == f"{name}.bowline.dev"]
+    assert table(manifests) == TABLE | {("validating", name): row}
+    (hook,) = [hook for _, hook in manifests.hooks() if hook["name"] == f"{name}.bowline.dev"]
     assert hook["rules"][0]["apiVersions"] == ["*"]
-    findings = expressions(rendered)
+    findings = expressions(manifests)
     for condition in ("ours-or-annotated", "created-or-template-changed"):
         for template in ready.templates:
             for field in set(template.steps) - {"[*]", "*"}:
@@ -185,9 +187,9 @@ OWN = {"group": "a.b", "kind": "Own", "resource": "owns", "templates": ["spec.x[
 
 
 def test_an_own_kind_gets_a_hook(chart: Chart) -> None:
-    rendered = chart.render({"config": {"workloads": [OWN]}})
+    manifests = chart.render({"config": {"workloads": [OWN]}})
     row = ("/validate/workloads", "Ignore", 3, None, {"a.b": (("owns",), BOTH)})
-    assert table(rendered) == TABLE | {("validating", "owns.a.b.workloads"): row}
+    assert table(manifests) == TABLE | {("validating", "owns.a.b.workloads"): row}
 
 
 def test_a_built_in_kind_needs_no_further_hook(chart: Chart) -> None:
@@ -243,8 +245,8 @@ def test_ephemeral_containers_are_reviewed_where_a_plugin_hides_devices(
         assert {name for at, hook, name in findings if (at, hook) == (word, "ephemeralcontainers")} == conditions
 
 
-def test_the_share_condition_names_the_annotations_of_a_share(rendered: Rendered) -> None:
-    condition = expressions(rendered)["validating", "ephemeralcontainers", "shares"]
+def test_the_share_condition_names_the_annotations_of_a_share(manifests: Rendered) -> None:
+    condition = expressions(manifests)["validating", "ephemeralcontainers", "shares"]
     assert re.findall(r"'([^']+)'", condition) == list(names.SHARE_ANNOTATIONS)
 
 

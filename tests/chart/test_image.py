@@ -46,8 +46,8 @@ def test_last_stage_copies_and_compiles_the_standard_library_only() -> None:
     assert "compileall" in run
 
 
-def test_the_user_is_the_charts(rendered: Rendered) -> None:
-    for deployment in rendered.of_kind("Deployment"):
+def test_the_user_is_the_charts(manifests: Rendered) -> None:
+    for deployment in manifests.of_kind("Deployment"):
         context = deployment["spec"]["template"]["spec"]["securityContext"]
         assert of("USER") == [f"{context['runAsUser']}:{context['runAsGroup']}"]
 

@@ -16,37 +16,37 @@ WITH_FAIL = {"config": {"plugins": [{"name": "device_access"}]}}
 OF_USERS = ("bowline-pods", "bowline-devices", "bowline-share-configmaps", "bowline-leases")
 
 
-def settings(rendered: Rendered) -> Any:
-    return parse_settings(rendered.config_text())
+def settings(manifests: Rendered) -> Any:
+    return parse_settings(manifests.config_text())
 
 
 def test_enforce_is_the_default_and_fails_closed_for_pods(chart: Chart) -> None:
-    rendered = chart.render(WITH_FAIL)
-    closed = {hook["name"] for _, hook in rendered.hooks() if hook["failurePolicy"] == "Fail"}
+    manifests = chart.render(WITH_FAIL)
+    closed = {hook["name"] for _, hook in manifests.hooks() if hook["failurePolicy"] == "Fail"}
     assert closed == {"pods.bowline.dev", "ephemeralcontainers.bowline.dev"}
-    assert settings(rendered).admission.mode == "Enforce"
+    assert settings(manifests).admission.mode == "Enforce"
 
 
 @pytest.mark.parametrize("values", [*PRESETS, pytest.param(WITH_FAIL, id="hooks that fail closed")])
 def test_warn_denies_nothing_to_users_whether_or_not_the_webhook_answers(
     chart: Chart, values: dict[str, Any]
 ) -> None:
-    rendered = chart.render(merged(values, {"admission": {"mode": "Warn"}}))
-    assert {hook["failurePolicy"] for _, hook in rendered.hooks()} == {"Ignore"}
+    manifests = chart.render(merged(values, {"admission": {"mode": "Warn"}}))
+    assert {hook["failurePolicy"] for _, hook in manifests.hooks()} == {"Ignore"}
     for name in OF_USERS:
-        assert rendered.get(BINDING, name)["spec"]["validationActions"] == ["Warn", "Audit"]
-    assert settings(rendered).admission.mode == "Warn"
+        assert manifests.get(BINDING, name)["spec"]["validationActions"] == ["Warn", "Audit"]
+    assert settings(manifests).admission.mode == "Warn"
     # A stolen token gives no additional rights.
-    assert rendered.get(BINDING, "bowline-reconciler-pods")["spec"]["validationActions"] == ["Deny"]
+    assert manifests.get(BINDING, "bowline-reconciler-pods")["spec"]["validationActions"] == ["Deny"]
 
 
 @pytest.mark.parametrize("word", [pytest.param("Off", id="as text"), pytest.param(False, id="as YAML reads it")])
 @pytest.mark.parametrize("values", [{}, EVERYTHING, WITH_FAIL])
 def test_off_renders_nothing_that_can_deny(chart: Chart, values: dict[str, Any], word: Any) -> None:
-    rendered = chart.render(merged(values, {"admission": {"mode": word}}))
-    assert rendered.of_kind(*HOOKS, POLICY, BINDING) == []
-    assert settings(rendered).admission.mode == "Off"
-    assert len(rendered.of_kind("Deployment")) == 2
+    manifests = chart.render(merged(values, {"admission": {"mode": word}}))
+    assert manifests.of_kind(*HOOKS, POLICY, BINDING) == []
+    assert settings(manifests).admission.mode == "Off"
+    assert len(manifests.of_kind("Deployment")) == 2
 
 
 def test_the_mode_is_given_in_one_place(chart: Chart) -> None:
@@ -58,8 +58,8 @@ def test_the_mode_is_given_in_one_place(chart: Chart) -> None:
 
 def test_every_object_that_can_deny_is_found_by_the_labels_of_the_release(chart: Chart) -> None:
     """With these one command deletes them all."""
-    rendered = chart.render(merged(EVERYTHING, WITH_FAIL))
-    for findings in rendered.of_kind(*HOOKS, POLICY, BINDING):
+    manifests = chart.render(merged(EVERYTHING, WITH_FAIL))
+    for findings in manifests.of_kind(*HOOKS, POLICY, BINDING):
         labels = findings["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "bowline"
         assert labels["app.kubernetes.io/instance"] == "bowline"

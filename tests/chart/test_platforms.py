@@ -17,13 +17,13 @@ VOLUME = {"name": "ca", "configMap": {"name": "corporate-ca"}}
 MOUNT = {"name": "ca", "mountPath": "/etc/ssl/corporate", "readOnly": True}
 
 
-def pods(rendered: Rendered) -> list[Any]:
+def pods(manifests: Rendered) -> list[Any]:
     """The pod templates of all Deployments and Jobs."""
-    return [owner["spec"]["template"] for owner in rendered.of_kind("Deployment", "Job")]
+    return [owner["spec"]["template"] for owner in manifests.of_kind("Deployment", "Job")]
 
 
-def deployment(rendered: Rendered, process: str) -> Any:
-    return rendered.get("Deployment", f"bowline-{process}")["spec"]
+def deployment(manifests: Rendered, process: str) -> Any:
+    return manifests.get("Deployment", f"bowline-{process}")["spec"]
 
 
 # --- security contexts ---
@@ -49,14 +49,14 @@ def test_a_platform_may_choose_users_itself(chart: Chart) -> None:
 # --- labels ---
 
 
-def test_common_labels_are_on_every_object_and_pod_and_in_no_selector(chart: Chart, rendered: Rendered) -> None:
+def test_common_labels_are_on_every_object_and_pod_and_in_no_selector(chart: Chart, manifests: Rendered) -> None:
     labels = {"team": "gpu", "sidecar.istio.io/inject": "false"}
     labelled = chart.render({"commonLabels": labels})
     for obj in labelled.objects:
         assert labels.items() <= obj["metadata"]["labels"].items(), (obj["kind"], obj["metadata"]["name"])
     assert all(labels.items() <= template["metadata"]["labels"].items() for template in pods(labelled))
     for process in PROCESSES:
-        assert deployment(labelled, process)["selector"] == deployment(rendered, process)["selector"]
+        assert deployment(labelled, process)["selector"] == deployment(manifests, process)["selector"]
 
 
 @pytest.mark.parametrize("process", PROCESSES)
@@ -93,8 +93,8 @@ def test_every_reference_to_an_account_has_its_name(chart: Chart) -> None:
     assert f"{user}own-reconciler" in policies[0]
 
 
-def subject_names(rendered: Rendered) -> Iterator[str]:
-    for binding in rendered.of_kind("RoleBinding", "ClusterRoleBinding"):
+def subject_names(manifests: Rendered) -> Iterator[str]:
+    for binding in manifests.of_kind("RoleBinding", "ClusterRoleBinding"):
         yield from (subject["name"] for subject in binding["subjects"])
 
 
@@ -109,9 +109,9 @@ def test_an_existing_account_is_not_created(chart: Chart) -> None:
 
 def test_annotations_of_accounts(chart: Chart) -> None:
     annotations = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}
-    rendered = chart.render({"reconciler": {"serviceAccount": {"annotations": annotations}}})
-    assert rendered.get("ServiceAccount", "bowline-reconciler")["metadata"]["annotations"] == annotations
-    assert "annotations" not in rendered.get("ServiceAccount", "bowline-webhook")["metadata"]
+    manifests = chart.render({"reconciler": {"serviceAccount": {"annotations": annotations}}})
+    assert manifests.get("ServiceAccount", "bowline-reconciler")["metadata"]["annotations"] == annotations
+    assert "annotations" not in manifests.get("ServiceAccount", "bowline-webhook")["metadata"]
 
 
 def test_two_processes_do_not_share_an_account(chart: Chart) -> None:
@@ -134,10 +134,10 @@ def test_a_deployment_is_rolled_out_as_configured(chart: Chart, process: str) ->
 
 def test_each_process_with_replicas_has_a_disruption_budget(chart: Chart) -> None:
     def budgets(**replicas: int | None) -> dict[str, str]:
-        rendered = chart.render({process: {"replicas": number} for process, number in replicas.items()})
+        manifests = chart.render({process: {"replicas": number} for process, number in replicas.items()})
         return {
             o["metadata"]["name"]: o["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]
-            for o in rendered.of_kind("PodDisruptionBudget")
+            for o in manifests.of_kind("PodDisruptionBudget")
         }
 
     both = {f"bowline-{process}": process for process in PROCESSES}
@@ -147,12 +147,12 @@ def test_each_process_with_replicas_has_a_disruption_budget(chart: Chart) -> Non
 
 
 def test_an_autoscaler_owns_the_replicas_of_the_webhook(chart: Chart) -> None:
-    rendered = chart.render({"webhook": {"replicas": 1, "autoscaling": {"enabled": True, "minReplicas": 3}}})
-    scaler = rendered.get("HorizontalPodAutoscaler", "bowline-webhook")["spec"]
+    manifests = chart.render({"webhook": {"replicas": 1, "autoscaling": {"enabled": True, "minReplicas": 3}}})
+    scaler = manifests.get("HorizontalPodAutoscaler", "bowline-webhook")["spec"]
     assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 6)
     assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "bowline-webhook"}
-    assert "replicas" not in deployment(rendered, "webhook")
-    assert ("PodDisruptionBudget", "bowline-webhook") in rendered.by_kind
+    assert "replicas" not in deployment(manifests, "webhook")
+    assert ("PodDisruptionBudget", "bowline-webhook") in manifests.by_kind
     off = chart.render({"webhook": {"autoscaling": {"enabled": True}}, "admission": {"mode": "Off"}})
     assert not off.of_kind("HorizontalPodAutoscaler")
     assert "replicas" not in deployment(off, "webhook"), "another manager owns the field"
@@ -166,8 +166,8 @@ def test_an_autoscaler_has_a_range(chart: Chart) -> None:
 # --- network ---
 
 
-def test_the_webhook_on_the_network_of_its_node(chart: Chart, rendered: Rendered) -> None:
-    assert not {"hostNetwork", "dnsPolicy"} & set(deployment(rendered, "webhook")["template"]["spec"])
+def test_the_webhook_on_the_network_of_its_node(chart: Chart, manifests: Rendered) -> None:
+    assert not {"hostNetwork", "dnsPolicy"} & set(deployment(manifests, "webhook")["template"]["spec"])
     on_host = chart.render({"webhook": {"hostNetwork": True, "port": 10250, "metricsPort": 10251}})
     pod = deployment(on_host, "webhook")["template"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
@@ -177,29 +177,29 @@ def test_the_webhook_on_the_network_of_its_node(chart: Chart, rendered: Rendered
 
 
 def test_annotations_of_the_webhooks_service(chart: Chart) -> None:
-    rendered = chart.render({"webhook": {"serviceAnnotations": {"a": "b"}}})
-    assert rendered.get("Service", "bowline-webhook")["metadata"]["annotations"] == {"a": "b"}
+    manifests = chart.render({"webhook": {"serviceAnnotations": {"a": "b"}}})
+    assert manifests.get("Service", "bowline-webhook")["metadata"]["annotations"] == {"a": "b"}
 
 
 # --- registry ---
 
 
 def test_a_parent_charts_registry_is_used_for_every_image(chart: Chart) -> None:
-    rendered = chart.render({"global": {"imageRegistry": "mirror.example", "other": "chart"}})
-    images = {c["image"] for template in pods(rendered) for c in template["spec"]["containers"]}
+    manifests = chart.render({"global": {"imageRegistry": "mirror.example", "other": "chart"}})
+    images = {c["image"] for template in pods(manifests) for c in template["spec"]["containers"]}
     assert images == {"mirror.example/bowline:0.1.0"}
-    assert yaml.safe_load(rendered.config_text())["gpuSharing"]["agentImage"] in images
-    assert "registry.example/" not in yaml.safe_dump_all(rendered.objects)
+    assert yaml.safe_load(manifests.config_text())["gpuSharing"]["agentImage"] in images
+    assert "registry.example/" not in yaml.safe_dump_all(manifests.objects)
     without = chart.render({"image": {"registry": ""}, "global": {"imageRegistry": "mirror.example"}})
-    assert without.config_text() == rendered.config_text()
+    assert without.config_text() == manifests.config_text()
 
 
 def test_pull_secrets_of_the_image_and_of_a_parent_chart(chart: Chart) -> None:
     values = {"image": {"pullSecrets": [{"name": "a"}]}, "global": {"imagePullSecrets": ["b", {"name": "c"}, "a"]}}
     secrets = [{"name": name} for name in "abc"]
-    rendered = chart.render(values)
-    assert [template["spec"]["imagePullSecrets"] for template in pods(rendered)] == [secrets] * len(pods(rendered))
-    assert rendered.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == secrets
+    manifests = chart.render(values)
+    assert [template["spec"]["imagePullSecrets"] for template in pods(manifests)] == [secrets] * len(pods(manifests))
+    assert manifests.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == secrets
     own = chart.render({**values, "reservation": {"pullSecrets": [{"name": "d"}]}})
     assert own.get("ServiceAccount", "bowline-gpu-agent")["imagePullSecrets"] == [{"name": "d"}]
 
@@ -210,8 +210,8 @@ def test_pull_secrets_of_the_image_and_of_a_parent_chart(chart: Chart) -> None:
 def test_values_of_reservation_pods_are_arguments_of_their_plugin(chart: Chart) -> None:
     resources = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
     values = {"serviceAccountName": "agents", "priorityClassName": "gpu", "resources": resources}
-    rendered = chart.render({"reservation": values})
-    (plugin,) = yaml.safe_load(rendered.config_text())["plugins"]
+    manifests = chart.render({"reservation": values})
+    (plugin,) = yaml.safe_load(manifests.config_text())["plugins"]
     assert plugin["name"] == "gpu_sharing"
     expectation = {
         "reservationServiceAccount": "agents",
@@ -221,9 +221,9 @@ def test_values_of_reservation_pods_are_arguments_of_their_plugin(chart: Chart) 
     }
     assert {name: plugin["args"][name] for name in expectation} == expectation
     GpuSharingConfig.model_validate(plugin["args"])
-    assert rendered.get("ServiceAccount", "agents")["metadata"]["namespace"] == "kai-resource-reservation"
+    assert manifests.get("ServiceAccount", "agents")["metadata"]["namespace"] == "kai-resource-reservation"
     (policy,) = (
-        o for o in rendered.of_kind("ValidatingAdmissionPolicy") if o["metadata"]["name"].endswith("er-pods")
+        o for o in manifests.of_kind("ValidatingAdmissionPolicy") if o["metadata"]["name"].endswith("er-pods")
     )
     assert "object.spec.priorityClassName == 'gpu'" in yaml.safe_dump(policy, width=10**6)
 
@@ -246,8 +246,8 @@ def test_an_argument_of_the_plugin_precedes_a_value_of_the_reservation(chart: Ch
 
 def test_extra_volumes_are_mounted_in_the_process_and_in_its_jobs(chart: Chart) -> None:
     extra = {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]}
-    rendered = chart.render(dict.fromkeys(PROCESSES, extra))
-    for template in pods(rendered):
+    manifests = chart.render(dict.fromkeys(PROCESSES, extra))
+    for template in pods(manifests):
         assert template["spec"]["volumes"].count(VOLUME) == 1
         assert all(MOUNT in container["volumeMounts"] for container in template["spec"]["containers"])
     only = chart.render({"reconciler": extra})
@@ -260,9 +260,9 @@ def test_extra_objects_are_part_of_the_release(chart: Chart) -> None:
     secret_store = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-a"}}
     labels = '{{ include "bowline.labels" . | fromYaml | toJson }}'
     text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: b, labels: {labels}}}"
-    rendered = chart.render({"extraObjects": [secret_store, text]})
-    assert rendered.get("ConfigMap", "bowline-a")["metadata"] == {"name": "bowline-a"}
-    assert rendered.get("ConfigMap", "b")["metadata"]["labels"]["app.kubernetes.io/instance"] == "bowline"
+    manifests = chart.render({"extraObjects": [secret_store, text]})
+    assert manifests.get("ConfigMap", "bowline-a")["metadata"] == {"name": "bowline-a"}
+    assert manifests.get("ConfigMap", "b")["metadata"]["labels"]["app.kubernetes.io/instance"] == "bowline"
 
 
 # --- null ---

@@ -30,13 +30,13 @@ def with_seats(chart: Chart) -> Rendered:
     return chart.render({"pluginAccess": [SEATS]})
 
 
-def test_the_processes_know_which_plugins_are_granted(chart: Chart, rendered: Rendered) -> None:
+def test_the_processes_know_which_plugins_are_granted(chart: Chart, manifests: Rendered) -> None:
     """One that is enabled and not granted is an error at start; without plugins of others there is nothing to say."""
     enabled = {"config": {"plugins": [{"name": "seats"}, {"name": "forgotten"}]}}
     grant = chart.render({**enabled, "pluginAccess": [SEATS]})
     assert parse_settings(grant.config_text()).granted_plugins == ("seats",)
     assert parse_settings(chart.render(enabled).config_text()).granted_plugins == ()
-    assert parse_settings(rendered.config_text()).granted_plugins is None
+    assert parse_settings(manifests.config_text()).granted_plugins is None
 
 
 def test_a_plugins_rights_are_granted_where_they_end(with_seats: Rendered) -> None:
@@ -51,9 +51,9 @@ def test_a_plugins_rights_are_granted_where_they_end(with_seats: Rendered) -> No
     assert binding["subjects"] == accounts([("bowline-reconciler", NAMESPACE)])
 
 
-def test_a_change_of_what_a_plugin_reviews_calls_the_webhook(with_seats: Rendered, rendered: Rendered) -> None:
+def test_a_change_of_what_a_plugin_reviews_calls_the_webhook(with_seats: Rendered, manifests: Rendered) -> None:
     condition = "validating", "pods", "created-or-changed"
-    change, before = expressions(with_seats)[condition], expressions(rendered)[condition]
+    change, before = expressions(with_seats)[condition], expressions(manifests)[condition]
     assert '"seats.example/count"' in change
     assert '["seats.example/team"].exists(k,' in change
     assert "object.spec.tolerations == oldObject.spec.tolerations" in change
@@ -118,19 +118,19 @@ def test_what_no_plugin_prints_is_rejected(chart: Chart, entry: dict[str, Any], 
 def test_gpu_fractioning_is_reviewed_and_bound_if_it_is_enabled(
     chart: Chart, values: dict[str, Any], is_enabled: bool
 ) -> None:
-    rendered = chart.render({"config": values})
-    condition = expressions(rendered)["validating", "pods", "created-or-changed"]
+    manifests = chart.render({"config": values})
+    condition = expressions(manifests)["validating", "pods", "created-or-changed"]
     assert ("nvidia.com/container." in condition) is is_enabled
-    policy = rendered.get("ValidatingAdmissionPolicy", "bowline-reconciler-bindings")
+    policy = manifests.get("ValidatingAdmissionPolicy", "bowline-reconciler-bindings")
     allowed = str(policy["spec"]["validations"])
     assert (".gpu-memory.request" in allowed) is is_enabled
 
 
-def test_plugin_checks_adds_its_kind_its_policy_and_a_role_for_each_check(chart: Chart, rendered: Rendered) -> None:
+def test_plugin_checks_adds_its_kind_its_policy_and_a_role_for_each_check(chart: Chart, manifests: Rendered) -> None:
     """Nothing of it while it is off."""
     checks = [{"name": "network"}, {"name": "audit", "namespaces": ["*"]}]
     enabled = chart.render({"config": {"plugins": {"checks": {"enabled": True, "args": {"checks": checks}}}}})
-    added = set(enabled.by_kind) - set(rendered.by_kind)
+    added = set(enabled.by_kind) - set(manifests.by_kind)
     assert {name for kind, name in added if kind != "ConfigMap"} == {
         "bindchecks.bowline.dev",
         "bowline-bindchecks",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bowline.localcluster.cluster import Cluster
-from tests.chart.policies import DRY, RECONCILER, Policies, installed, remove
+from tests.chart.policies import DRY, RECONCILER, Policies, installation, remove
 from tests.chart.rendering import Chart
 from tests.waiting import wait_until
 
@@ -61,7 +61,7 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force over objects of the plugin and of others."""
     api = chart_cluster.api
     chart_cluster.make_namespace("seats")
-    with installed(chart_cluster, chart.render({"pluginAccess": [ACCESS]})) as made:
+    with installation(chart_cluster, chart.render({"pluginAccess": [ACCESS]})) as made:
         for path, body in STORED:
             api.post(path, body)
         reconciler = made.as_user(RECONCILER)

@@ -36,9 +36,9 @@ def test_no_policy(chart: Chart, values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("values", PRESETS)
 def test_the_policy_is_in_force_where_the_gate_is(chart: Chart, values: dict[str, Any]) -> None:
-    rendered = chart.render(values)
-    policy, binding = rendered.get(POLICY, PODS), rendered.get(BINDING, PODS)
-    gate = validating_pods_hook(rendered)
+    manifests = chart.render(values)
+    policy, binding = manifests.get(POLICY, PODS), manifests.get(BINDING, PODS)
+    gate = validating_pods_hook(manifests)
     assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
     assert policy["spec"]["failurePolicy"] == "Fail"
     assert policy["spec"]["matchConstraints"]["namespaceSelector"] == gate["namespaceSelector"]
@@ -89,17 +89,17 @@ SWITCHED = [
 ]
 
 
-@pytest.mark.parametrize(("values", "expected"), SWITCHED)
-def test_each_policy_exists_where_its_accounts_have_rights(chart: Chart, values: Any, expected: set[str]) -> None:
-    assert policies(chart.render(values)) - {TEST} == expected
+@pytest.mark.parametrize(("values", "expectation"), SWITCHED)
+def test_each_policy_exists_where_its_accounts_have_rights(chart: Chart, values: Any, expectation: set[str]) -> None:
+    assert policies(chart.render(values)) - {TEST} == expectation
 
 
-def test_every_policy_has_one_binding_fails_closed_and_denies(rendered: Rendered) -> None:
-    for name in policies(rendered):
-        binding = rendered.get(BINDING, name)
+def test_every_policy_has_one_binding_fails_closed_and_denies(manifests: Rendered) -> None:
+    for name in policies(manifests):
+        binding = manifests.get(BINDING, name)
         assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}
-        assert rendered.get(POLICY, name)["spec"]["failurePolicy"] == "Fail"
-    assert len(rendered.of_kind(BINDING)) == len(policies(rendered))
+        assert manifests.get(POLICY, name)["spec"]["failurePolicy"] == "Fail"
+    assert len(manifests.of_kind(BINDING)) == len(policies(manifests))
 
 
 def test_the_reconciler_recognizes_the_policies_that_may_deny_its_writes(chart: Chart) -> None:
@@ -109,11 +109,11 @@ def test_the_reconciler_recognizes_the_policies_that_may_deny_its_writes(chart: 
         assert roles - {"pods", "agent", "topologies", "test", "namespaces"} == set(names.POLICIES)
 
 
-def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(rendered: Rendered) -> None:
+def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(manifests: Rendered) -> None:
     """The owner of an object chooses how many it has; a loop over them costs the API server."""
     loops = re.compile(r"(?:metadata|variables)\.(?:labels|annotations)(?:Before)?\.(?:all|exists|filter|map)\(")
-    for name in policies(rendered):
-        spec = rendered.get(POLICY, name)["spec"]
+    for name in policies(manifests):
+        spec = manifests.get(POLICY, name)["spec"]
         for variable in spec.get("variables", ()):
             if loops.search(variable["expression"]):
                 assert re.match(
@@ -124,7 +124,7 @@ def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(rendered: Rendered
         assert not [v for v in spec["validations"] if loops.search(v["expression"])], name
 
 
-def test_an_accounts_policy_applies_only_to_that_account(rendered: Rendered) -> None:
+def test_an_accounts_policy_applies_only_to_that_account(manifests: Rendered) -> None:
     reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
     # The second is that of KAI-Scheduler's agents, and of earlier versions.
     agents = [
@@ -135,12 +135,12 @@ def test_an_accounts_policy_applies_only_to_that_account(rendered: Rendered) -> 
         "agent": f"request.userInfo.username in {json.dumps(agents, separators=(',', ':'))}",
     }
     for name in ACCOUNTS:
-        (condition,) = rendered.get(POLICY, name)["spec"]["matchConditions"]
+        (condition,) = manifests.get(POLICY, name)["spec"]["matchConditions"]
         assert condition["expression"] == conditions[name.split("-")[1]]
 
 
-def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Rendered) -> None:
-    guard = rendered.get(POLICY, "bowline-devices")["spec"]
+def test_the_guards_name_the_labels_and_annotations_of_the_code(manifests: Rendered) -> None:
+    guard = manifests.get(POLICY, "bowline-devices")["spec"]
     (guarded,) = [v["expression"] for v in guard["variables"] if v["name"] == "guarded"]
     assert guards.LABELS.cel in guarded
     devices = [v["expression"] for v in guard["variables"] if v["name"] in ("device", "deviceBefore")]
@@ -148,27 +148,27 @@ def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Render
     assert "variables.device == variables.deviceBefore" in guard["validations"][2]["expression"]
     (fractions,) = [v["expression"] for v in guard["variables"] if v["name"] == "fractions"]
     assert guards.ANNOTATIONS.cel in fractions
-    maps = rendered.get(POLICY, "bowline-share-configmaps")["spec"]["matchConditions"][0]["expression"]
+    maps = manifests.get(POLICY, "bowline-share-configmaps")["spec"]["matchConditions"][0]["expression"]
     assert maps.count(f"'{names.LABEL_GPU_SHARING}' in") == 2
 
 
 def test_trusted_users_and_groups_pass_both_guards(chart: Chart) -> None:
     trusted = {"users": ["system:serviceaccount:kai-scheduler:binder"], "groups": ["admins"]}
-    rendered = chart.render({"policy": {"trusted": trusted}})
+    manifests = chart.render({"policy": {"trusted": trusted}})
     for name in GUARDS - {"bowline-namespaces"}:
-        conditions = rendered.get(POLICY, name)["spec"]["matchConditions"]
+        conditions = manifests.get(POLICY, name)["spec"]["matchConditions"]
         (findings,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
         reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
         assert f'in ["{trusted["users"][0]}","{reconciler}"]' in findings
         assert 'in ["admins"]' in findings
 
 
-def policies(rendered: Rendered) -> set[str]:
-    return {policy["metadata"]["name"] for policy in rendered.of_kind(POLICY)}
+def policies(manifests: Rendered) -> set[str]:
+    return {policy["metadata"]["name"] for policy in manifests.of_kind(POLICY)}
 
 
-def validating_pods_hook(rendered: Rendered) -> Any:
+def validating_pods_hook(manifests: Rendered) -> Any:
     (findings,) = [
-        hook for word, hook in rendered.hooks() if (word, hook["name"]) == ("validating", "pods.bowline.dev")
+        hook for word, hook in manifests.hooks() if (word, hook["name"]) == ("validating", "pods.bowline.dev")
     ]
     return findings

@@ -62,7 +62,7 @@ def refusal(cluster: Cluster, body: Any, path: str = PODS) -> str | None:
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
-def armed(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) -> Iterator[Armed]:
+def policies_in_force(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) -> Iterator[Armed]:
     """Only the policy, in force."""
     config, settings = SETTINGS[request.param]
     with_policy = chart.render({"config": config})
@@ -95,11 +95,11 @@ def expected(body: Any, settings: Policy) -> str | None:
     return f"422: {messages[0]}" if messages else None
 
 
-def test_the_policy_and_the_python_rules_deny_the_same_pods_with_the_same_message(armed: Armed) -> None:
+def test_the_policy_and_the_python_rules_deny_the_same_pods_with_the_same_message(policies_in_force: Armed) -> None:
     refusal = 0
     for body in random_pods(seed=20, count=COUNT):
-        target = expected(body, armed.settings)
-        assert armed.refusal(body) == target, body
+        target = expected(body, policies_in_force.settings)
+        assert policies_in_force.refusal(body) == target, body
         refusal += target is not None
     assert COUNT * 0.2 < refusal < COUNT * 0.98, "the pods are too similar for a meaningful result"
 
@@ -132,8 +132,8 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("body", EXTREMES)
-def test_extreme_values_stay_within_the_limits_of_cost_and_message(armed: Armed, body: Any) -> None:
-    assert armed.refusal(body) == expected(body, armed.settings)
+def test_extreme_values_stay_within_the_limits_of_cost_and_message(policies_in_force: Armed, body: Any) -> None:
+    assert policies_in_force.refusal(body) == expected(body, policies_in_force.settings)
 
 
 def test_every_rule_of_the_policy_denies_some_generated_pod() -> None:
@@ -159,12 +159,12 @@ PASSING = [
 
 
 @pytest.mark.parametrize(("body", "path"), PASSING)
-def test_the_policy_does_not_apply_to(armed: Armed, body: Any, path: str) -> None:
-    assert armed.refusal(body, path) is None
+def test_the_policy_does_not_apply_to(policies_in_force: Armed, body: Any, path: str) -> None:
+    assert policies_in_force.refusal(body, path) is None
 
 
-def test_changes_are_left_to_the_webhook(armed: Armed) -> None:
-    api = armed.cluster.api
+def test_changes_are_left_to_the_webhook(policies_in_force: Armed) -> None:
+    api = policies_in_force.cluster.api
     api.post(PODS, pod("stored", "bowline"))
     try:
         api.patch(f"{PODS}/stored{DRY}", {"metadata": {"annotations": BAD}})
@@ -179,21 +179,21 @@ def test_changes_are_left_to_the_webhook(armed: Armed) -> None:
         pytest.param([{"limits": {f"example.com/r{number}": "1" for number in range(17)}}], id="limits and requests"),
     ],
 )
-def test_a_pod_with_more_than_the_rules_read_is_denied(armed: Armed, containers: Any) -> None:
+def test_a_pod_with_more_than_the_rules_read_is_denied(policies_in_force: Armed, containers: Any) -> None:
     body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
     body["spec"]["containers"] = [
         {"name": f"c{number}", "image": "registry.example/app:1", "resources": resources}
         for number, resources in enumerate(containers)
     ]
-    assert "at most 512 containers with 16 resources each" in (armed.refusal(body) or "")
+    assert "at most 512 containers with 16 resources each" in (policies_in_force.refusal(body) or "")
 
 
-def test_a_pod_with_as_much_as_the_rules_read_is_within_the_api_servers_budget(armed: Armed) -> None:
+def test_a_pod_with_as_much_as_the_rules_read_is_within_the_api_servers_budget(policies_in_force: Armed) -> None:
     body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
     amounts = {f"example.com/a-resource-with-a-long-name-{number:02}": "1" for number in range(16)}
     containers = [{"name": f"c{number}", "image": "registry.example/app:1"} for number in range(512)]
     body["spec"]["containers"] = [each | {"resources": {"limits": amounts}} for each in containers]
-    refusal = armed.refusal(body) or ""
-    assert refusal == "" if armed.settings.sharing else "GPU sharing is switched off" in refusal
+    refusal = policies_in_force.refusal(body) or ""
+    assert refusal == "" if policies_in_force.settings.sharing else "GPU sharing is switched off" in refusal
     body["spec"]["containers"][511]["resources"] = {"limits": {names.RESOURCE_GPU: "1"}}
-    assert "a share cannot be combined with whole GPUs" in (armed.refusal(body) or "")
+    assert "a share cannot be combined with whole GPUs" in (policies_in_force.refusal(body) or "")

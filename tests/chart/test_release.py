@@ -133,10 +133,10 @@ def test_the_packaged_chart_is_the_chart(helm_command: HelmCli, tmp_path: Path) 
         packaging.package(ROOT, archive, 1, packaging.Publication("0.1.0"))
     assert archives[0].read_bytes() == archives[1].read_bytes()
     values = {"image.registry": "r.example"}
-    rendered = [
+    manifests = [
         helm_command.template(ChartRelease("bowline", path, "a", set_values=values)) for path in (CHART, archives[0])
     ]
-    assert rendered[0] == rendered[1]
+    assert manifests[0] == manifests[1]
     with tarfile.open(archives[0]) as tar:
         assert {entry.mtime for entry in tar} == {1}
 

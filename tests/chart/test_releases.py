@@ -24,17 +24,17 @@ SHARD = {
 
 @pytest.mark.parametrize("mode", ["self", "cert-manager"])
 def test_a_release_without_a_webhook_has_nothing_of_it(chart: Chart, mode: str) -> None:
-    rendered = chart.render({**SHARD, "webhook": {"enabled": False, "tls": {"mode": mode}}}, release="shard")
-    assert not {obj["kind"] for obj in rendered.objects} & WEBHOOK_KINDS
-    assert [obj["metadata"]["name"] for obj in rendered.of_kind("PodDisruptionBudget")] == ["shard-reconciler"]
-    assert [obj["metadata"]["name"] for obj in rendered.of_kind("Deployment")] == ["shard-reconciler"]
-    assert not [name for _, name in rendered.by_kind if "webhook" in name]
+    manifests = chart.render({**SHARD, "webhook": {"enabled": False, "tls": {"mode": mode}}}, release="shard")
+    assert not {obj["kind"] for obj in manifests.objects} & WEBHOOK_KINDS
+    assert [obj["metadata"]["name"] for obj in manifests.of_kind("PodDisruptionBudget")] == ["shard-reconciler"]
+    assert [obj["metadata"]["name"] for obj in manifests.of_kind("Deployment")] == ["shard-reconciler"]
+    assert not [name for _, name in manifests.by_kind if "webhook" in name]
 
 
 def test_a_release_without_a_webhook_limits_only_its_own_accounts(chart: Chart) -> None:
     """Its guards would deny the writes of the other release's reconciler, and vice versa."""
-    rendered = chart.render(SHARD, release="shard")
-    findings = {policy["metadata"]["name"] for policy in rendered.of_kind("ValidatingAdmissionPolicy")}
+    manifests = chart.render(SHARD, release="shard")
+    findings = {policy["metadata"]["name"] for policy in manifests.of_kind("ValidatingAdmissionPolicy")}
     assert {"shard-pods", "shard-devices", "shard-share-configmaps"} & findings == set()
     assert {"shard-reconciler-pods", "shard-reconciler-configmaps"} <= findings
 
@@ -46,10 +46,10 @@ def test_a_second_release_collides_with_the_first_in_no_object(chart: Chart) -> 
     assert ("Role", "shard-info") in second.by_kind
 
 
-def selectors(rendered: Rendered) -> list[dict[str, str]]:
-    findings: list[dict[str, str]] = [o["spec"]["selector"]["matchLabels"] for o in rendered.of_kind("Deployment")]
-    findings += [o["spec"]["selector"] for o in rendered.of_kind("Service")]
-    return findings + [o["spec"]["selector"]["matchLabels"] for o in rendered.of_kind("PodDisruptionBudget")]
+def selectors(manifests: Rendered) -> list[dict[str, str]]:
+    findings: list[dict[str, str]] = [o["spec"]["selector"]["matchLabels"] for o in manifests.of_kind("Deployment")]
+    findings += [o["spec"]["selector"] for o in manifests.of_kind("Service")]
+    return findings + [o["spec"]["selector"]["matchLabels"] for o in manifests.of_kind("PodDisruptionBudget")]
 
 
 def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) -> None:
@@ -60,9 +60,9 @@ def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) ->
         assert not [s for s in selectors(here) for labels in pods if s.items() <= labels.items()]
 
 
-def test_selectors_of_a_release_without_an_override_do_not_change(rendered: Rendered) -> None:
+def test_selectors_of_a_release_without_an_override_do_not_change(manifests: Rendered) -> None:
     """A Deployment's selector cannot be changed: with another one no upgrade would be possible."""
-    for selector in selectors(rendered):
+    for selector in selectors(manifests):
         component = selector["app.kubernetes.io/component"]
         assert selector == {
             "app.kubernetes.io/name": "bowline",
@@ -83,36 +83,36 @@ PEERS = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
 MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
 
 
-def ingress(rendered: Rendered, name: str) -> list[tuple[str, Any]]:
-    policy = rendered.get("NetworkPolicy", f"bowline-{name}")["spec"]
-    deployment = rendered.get("Deployment", f"bowline-{name}")["spec"]
+def ingress(manifests: Rendered, name: str) -> list[tuple[str, Any]]:
+    policy = manifests.get("NetworkPolicy", f"bowline-{name}")["spec"]
+    deployment = manifests.get("Deployment", f"bowline-{name}")["spec"]
     assert policy["podSelector"] == deployment["selector"]
     assert policy["policyTypes"] == ["Ingress"]
     return [(rule["ports"][0]["port"], rule.get("from")) for rule in policy.get("ingress") or ()]
 
 
-def test_no_network_policy_by_default(rendered: Rendered) -> None:
-    assert not rendered.of_kind("NetworkPolicy")
+def test_no_network_policy_by_default(manifests: Rendered) -> None:
+    assert not manifests.of_kind("NetworkPolicy")
 
 
 def test_a_network_policy_admits_only_the_given_peers(chart: Chart) -> None:
     inputs = {"enabled": True, "apiServers": PEERS, "monitoring": MONITORING}
-    rendered = chart.render({"networkPolicy": inputs})
-    assert ingress(rendered, "webhook") == [("https", PEERS), ("metrics", MONITORING)]
-    assert ingress(rendered, "reconciler") == [("metrics", MONITORING)]
+    manifests = chart.render({"networkPolicy": inputs})
+    assert ingress(manifests, "webhook") == [("https", PEERS), ("metrics", MONITORING)]
+    assert ingress(manifests, "reconciler") == [("metrics", MONITORING)]
 
 
 def test_a_network_policy_without_peers_leaves_only_the_webhook_open(chart: Chart) -> None:
-    rendered = chart.render({"networkPolicy": {"enabled": True}})
-    assert ingress(rendered, "webhook") == [("https", None)]
-    assert ingress(rendered, "reconciler") == []
+    manifests = chart.render({"networkPolicy": {"enabled": True}})
+    assert ingress(manifests, "webhook") == [("https", None)]
+    assert ingress(manifests, "reconciler") == []
 
 
 # --- the remaining values ---
 
 
-def test_the_role_for_schedulers_is_opt_in_and_has_no_binding(chart: Chart, rendered: Rendered) -> None:
-    assert ("ClusterRole", "bowline-scheduler") not in rendered.by_kind
+def test_the_role_for_schedulers_is_opt_in_and_has_no_binding(chart: Chart, manifests: Rendered) -> None:
+    assert ("ClusterRole", "bowline-scheduler") not in manifests.by_kind
     question = chart.render({"schedulerRole": {"create": True}})
     (rule,) = question.get("ClusterRole", "bowline-scheduler")["rules"]
     assert rule == {
@@ -123,13 +123,13 @@ def test_the_role_for_schedulers_is_opt_in_and_has_no_binding(chart: Chart, rend
     assert not [b for b in question.of_kind("ClusterRoleBinding") if b["roleRef"]["name"] == "bowline-scheduler"]
 
 
-def test_the_namespace_of_reservations_admits_restricted_pods_only(rendered: Rendered) -> None:
-    labels = rendered.get("Namespace", "kai-resource-reservation")["metadata"]["labels"]
+def test_the_namespace_of_reservations_admits_restricted_pods_only(manifests: Rendered) -> None:
+    labels = manifests.get("Namespace", "kai-resource-reservation")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_the_secret_of_the_ca_is_rendered_without_data(rendered: Rendered) -> None:
-    secret = rendered.get("Secret", "bowline-ca")
+def test_the_secret_of_the_ca_is_rendered_without_data(manifests: Rendered) -> None:
+    secret = manifests.get("Secret", "bowline-ca")
     assert secret["type"] == "Opaque"
     assert not {"data", "stringData", "immutable"} & set(secret)
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}

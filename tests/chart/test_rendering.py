@@ -23,16 +23,16 @@ NAMES = [
 ]
 
 
-def workloads(rendered: Rendered) -> list[Any]:
-    return rendered.of_kind("Deployment")
+def workloads(manifests: Rendered) -> list[Any]:
+    return manifests.of_kind("Deployment")
 
 
-def pods(rendered: Rendered) -> list[Any]:
-    return [workload["spec"]["template"]["spec"] for workload in rendered.of_kind("Deployment", "Job")]
+def pods(manifests: Rendered) -> list[Any]:
+    return [workload["spec"]["template"]["spec"] for workload in manifests.of_kind("Deployment", "Job")]
 
 
-def container(rendered: Rendered, name: str) -> Any:
-    (findings,) = rendered.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
+def container(manifests: Rendered, name: str) -> Any:
+    (findings,) = manifests.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
     return findings
 
 
@@ -41,8 +41,8 @@ def container(rendered: Rendered, name: str) -> Any:
 
 @pytest.mark.parametrize(("release", "values", "base"), NAMES)
 def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: dict[str, Any], base: str) -> None:
-    rendered = chart.render(values, release=release)
-    names = {kind: sorted(o["metadata"]["name"] for o in rendered.of_kind(kind)) for kind, _ in rendered.by_kind}
+    manifests = chart.render(values, release=release)
+    names = {kind: sorted(o["metadata"]["name"] for o in manifests.of_kind(kind)) for kind, _ in manifests.by_kind}
     assert names["Deployment"] == [f"{base}-reconciler", f"{base}-webhook"]
     # The account of reservation pods does not depend on the release: pods of several releases have it.
     assert names["ServiceAccount"] == sorted([*names["Deployment"], f"{base}-test", "bowline-gpu-agent"])
@@ -55,7 +55,7 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     long = ("ValidatingAdmissionPolicy", "ConfigMap")
     short = {kind: findings for kind, findings in names.items() if not kind.startswith(long)}
     assert all(len(name) <= 63 for findings in short.values() for name in findings)
-    assert f"--lease-name={base}-reconciler" in container(rendered, f"{base}-reconciler")["args"]
+    assert f"--lease-name={base}-reconciler" in container(manifests, f"{base}-reconciler")["args"]
 
 
 @pytest.mark.parametrize("word", ["123", "1e3", "0x1f", "true", "null", "on"])
@@ -64,21 +64,21 @@ def test_a_name_that_yaml_would_parse_as_another_type_is_a_string(chart: Chart, 
     process = {"priorityClassName": word}
     config = {"gpuSharing": {"reservationNamespace": word, "fakeGPUs": True}}
     values = {"webhook": {"tls": tls, **process}, "reconciler": process, "config": config}
-    rendered = chart.render(values, release=word, namespace=word)
-    for obj in rendered.objects:
+    manifests = chart.render(values, release=word, namespace=word)
+    for obj in manifests.objects:
         labels, subjects = obj["metadata"].get("labels") or {}, obj.get("subjects") or []
         assert labels.get("app.kubernetes.io/instance") == word
         assert obj["metadata"].get("namespace", word) == word
         accounts = [subject for subject in subjects if subject["kind"] == "ServiceAccount"]
         assert [subject["namespace"] for subject in accounts] == [word] * len(accounts)
-    for _, hook in rendered.hooks():
+    for _, hook in manifests.hooks():
         assert hook["clientConfig"]["service"]["namespace"] == word
-    for deployment in workloads(rendered):
+    for deployment in workloads(manifests):
         pod = deployment["spec"]["template"]["spec"]
         assert pod["priorityClassName"] == word
         assert [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v] in ([word, word], [])
-    rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager", "secretName": word}}}, namespace=word)
-    assert rendered.get("Certificate", "bowline-webhook")["spec"]["secretName"] == word
+    manifests = chart.render({"webhook": {"tls": {"mode": "cert-manager", "secretName": word}}}, namespace=word)
+    assert manifests.get("Certificate", "bowline-webhook")["spec"]["secretName"] == word
 
 
 OF_THE_TEST = (
@@ -87,10 +87,10 @@ OF_THE_TEST = (
 )
 
 
-def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> None:
-    assert set(rendered.by_kind) == {
+def test_objects_found_by_name_have_the_expected_names(manifests: Rendered) -> None:
+    assert set(manifests.by_kind) == {
         ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),
-        ("ConfigMap", rendered.configuration()),
+        ("ConfigMap", manifests.configuration()),
         ("ConfigMap", "bowline-check"),
         *((kind, "bowline-info") for kind in ("ConfigMap", "Role", "RoleBinding")),
         ("Job", "bowline-check"),
@@ -185,52 +185,52 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
 
 @pytest.mark.parametrize("values", PRESETS)
 def test_pods_are_matched_by_their_own_selectors_only(chart: Chart, values: dict[str, Any]) -> None:
-    rendered = chart.render(values)
-    selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in workloads(rendered)]
-    labels = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in workloads(rendered)]
+    manifests = chart.render(values)
+    selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in workloads(manifests)]
+    labels = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in workloads(manifests)]
     findings = [[selector.items() <= label.items() for label in labels] for selector in selectors]
     assert findings == [[True, False], [False, True]]
-    webhook = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["metadata"]["labels"]
-    assert rendered.get("Service", "bowline-webhook")["spec"]["selector"].items() <= webhook.items()
-    for budget in rendered.of_kind("PodDisruptionBudget"):
-        same = rendered.get("Deployment", budget["metadata"]["name"])["spec"]["template"]["metadata"]["labels"]
+    webhook = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["metadata"]["labels"]
+    assert manifests.get("Service", "bowline-webhook")["spec"]["selector"].items() <= webhook.items()
+    for budget in manifests.of_kind("PodDisruptionBudget"):
+        same = manifests.get("Deployment", budget["metadata"]["name"])["spec"]["template"]["metadata"]["labels"]
         selector = budget["spec"]["selector"]["matchLabels"]
         assert [label for label in labels if selector.items() <= label.items()] == [same]
 
 
 @pytest.mark.parametrize("values", PRESETS)
 def test_the_mounted_configuration_is_one_that_the_processes_read(chart: Chart, values: dict[str, Any]) -> None:
-    rendered = chart.render(values)
-    text = rendered.config_text()
+    manifests = chart.render(values)
+    text = manifests.config_text()
     settings = parse_settings(text)
     expectation = merged(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), values)["config"]
     assert list(settings.scheduler_names) == expectation["schedulerNames"]
-    for deployment in workloads(rendered):
+    for deployment in workloads(manifests):
         pod = deployment["spec"]["template"]
         (mount,) = [m for m in pod["spec"]["containers"][0]["volumeMounts"] if m["name"] == "config"]
         assert f"--config={mount['mountPath']}/config.yaml" in pod["spec"]["containers"][0]["args"]
-        assert {"name": "config", "configMap": {"name": rendered.configuration()}} in pod["spec"]["volumes"]
+        assert {"name": "config", "configMap": {"name": manifests.configuration()}} in pod["spec"]["volumes"]
 
 
-def test_a_changed_configuration_restarts_both_processes(chart: Chart, rendered: Rendered) -> None:
+def test_a_changed_configuration_restarts_both_processes(chart: Chart, manifests: Rendered) -> None:
     change = chart.render({"config": {"binding": {"workers": 8}}})
-    assert change.configuration() != rendered.configuration()
-    for before, after in zip(workloads(rendered), workloads(change), strict=True):
+    assert change.configuration() != manifests.configuration()
+    for before, after in zip(workloads(manifests), workloads(change), strict=True):
         assert before["spec"]["template"] != after["spec"]["template"]
-    assert chart.render({"log": {"level": "debug"}}).configuration() == rendered.configuration()
-    name, digest = rendered.configuration().rsplit("-", 1)
+    assert chart.render({"log": {"level": "debug"}}).configuration() == manifests.configuration()
+    name, digest = manifests.configuration().rsplit("-", 1)
     assert (name, digest) == (
         "bowline-config",
-        hashlib.sha256(rendered.config_text().strip().encode()).hexdigest()[:10],
+        hashlib.sha256(manifests.config_text().strip().encode()).hexdigest()[:10],
     )
-    assert rendered.get("ConfigMap", rendered.configuration())["immutable"] is True
+    assert manifests.get("ConfigMap", manifests.configuration())["immutable"] is True
 
 
 # --- single values ---
 
 
-def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, rendered: Rendered) -> None:
-    crd = rendered.get("CustomResourceDefinition", "bindrequests.scheduling.run.ai")
+def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, manifests: Rendered) -> None:
+    crd = manifests.get("CustomResourceDefinition", "bindrequests.scheduling.run.ai")
     generation = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
     assert crd["spec"] == generation["spec"]
     assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
@@ -258,17 +258,17 @@ def test_image_reference(chart: Chart, image: dict[str, Any], reference: str) ->
         assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == reference
 
 
-def test_both_processes_ship_in_one_image_and_differ_in_their_command(rendered: Rendered) -> None:
-    assert container(rendered, "bowline-webhook")["command"] == ["python", "-m", "bowline_webhook"]
-    assert container(rendered, "bowline-reconciler")["command"] == ["python", "-m", "bowline_reconciler"]
+def test_both_processes_ship_in_one_image_and_differ_in_their_command(manifests: Rendered) -> None:
+    assert container(manifests, "bowline-webhook")["command"] == ["python", "-m", "bowline_webhook"]
+    assert container(manifests, "bowline-reconciler")["command"] == ["python", "-m", "bowline_reconciler"]
 
 
-def test_a_self_signed_webhook_has_the_flags_for_its_ca(rendered: Rendered) -> None:
-    arguments = container(rendered, "bowline-webhook")["args"]
+def test_a_self_signed_webhook_has_the_flags_for_its_ca(manifests: Rendered) -> None:
+    arguments = container(manifests, "bowline-webhook")["args"]
     assert "--webhook-configuration=bowline-webhook" in arguments
     assert "--service-name=bowline-webhook" in arguments
     assert "--ca-secret=bowline-ca" in arguments
-    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    pod = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert [volume["name"] for volume in pod["volumes"]] == ["config"], "the key of the CA is mounted nowhere"
 
@@ -282,8 +282,8 @@ def test_a_self_signed_webhook_has_the_flags_for_its_ca(rendered: Rendered) -> N
     ],
 )
 def test_a_given_certificate_is_mounted(chart: Chart, tls: dict[str, str], secret: str) -> None:
-    rendered = chart.render({"webhook": {"tls": tls}})
-    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    manifests = chart.render({"webhook": {"tls": tls}})
+    pod = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "tls"]
     arguments = pod["containers"][0]["args"]
     assert f"--tls-cert-file={mount['mountPath']}/tls.crt" in arguments
@@ -296,17 +296,17 @@ def test_a_given_certificate_is_mounted(chart: Chart, tls: dict[str, str], secre
 
 
 def test_cert_manager_makes_the_certificate_and_publishes_its_ca(chart: Chart) -> None:
-    rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager"}, "annotations": {"a": "b"}}})
+    manifests = chart.render({"webhook": {"tls": {"mode": "cert-manager"}, "annotations": {"a": "b"}}})
     (leaf, authority) = (
-        rendered.get("Certificate", name)["spec"] for name in ("bowline-webhook", "bowline-webhook-ca")
+        manifests.get("Certificate", name)["spec"] for name in ("bowline-webhook", "bowline-webhook-ca")
     )
     assert f"bowline-webhook.{NAMESPACE}.svc" in leaf["dnsNames"]
     assert leaf["secretName"] == "bowline-webhook-tls"
     assert authority["isCA"] is True
-    issuer = rendered.get("Issuer", leaf["issuerRef"]["name"])
+    issuer = manifests.get("Issuer", leaf["issuerRef"]["name"])
     assert issuer["spec"] == {"ca": {"secretName": authority["secretName"]}}
-    assert rendered.get("Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
-    for configuration in rendered.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+    assert manifests.get("Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
+    for configuration in manifests.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert configuration["metadata"]["annotations"] == {
             "a": "b",
             "cert-manager.io/inject-ca-from": f"{NAMESPACE}/bowline-webhook",
@@ -315,15 +315,15 @@ def test_cert_manager_makes_the_certificate_and_publishes_its_ca(chart: Chart) -
 
 def test_cert_manager_uses_the_given_issuer(chart: Chart) -> None:
     issuer = {"name": "corporate", "kind": "ClusterIssuer"}
-    rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager", "issuerRef": issuer}}})
-    assert not rendered.of_kind("Issuer")
-    (leaf,) = rendered.of_kind("Certificate")
+    manifests = chart.render({"webhook": {"tls": {"mode": "cert-manager", "issuerRef": issuer}}})
+    assert not manifests.of_kind("Issuer")
+    (leaf,) = manifests.of_kind("Certificate")
     assert leaf["spec"]["issuerRef"] == {**issuer, "group": "cert-manager.io"}
 
 
 def test_only_callers_with_certificates_of_the_given_cas_are_accepted(chart: Chart) -> None:
-    rendered = chart.render({"webhook": {"tls": {"clientCASecret": "callers"}}})
-    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    manifests = chart.render({"webhook": {"tls": {"clientCASecret": "callers"}}})
+    pod = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "client-ca"]
     assert f"--client-ca-file={mount['mountPath']}/ca.crt" in pod["containers"][0]["args"]
     (volume,) = [v for v in pod["volumes"] if v["name"] == "client-ca"]
@@ -347,31 +347,31 @@ def test_callers_are_restricted_to_the_allowed_names(chart: Chart, tls: dict[str
     assert [arg.removeprefix(flag) for arg in args if arg.startswith(flag)] == names
 
 
-def test_accounts_mount_no_token_by_themselves(rendered: Rendered) -> None:
-    assert [o["automountServiceAccountToken"] for o in rendered.of_kind("ServiceAccount")] == [False] * 4
+def test_accounts_mount_no_token_by_themselves(manifests: Rendered) -> None:
+    assert [o["automountServiceAccountToken"] for o in manifests.of_kind("ServiceAccount")] == [False] * 4
 
 
-def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, rendered: Rendered) -> None:
-    strategy = rendered.get("Deployment", "bowline-webhook")["spec"]["strategy"]
+def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, manifests: Rendered) -> None:
+    strategy = manifests.get("Deployment", "bowline-webhook")["spec"]["strategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    pod = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     drain = parse_options([], {}).drain
     assert pod["terminationGracePeriodSeconds"] > drain.total_seconds() + MAX_TIMEOUT_S + 10
-    assert rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
+    assert manifests.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
     # Replicas that serve no call do not prevent a drain of their nodes.
-    budget = rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]
+    budget = manifests.get("PodDisruptionBudget", "bowline-webhook")["spec"]
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert not chart.render(LOCAL).of_kind("PodDisruptionBudget")
 
 
-def test_the_grace_period_covers_the_reconcilers_stop(rendered: Rendered) -> None:
-    pod = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
+def test_the_grace_period_covers_the_reconcilers_stop(manifests: Rendered) -> None:
+    pod = manifests.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
     steps = WORK + 2 * MOMENT
     assert pod["terminationGracePeriodSeconds"] > steps.total_seconds()
 
 
-def test_replicas_are_spread_over_nodes_by_default(chart: Chart, rendered: Rendered) -> None:
-    spec = rendered.get("Deployment", "bowline-webhook")["spec"]
+def test_replicas_are_spread_over_nodes_by_default(chart: Chart, manifests: Rendered) -> None:
+    spec = manifests.get("Deployment", "bowline-webhook")["spec"]
     constraints = spec["template"]["spec"]["topologySpreadConstraints"]
     keys = [constraint["topologyKey"] for constraint in constraints]
     assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
@@ -392,8 +392,8 @@ def test_replicas_are_spread_over_nodes_by_default(chart: Chart, rendered: Rende
     assert "topologySpreadConstraints" not in none["spec"]["template"]["spec"]
 
 
-def test_both_processes_prefer_nodes_without_gpus(rendered: Rendered) -> None:
-    for deployment in workloads(rendered):
+def test_both_processes_prefer_nodes_without_gpus(manifests: Rendered) -> None:
+    for deployment in workloads(manifests):
         rules = deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
         (preferred,) = rules["preferredDuringSchedulingIgnoredDuringExecution"]
         (expression,) = preferred["preference"]["matchExpressions"]
@@ -401,8 +401,8 @@ def test_both_processes_prefer_nodes_without_gpus(rendered: Rendered) -> None:
 
 
 def test_every_value_of_a_process_reaches_its_pods(chart: Chart) -> None:
-    rendered = chart.render(EVERYTHING)
-    template = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]
+    manifests = chart.render(EVERYTHING)
+    template = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]
     pod, inputs = template["spec"], EVERYTHING["webhook"]
     (only,) = pod["containers"]
     for key in ("nodeSelector", "tolerations", "priorityClassName"):
@@ -412,14 +412,14 @@ def test_every_value_of_a_process_reaches_its_pods(chart: Chart) -> None:
     assert only["args"][-1] == "--drain=1s"
     assert only["env"][-1] == {"name": "A", "value": "b"}
     assert pod["imagePullSecrets"] == [{"name": "pull"}, {"name": "parent"}]
-    assert container(rendered, "bowline-reconciler")["args"][-1] == "--x"
-    for configuration in rendered.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+    assert container(manifests, "bowline-reconciler")["args"][-1] == "--x"
+    for configuration in manifests.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert configuration["metadata"]["annotations"] == inputs["annotations"]
 
 
 def test_the_local_values_start_no_pod_and_call_outside(chart: Chart) -> None:
-    rendered = chart.render(LOCAL)
-    assert [o["spec"]["replicas"] for o in workloads(rendered)] == [0, 0]
-    assert {hook["clientConfig"]["url"].rsplit("/", 2)[0] for _, hook in rendered.hooks()} == {
+    manifests = chart.render(LOCAL)
+    assert [o["spec"]["replicas"] for o in workloads(manifests)] == [0, 0]
+    assert {hook["clientConfig"]["url"].rsplit("/", 2)[0] for _, hook in manifests.hooks()} == {
         LOCAL["webhook"]["url"]
     }

@@ -113,18 +113,18 @@ def rights(role: Any) -> dict[tuple[str, str, str], set[str]]:
     }
 
 
-def test_roles_hold_the_rights_of_the_table_and_no_others(rendered: Rendered) -> None:
-    findings = {(o["kind"], o["metadata"]["name"]): rights(o) for o in rendered.of_kind("Role", "ClusterRole")}
+def test_roles_hold_the_rights_of_the_table_and_no_others(manifests: Rendered) -> None:
+    findings = {(o["kind"], o["metadata"]["name"]): rights(o) for o in manifests.of_kind("Role", "ClusterRole")}
     assert findings == TABLE
 
 
-def test_each_account_is_bound_to_its_own_role_only(rendered: Rendered) -> None:
+def test_each_account_is_bound_to_its_own_role_only(manifests: Rendered) -> None:
     elsewhere = {
         "bowline-shares": [("bowline-reconciler", NAMESPACE)],
         "bowline-uninstall": [("bowline-reconciler", NAMESPACE)],
         "bowline-agent": AGENTS,
     }
-    for binding in rendered.of_kind("RoleBinding", "ClusterRoleBinding"):
+    for binding in manifests.of_kind("RoleBinding", "ClusterRoleBinding"):
         name = binding["metadata"]["name"]
         assert binding["roleRef"]["kind"] == binding["kind"].removesuffix("Binding")
         assert binding["roleRef"]["name"] == name
@@ -135,10 +135,10 @@ def test_each_account_is_bound_to_its_own_role_only(rendered: Rendered) -> None:
         assert binding["subjects"] == accounts(elsewhere.get(name, [(name, NAMESPACE)]))
 
 
-def test_rights_on_reservation_pods_end_at_their_namespace(rendered: Rendered) -> None:
+def test_rights_on_reservation_pods_end_at_their_namespace(manifests: Rendered) -> None:
     for name in ("bowline-shares", "bowline-agent"):
-        assert rendered.get("Role", name)["metadata"]["namespace"] == RESERVATIONS
-        assert rendered.get("RoleBinding", name)["metadata"]["namespace"] == RESERVATIONS
+        assert manifests.get("Role", name)["metadata"]["namespace"] == RESERVATIONS
+        assert manifests.get("RoleBinding", name)["metadata"]["namespace"] == RESERVATIONS
 
 
 def test_pod_groups_of_kai_scheduler_may_be_read_only_with_the_gate(chart: Chart) -> None:
@@ -163,9 +163,9 @@ def test_the_agent_may_read_nodes_only_with_fake_gpus(chart: Chart) -> None:
     ],
 )
 def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[str, Any]) -> None:
-    rendered = chart.render({"config": config})
-    assert not [name for _, name in rendered.by_kind if name in ("bowline-shares", "bowline-agent", RESERVATIONS)]
-    held = rights(rendered.get("ClusterRole", "bowline-reconciler"))
+    manifests = chart.render({"config": config})
+    assert not [name for _, name in manifests.by_kind if name in ("bowline-shares", "bowline-agent", RESERVATIONS)]
+    held = rights(manifests.get("ClusterRole", "bowline-reconciler"))
     assert held["", "pods", ""] == {"get", "list", "watch"}
     assert ("", "configmaps", "") not in held
     assert ("nvidia.com", "clusterpolicies", "") not in held
@@ -204,9 +204,9 @@ def test_no_right_is_a_wildcard_and_none_on_secrets_is_without_a_name(chart: Cha
 def test_with_a_given_certificate_there_is_no_right_on_secrets(
     chart: Chart, tls: dict[str, str], verbs: set[str]
 ) -> None:
-    rendered = chart.render({"webhook": {"tls": tls}})
-    assert ("Role", "bowline-webhook") not in rendered.by_kind
-    findings = rights(rendered.get("ClusterRole", "bowline-webhook"))
+    manifests = chart.render({"webhook": {"tls": tls}})
+    assert ("Role", "bowline-webhook") not in manifests.by_kind
+    findings = rights(manifests.get("ClusterRole", "bowline-webhook"))
     on_configurations = {frozenset(held) for (group, *_), held in findings.items() if group == ADMISSION}
     assert on_configurations == {frozenset(verbs)}
 
@@ -229,12 +229,12 @@ def test_a_disabled_plugin_gets_no_rights(chart: Chart, plugin: str, prefixes: t
     assert not held({"config": {"plugins": [{"name": plugin, "enabled": False}]}})
 
 
-def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Rendered) -> None:
-    role = rendered.get("ClusterRole", "bowline-view")
+def test_viewers_may_read_bindrequests_and_no_role_may_create_them(manifests: Rendered) -> None:
+    role = manifests.get("ClusterRole", "bowline-view")
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     assert not [
         label
-        for obj in rendered.of_kind("ClusterRole")
+        for obj in manifests.of_kind("ClusterRole")
         for label in obj["metadata"]["labels"]
         if label.endswith(("aggregate-to-edit", "aggregate-to-admin"))
     ]
@@ -248,9 +248,9 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
     ],
 )
 def test_without_its_policy_the_account_of_the_test_may_create_nothing(chart: Chart, values: Any) -> None:
-    rendered = chart.render(values)
-    assert ("ValidatingAdmissionPolicy", "bowline-test") not in rendered.by_kind
-    verbs = [rights(rendered.get(kind, "bowline-test")).values() for kind in ("Role", "ClusterRole")]
+    manifests = chart.render(values)
+    assert ("ValidatingAdmissionPolicy", "bowline-test") not in manifests.by_kind
+    verbs = [rights(manifests.get(kind, "bowline-test")).values() for kind in ("Role", "ClusterRole")]
     assert set().union(*(verb for findings in verbs for verb in findings)) == {"get", "list"}
 
 
@@ -286,11 +286,11 @@ def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:
 
 def test_the_account_and_label_of_reservation_pods_are_settings(chart: Chart) -> None:
     args = {"reservationAppLabel": "reserved", "reservationServiceAccount": "gpu-agent"}
-    rendered = chart.render({"config": {"plugins": [{"name": "gpu_sharing", "args": args}]}})
-    assert ("ServiceAccount", "gpu-agent") in rendered.by_kind
-    binding = rendered.get("RoleBinding", "bowline-agent")
+    manifests = chart.render({"config": {"plugins": [{"name": "gpu_sharing", "args": args}]}})
+    assert ("ServiceAccount", "gpu-agent") in manifests.by_kind
+    binding = manifests.get("RoleBinding", "bowline-agent")
     assert binding["subjects"] == accounts([("gpu-agent", RESERVATIONS), *AGENTS[1:]])
-    policy = str(rendered.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods"))
+    policy = str(manifests.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods"))
     assert "'reserved'" in policy
     assert '["gpu-agent","kai-resource-reservation"]' in policy
     assert "['app'] == 'kai-resource-reservation'" not in policy

@@ -139,7 +139,7 @@ def may(cluster: Cluster, user: str, verb: str, resource: str, *, name: str = ""
 
 
 @pytest.fixture(scope="module")
-def installed(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
+def installation(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
     """The chart's roles and accounts, without the rest of it."""
     roles = chart.render().of_kind("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     text = yaml.safe_dump_all(roles)
@@ -158,23 +158,25 @@ def is_in_force(cluster: Cluster, case: Any) -> bool:
 
 @pytest.mark.parametrize(("account", "verb", "resource", "where", "allowed"), MAY)
 def test_the_accounts_may(
-    installed: Cluster, account: str, verb: str, resource: str, where: dict[str, str], allowed: bool
+    installation: Cluster, account: str, verb: str, resource: str, where: dict[str, str], allowed: bool
 ) -> None:
     user = f"system:serviceaccount:{NAMESPACE}:{account}"
-    assert may(installed, user, verb, resource, **where) is allowed
+    assert may(installation, user, verb, resource, **where) is allowed
 
 
-def test_viewers_of_a_namespace_may_only_view_its_requests(installed: Cluster) -> None:
-    installed.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "--namespace=default")
+def test_viewers_of_a_namespace_may_only_view_its_requests(installation: Cluster) -> None:
+    installation.kubectl(
+        "create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "--namespace=default"
+    )
     requests = f"{names.GROUP}:{names.PLURAL}"
     # A controller adds the right to the role "view"; each attempt is a request, no sleep.
-    while not may(installed, "viewer", "list", requests):
+    while not may(installation, "viewer", "list", requests):
         pass
-    assert may(installed, "viewer", "watch", requests)
-    assert not may(installed, "viewer", "create", requests)
-    assert not may(installed, "viewer", "list", requests, namespace="kube-system")
+    assert may(installation, "viewer", "watch", requests)
+    assert not may(installation, "viewer", "create", requests)
+    assert not may(installation, "viewer", "list", requests, namespace="kube-system")
     for role in ("edit", "admin"):
-        installed.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}", "-n=default")
-        while not may(installed, role, "list", requests):
+        installation.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}", "-n=default")
+        while not may(installation, role, "list", requests):
             pass
-        assert not may(installed, role, "create", requests), "creating requests is a scheduler's right"
+        assert not may(installation, role, "create", requests), "creating requests is a scheduler's right"

@@ -6,18 +6,18 @@ from bowline_reconciler.options import parse_options
 from tests.chart.rendering import Chart, Rendered
 
 
-def lease_and_shard(rendered: Rendered) -> tuple[str, str]:
+def lease_and_shard(manifests: Rendered) -> tuple[str, str]:
     """The options that the reconciler parses from the rendered command line."""
-    pod: Any = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
+    pod: Any = manifests.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
     known = ("--lease-name", "--shard-label-selector")
     arguments = [text for text in pod["containers"][0]["args"] if text.partition("=")[0] in known]
     options = parse_options(arguments, {})
     return options.lease_name, options.shard
 
 
-def leases_of(rendered: Rendered) -> list[str]:
+def leases_of(manifests: Rendered) -> list[str]:
     """The Leases that the reconciler may renew."""
-    rules = rendered.get("Role", "bowline-reconciler")["rules"]
+    rules = manifests.get("Role", "bowline-reconciler")["rules"]
     return [name for rule in rules for name in rule.get("resourceNames", ())]
 
 

@@ -15,9 +15,9 @@ from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Re
 PRESETS = CHART / "presets"
 
 
-def plugins(rendered: Rendered) -> dict[str, Any]:
+def plugins(manifests: Rendered) -> dict[str, Any]:
     """The plugins of the rendered configuration, by name; each once."""
-    listing = yaml.safe_load(rendered.config_text())["plugins"]
+    listing = yaml.safe_load(manifests.config_text())["plugins"]
     by_name = {plugin["name"]: plugin for plugin in listing}
     assert len(by_name) == len(listing)
     return by_name
@@ -57,8 +57,8 @@ def test_a_list_of_plugins_keeps_the_openshift_preset_of_reservation_pods(
     assert not {"runAsUser", "runAsGroup"} & set(context)
 
 
-def test_the_contexts_of_reservation_pods_are_the_plugins_defaults(rendered: Rendered) -> None:
-    arguments = plugins(rendered)["gpu_sharing"]["args"]
+def test_the_contexts_of_reservation_pods_are_the_plugins_defaults(manifests: Rendered) -> None:
+    arguments = plugins(manifests)["gpu_sharing"]["args"]
     assert GpuSharingConfig.model_validate(arguments) == GpuSharingConfig()
 
 
@@ -84,10 +84,10 @@ def test_plugins_of_another_form_are_refused(chart: Chart, inputs: Any, words: s
         chart.render({"config": {"plugins": inputs}})
 
 
-def pods(rendered: Rendered) -> list[Any]:
+def pods(manifests: Rendered) -> list[Any]:
     """The specs of all pods of the release, those of its Jobs and of `helm test` included."""
-    templates = [owner["spec"]["template"]["spec"] for owner in rendered.of_kind("Deployment", "Job")]
-    return [*templates, *(pod["spec"] for pod in rendered.of_kind("Pod"))]
+    templates = [owner["spec"]["template"]["spec"] for owner in manifests.of_kind("Deployment", "Job")]
+    return [*templates, *(pod["spec"] for pod in manifests.of_kind("Pod"))]
 
 
 def test_node_selectors_and_tolerations_are_common_and_a_process_adds_its_own(chart: Chart) -> None:
@@ -98,17 +98,17 @@ def test_node_selectors_and_tolerations_are_common_and_a_process_adds_its_own(ch
         "tolerations": [taint],
         "webhook": {"nodeSelector": {"pool": "webhook"}, "tolerations": [own]},
     }
-    rendered = chart.render(values)
-    assert len(pods(rendered)) == 5
-    for spec in pods(rendered):
+    manifests = chart.render(values)
+    assert len(pods(manifests)) == 5
+    for spec in pods(manifests):
         assert spec["nodeSelector"]["arch"] == "amd64"
         assert taint in spec["tolerations"]
-    webhook = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    webhook = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     assert webhook["nodeSelector"] == {"pool": "webhook", "arch": "amd64"}
     assert webhook["tolerations"] == [taint, own]
 
 
-def test_probes_and_disruption_budgets_are_values(chart: Chart, rendered: Rendered) -> None:
+def test_probes_and_disruption_budgets_are_values(chart: Chart, manifests: Rendered) -> None:
     values = {
         "webhook": {
             "probes": {"startup": {"failureThreshold": 300}, "liveness": {"timeoutSeconds": 9}},
@@ -118,7 +118,7 @@ def test_probes_and_disruption_budgets_are_values(chart: Chart, rendered: Render
     }
     change = chart.render(values)
     (container,) = change.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
-    (before,) = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
+    (before,) = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     assert container["startupProbe"] == before["startupProbe"] | {"failureThreshold": 300}
     assert container["livenessProbe"] == before["livenessProbe"] | {"timeoutSeconds": 9}
     assert container["readinessProbe"] == before["readinessProbe"]

@@ -94,7 +94,7 @@ def test_the_preset_of_the_example_scheduler_grants_what_the_example_grants() ->
 
 def test_an_openshift_platform_chooses_every_user(helm_command: HelmCli) -> None:
     files = (CHART / "presets" / "openshift.yaml",)
-    rendered = Rendered(helm_command.template(ChartRelease(RELEASE, CHART, NAMESPACE, files, REGISTRY)))
-    assert "runAsUser" not in yaml.safe_dump_all(rendered.of_kind("Deployment", "Job"))
-    (plugin,) = yaml.safe_load(rendered.config_text())["plugins"]
+    manifests = Rendered(helm_command.template(ChartRelease(RELEASE, CHART, NAMESPACE, files, REGISTRY)))
+    assert "runAsUser" not in yaml.safe_dump_all(manifests.of_kind("Deployment", "Job"))
+    (plugin,) = yaml.safe_load(manifests.config_text())["plugins"]
     assert "runAsUser" not in plugin["args"]["reservationPodSecurityContext"]

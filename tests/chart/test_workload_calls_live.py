@@ -53,7 +53,7 @@ BEFORE: list[tuple[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def armed(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
+def policies_in_force(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
     """A cluster with the kinds, an object or two of each, and the validating hooks failing closed."""
     install(chart_cluster, *KINDS)
     for path, body in BEFORE:
@@ -207,8 +207,8 @@ DESCRIBED = [
 
 
 @pytest.mark.parametrize(("path", "body", "call"), [*CREATES, *DESCRIBED])
-def test_creations_call_the_hook(armed: Cluster, path: str, body: Any, call: str | None) -> None:
-    assert called(armed, "POST", path, body) == call
+def test_creations_call_the_hook(policies_in_force: Cluster, path: str, body: Any, call: str | None) -> None:
+    assert called(policies_in_force, "POST", path, body) == call
 
 
 def jobs_of(*templates: Any, replicas: int = 1) -> Any:
@@ -263,8 +263,8 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("path", "patch", "call"), UPDATES)
-def test_updates_call_the_hook(armed: Cluster, path: str, patch: Any, call: str | None) -> None:
-    assert called(armed, "PATCH", f"{path}/ours", patch) == call
+def test_updates_call_the_hook(policies_in_force: Cluster, path: str, patch: Any, call: str | None) -> None:
+    assert called(policies_in_force, "PATCH", f"{path}/ours", patch) == call
 
 
 @pytest.mark.parametrize(
@@ -279,5 +279,7 @@ def test_updates_call_the_hook(armed: Cluster, path: str, patch: Any, call: str 
         pytest.param("DELETE", "ours", None, id="a deletion"),
     ],
 )
-def test_requests_of_a_covered_kind_without_a_call(armed: Cluster, method: str, name: str, patch: Any) -> None:
-    assert called(armed, method, f"{JOB_SETS}/{name}", patch) is None
+def test_requests_of_a_covered_kind_without_a_call(
+    policies_in_force: Cluster, method: str, name: str, patch: Any
+) -> None:
+    assert called(policies_in_force, method, f"{JOB_SETS}/{name}", patch) is None

@@ -47,8 +47,8 @@ def test_quantities_that_cannot_be_read(cluster: Cluster, quantity: Any) -> None
     assert answer(cluster, QUOTAS, quota(quantity)) == 400
 
 
-@pytest.mark.parametrize(("limits", "requests", "expected"), RESOURCES)
-def test_resources_of_a_container(cluster: Cluster, limits: Any, requests: Any, expected: Found) -> None:
+@pytest.mark.parametrize(("limits", "requests", "expectation"), RESOURCES)
+def test_resources_of_a_container(cluster: Cluster, limits: Any, requests: Any, expectation: Found) -> None:
     resources = {"limits": limits, "requests": requests}
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}}
-    assert (answer(cluster, PODS, body) == 201) == (expected == [])
+    assert (answer(cluster, PODS, body) == 201) == (expectation == [])

@@ -101,7 +101,7 @@ async def release(
 async def test_a_release_that_is_cut_off_at_each_write_leaves_nothing(
     stage: Stage, bare_cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with stage.proxied(bare_cluster) as behind_proxy:
+    async with stage.proxy_route(bare_cluster) as behind_proxy:
         points = await release(stage, behind_proxy, "whole", None)
         assert {point.match.resource for point in points} >= {"bindrequests", "configmaps"}
         for number, point in enumerate(points):

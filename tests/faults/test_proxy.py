@@ -277,7 +277,7 @@ async def test_a_callback_runs_at_its_point(
 
 
 @pytest.mark.parametrize(
-    ("fault", "expected", "swap_s"),
+    ("fault", "expectation", "swap_s"),
     [
         pytest.param(RepeatEvents(2), ["a", "b", "b", "c"], LIMIT_S, id="duplicated"),
         pytest.param(SwapEvents(2), ["a", "c", "b"], LIMIT_S, id="reordered"),
@@ -292,13 +292,13 @@ async def test_events_are_disturbed(
     monkeypatch: pytest.MonkeyPatch,
     *,
     fault: Fault,
-    expected: list[str],
+    expectation: list[str],
     swap_s: float,
 ) -> None:
     # How long the event that is swapped waits for the next one.
     monkeypatch.setattr("bowline.testing.fault_proxy.exchange._SWAP_S", swap_s)
     proxy.add(FaultRule(fault, WATCHES))
-    assert await watch_names(client, namespace, cluster, len(expected)) == expected
+    assert await watch_names(client, namespace, cluster, len(expectation)) == expectation
 
 
 @pytest.mark.parametrize(

@@ -79,13 +79,13 @@ def proxy(bare_cluster: Cluster) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-async def proxied(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> AsyncIterator[KubeClient]:
+async def proxy_client(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> AsyncIterator[KubeClient]:
     """A client behind the proxy with every right in the test's namespace and its own metrics registry."""
     bare_cluster.kubectl("create", "serviceaccount", "proxied", f"--namespace={namespace}")
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:proxied", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "proxied", *rights)
     account = bare_cluster.service_account_kubeconfig(namespace, "proxied")
-    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
+    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route"))))
     async with KubeClient(access, ClientOptions(metrics=KubeMetrics(CollectorRegistry()))) as client:
         yield client
 

@@ -83,7 +83,7 @@ async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespa
 
 
 @pytest.mark.parametrize(
-    ("resource", "expected"),
+    ("resource", "expectation"),
     [
         pytest.param(DEPLOYMENTS, True, id="a version that is served"),
         pytest.param(replace(DEPLOYMENTS, version="v9"), False, id="a version that is not served"),
@@ -92,8 +92,8 @@ async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespa
         pytest.param(PODS, True, id="the core group"),
     ],
 )
-async def test_which_resources_are_served(client: KubeClient, resource: Resource, *, expected: bool) -> None:
-    assert await client.serves(resource) is expected
+async def test_which_resources_are_served(client: KubeClient, resource: Resource, *, expectation: bool) -> None:
+    assert await client.serves(resource) is expectation
 
 
 async def test_a_strategic_patch_of_a_status(client: KubeClient, namespace: str) -> None:
@@ -125,7 +125,7 @@ async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "expectation"),
     [
         pytest.param("..", BadRequest, id="the parent of the collection"),
         pytest.param("../secrets", ApiError, id="another collection"),
@@ -135,9 +135,9 @@ async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> No
     ],
 )
 async def test_a_name_cannot_change_the_path(
-    client: KubeClient, namespace: str, name: str, expected: type[KubeError]
+    client: KubeClient, namespace: str, name: str, expectation: type[KubeError]
 ) -> None:
-    with pytest.raises(expected):
+    with pytest.raises(expectation):
         await client.get(PODS, namespace, name)
 
 
@@ -203,18 +203,18 @@ async def version_before(client: KubeClient, namespace: str) -> str:
 
 
 async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
-    proxy: FaultProxy, proxied: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultProxy, proxy_client: KubeClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bowline.kube.client._PAGE_TURN_S", LIMIT_S)
     gate = FaultGate()
     proxy.add(FaultRule(Hold(gate), CallMatch(("list",), "secrets")))
-    hanging = asyncio.create_task(proxied.list_all(SECRETS, namespace))
+    hanging = asyncio.create_task(proxy_client.list_all(SECRETS, namespace))
     assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
-    next_list = asyncio.create_task(proxied.list_all(CONFIGMAPS, namespace))
+    next_list = asyncio.create_task(proxy_client.list_all(CONFIGMAPS, namespace))
     await asyncio.wait({next_list}, timeout=0.3)
     assert [exchange.call.resource for exchange in proxy.exchanges() if exchange.call.verb == "list"] == []
     monkeypatch.setattr("bowline.kube.client._PAGE_TURN_S", 0.0)
-    assert await proxied.list_all(CONFIGMAPS, namespace) == []
+    assert await proxy_client.list_all(CONFIGMAPS, namespace) == []
     assert not hanging.done()
     gate.open()
     await asyncio.gather(hanging, next_list)

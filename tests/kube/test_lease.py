@@ -91,7 +91,7 @@ async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
 
 
 @asynccontextmanager
-async def proxied(
+async def proxy_client(
     cluster: Cluster, namespace: str, connections: int = 128
 ) -> AsyncIterator[tuple[FaultProxy, KubeClient]]:
     """A proxy that can disturb single requests, and a client behind it."""
@@ -101,13 +101,13 @@ async def proxied(
         rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:leader", f"--namespace={namespace}")
         cluster.kubectl("create", "rolebinding", "leader", *rights)
         cluster.service_account_kubeconfig(namespace, "leader", account)
-        access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
+        access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route"))))
         async with KubeClient(access, ClientOptions(connections=connections)) as client:
             yield proxy, client
 
 
 async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_cluster: Cluster, namespace: str) -> None:
-    async with proxied(bare_cluster, namespace) as (proxy, client):
+    async with proxy_client(bare_cluster, namespace) as (proxy, client):
         gate = FaultGate()
         proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "selfsubjectreviews")))
         item = elector(client, namespace, "one")
@@ -119,7 +119,7 @@ async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_clus
 
 async def test_a_slow_read_of_the_lease_does_not_shorten_the_term(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=60), timedelta(seconds=30), timedelta(seconds=20))
-    async with proxied(bare_cluster, namespace) as (proxy, client):
+    async with proxy_client(bare_cluster, namespace) as (proxy, client):
         gate = FaultGate()
         proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "leases"), nth=1))
         item = elector(client, namespace, "one", timings)
@@ -133,7 +133,7 @@ async def test_a_slow_read_of_the_lease_does_not_shorten_the_term(bare_cluster: 
 
 async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=0.5))
-    async with proxied(bare_cluster, namespace) as (proxy, client):
+    async with proxy_client(bare_cluster, namespace) as (proxy, client):
         item = elector(client, namespace, "one", timings)
         async with electing(item):
             await set_(item.is_leader)
@@ -153,7 +153,7 @@ async def test_hanging_renewals_end_the_leadership_at_the_deadline(
 ) -> None:
     # One renewal at 3 s, which lasts until the deadline at 5 s; the next would be due at 8 s.
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
-    async with proxied(bare_cluster, namespace) as (proxy, disturbed):
+    async with proxy_client(bare_cluster, namespace) as (proxy, disturbed):
         item, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
         async with electing(item):
             await set_(item.is_leader)
@@ -192,7 +192,7 @@ async def test_a_term_starts_when_the_request_for_the_lease_was_sent(
 
 
 async def test_a_failed_takeover_is_retried_at_the_retry_period(bare_cluster: Cluster, namespace: str) -> None:
-    async with proxied(bare_cluster, namespace) as (proxy, client):
+    async with proxy_client(bare_cluster, namespace) as (proxy, client):
         spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1}
         await client.create(LEASES, namespace, {"metadata": {"name": "bowline"}, "spec": spec})
         takes = CallMatch(("update",), "leases")
@@ -210,7 +210,10 @@ async def test_a_failed_takeover_is_retried_at_the_retry_period(bare_cluster: Cl
 async def test_any_number_of_hanging_writes_costs_no_leadership(
     bare_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
-    async with proxied(bare_cluster, namespace, connections=4) as (proxy, client), KubeClient(access) as observer:
+    async with (
+        proxy_client(bare_cluster, namespace, connections=4) as (proxy, client),
+        KubeClient(access) as observer,
+    ):
         item = elector(client, namespace, "one")
         async with electing(item):
             await set_(item.is_leader)

@@ -30,7 +30,7 @@ async def pooled(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> Cl
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:pooled", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "pooled", *rights)
     bare_cluster.service_account_kubeconfig(namespace, "pooled", account)
-    return await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
+    return await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route"))))
 
 
 async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(

@@ -296,11 +296,11 @@ async def test_a_resource_that_is_not_served_is_no_outage(access: ClusterAccess,
 
 
 async def test_a_404_of_a_proxy_does_not_end_the_first_list(
-    proxy: FaultProxy, proxied: KubeClient, namespace: str
+    proxy: FaultProxy, proxy_client: KubeClient, namespace: str
 ) -> None:
     """The process would work without what is stored."""
     proxy.add(FaultRule(Page(404), CallMatch(("list",), "leases")))
-    async with running(Reflector(proxied, Selection(LEASES, namespace)), synced=False) as reflector:
+    async with running(Reflector(proxy_client, Selection(LEASES, namespace)), synced=False) as reflector:
         await until(lambda: "a proxy may have sent it" in (reflector.last_error or ""))
         assert not reflector.first_list_ended.is_set()
         proxy.clear()
@@ -326,7 +326,7 @@ async def test_an_unsupported_field_selector_is_left_out(client: KubeClient, nam
 
 
 async def test_a_callback_that_raises_skips_only_its_own_object(
-    proxied: KubeClient, client: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
+    proxy_client: KubeClient, client: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No stored object may end a watch: after a restart the reflector would receive the same object."""
 
@@ -344,7 +344,7 @@ async def test_a_callback_that_raises_skips_only_its_own_object(
         await client.create(CONFIGMAPS, namespace, configmap(name, x=x))
     by_name = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=kube-root-ca.crt")
     async with running(
-        Reflector(proxied, by_name, listener=Listener(handler), transform=transform, owner="tester")
+        Reflector(proxy_client, by_name, listener=Listener(handler), transform=transform, owner="tester")
     ) as reflector:
         assert [key.name for key in sorted(reflector.store)] == ["a", "z"]
         await client.patch(CONFIGMAPS, namespace, "a", {"data": {"x": "9"}})
@@ -356,9 +356,9 @@ async def test_a_callback_that_raises_skips_only_its_own_object(
         assert events.of("a") == [(ADDED, None, "1"), (MODIFIED, "1", "9")]
         assert events.of("z") == [(ADDED, None, "2"), (DELETED, "2", None)]
         assert reflector.last_error is None
-    assert proxied.metrics is not None
+    assert proxy_client.metrics is not None
     counted = {
-        callback: proxied.metrics.callback_errors.labels("tester", "configmaps", callback)._value.get()
+        callback: proxy_client.metrics.callback_errors.labels("tester", "configmaps", callback)._value.get()
         for callback in Callback
     }
     assert counted == {**dict.fromkeys(Callback, 0), Callback.TRANSFORM: 3, Callback.ON_CHANGE: 1}
@@ -371,11 +371,11 @@ async def test_a_callback_that_raises_skips_only_its_own_object(
     [pytest.param(FaultAnswer(500), id="in place of the watch"), pytest.param(FailWatch(code=500), id="in it")],
 )
 async def test_a_watch_with_only_errors_causes_a_relist(
-    proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str, fault: Fault
+    proxy: FaultProxy, proxy_client: KubeClient, client: KubeClient, namespace: str, fault: Fault
 ) -> None:
     watches = CallMatch(("watch",), "configmaps", namespace=namespace)
     proxy.add(FaultRule(fault, watches))
-    async with running(Reflector(proxied, Selection(CONFIGMAPS, namespace))) as reflector:
+    async with running(Reflector(proxy_client, Selection(CONFIGMAPS, namespace))) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("meanwhile"))
         if isinstance(fault, FailWatch):
             # No watch delivers the event that the fault replaces, so only a list contains the object.
@@ -385,7 +385,7 @@ async def test_a_watch_with_only_errors_causes_a_relist(
 
 
 async def test_a_rejected_page_restarts_the_list(
-    proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
+    proxy: FaultProxy, proxy_client: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     """A continue token from another API server gets a 400, which is no error of the field selector."""
     for number in range(5):
@@ -394,7 +394,7 @@ async def test_a_rejected_page_restarts_the_list(
         FaultRule(FaultAnswer(400, message="continue key is not valid"), CallMatch(("list",), "configmaps"), nth=2)
     )
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
-    async with running(Reflector(proxied, selective, fallback=True, page_size=2)) as reflector:
+    async with running(Reflector(proxy_client, selective, fallback=True, page_size=2)) as reflector:
         assert len(reflector.store) == 5
         assert reflector.selection == selective
         # The first page and the rejected one, then three pages.
@@ -402,14 +402,14 @@ async def test_a_rejected_page_restarts_the_list(
 
 
 async def test_the_next_list_tries_the_field_selector_again(
-    proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
+    proxy: FaultProxy, proxy_client: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     """A CRD without selectable fields is replaced by one with them, as in an upgrade."""
     rejection = FaultAnswer(400, message='Unable to find "v1, Resource=x": field label not supported: status.phase')
     proxy.add(FaultRule(rejection, CallMatch(("list",), "configmaps"), nth=1))
     proxy.add(FaultRule(ExpireWatch(after=1), CallMatch(("watch",), "configmaps"), nth=1))
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
-    async with running(Reflector(proxied, selective, fallback=True)) as reflector:
+    async with running(Reflector(proxy_client, selective, fallback=True)) as reflector:
         assert reflector.selection.field_selector == ""
         await client.create(CONFIGMAPS, namespace, configmap("first"))
         await client.create(CONFIGMAPS, namespace, configmap("none"))

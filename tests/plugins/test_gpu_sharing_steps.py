@@ -262,7 +262,7 @@ async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
     # kwok would overwrite the eviction later.
     await until_awaited(
         lambda: case.client.get(PODS, devices, reservation["metadata"]["name"]),
-        lambda stored: stored["status"].get("phase") == "Running",
+        lambda stored_object: stored_object["status"].get("phase") == "Running",
     )
     assert await unreserved_groups(case.client, devices) == 0
     eviction = {"status": {"phase": "Failed", "reason": "Evicted"}}

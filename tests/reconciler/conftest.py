@@ -54,7 +54,7 @@ async def stage(bare_cluster: Cluster) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture
-async def proxied(
+async def proxy_route(
     bare_cluster: Cluster, stage: Stage, tmp_path: Path
 ) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
     """A proxy that can disturb single requests, and the access of a reconciler behind it."""

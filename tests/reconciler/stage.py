@@ -239,7 +239,7 @@ class Stage:
             yield wire, replace(self.access, server=f"https://127.0.0.1:{wire.port}")
 
     @asynccontextmanager
-    async def proxied(self, cluster: Cluster) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
+    async def proxy_route(self, cluster: Cluster) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
         """A fault proxy in front of the API server, and the administrator's access through it."""
         subject = f"--serviceaccount={self.namespace}:proxied"
         binding = f"proxied-{self.namespace}"
@@ -248,7 +248,10 @@ class Stage:
         try:
             with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
                 account = cluster.service_account_kubeconfig(self.namespace, "proxied")
-                yield proxy, await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
+                yield (
+                    proxy,
+                    await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route")))),
+                )
         finally:
             cluster.kubectl("delete", "clusterrolebinding", binding)
 

@@ -44,7 +44,7 @@ async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
     plugin = Impatient(effects=True, pre_bind=asks if point == "pre_bind" else fails)
     plugin.on_rollback = asks
     gate = FaultGate()
-    async with stage.proxied(bare_cluster) as (proxy, access):
+    async with stage.proxy_route(bare_cluster) as (proxy, access):
         proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "configmaps", namespace=stage.namespace), nth=1))
         async with stage.working(plugin, binding=NO_RETRY, access=access):
             await stage.create_pod()
@@ -74,7 +74,7 @@ async def test_the_queue_for_a_connection_uses_no_attempt_however_long_it_is(
     # Six pods share two connections: most waits longer in the queue than the budget of a call.
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, connections=8)
     pods = [f"pod-{number}" for number in range(24)]
-    async with stage.proxied(bare_cluster) as (proxy, access):
+    async with stage.proxy_route(bare_cluster) as (proxy, access):
         proxy.add(FaultRule(Delay(0.5), CallMatch(("create",), "configmaps", namespace=stage.namespace)))
         async with stage.working(Impatient(pre_bind=writes), binding=NO_RETRY, options=options, access=access):
             for name in pods:

@@ -113,10 +113,10 @@ async def test_a_failed_request_is_replaced_under_its_name_without_a_collision(s
 
 @pytest.mark.timeout(max(300, REPLACEMENTS * 2))
 async def test_a_reconciler_killed_between_writes_leaves_no_finalizer_on_failed(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """Killed before Failed is stored, after it is, and after the finalizer is dropped."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     loop = asyncio.get_running_loop()
     killed = asyncio.Event()
     kills = 0

@@ -275,9 +275,9 @@ async def test_without_the_gate_each_pod_is_bound_by_itself(stage: Stage) -> Non
 
 
 async def test_a_pod_without_a_group_costs_the_same_calls_with_the_gate(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
 
     async def counts(name: str, gates: dict[str, bool]) -> Counter[str]:
         before = proxy.latest()

@@ -130,10 +130,10 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
 
 @pytest.mark.parametrize("hung", [3, 8])
 async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
-    stage: Stage, proxied: Proxied, hung: int, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, proxy_route: Proxied, hung: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The namespaces arrive one after another. No hanging call ends before the healthy requests are bound."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     gates = [FaultGate() for _ in range(hung)]
     for number in range(HEALTHY):
         await stage.create_pod(f"healthy-{number}")
@@ -235,9 +235,9 @@ async def test_a_webhook_outage_uses_no_attempt(stage: Stage, broken: Broken) ->
     ],
 )
 async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
-    stage: Stage, proxied: Proxied, fault: FaultAnswer | Page, message: str
+    stage: Stage, proxy_route: Proxied, fault: FaultAnswer | Page, message: str
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     proxy.add(FaultRule(fault, BINDINGS))
     async with stage.working(access=access):
         await stage.create_pod()
@@ -271,9 +271,9 @@ async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
     ],
 )
 async def test_a_reply_without_a_status_ends_no_request(
-    stage: Stage, proxied: Proxied, rules: list[FaultRule]
+    stage: Stage, proxy_route: Proxied, rules: list[FaultRule]
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     proxy.add(*rules)
     async with stage.working(Scripted(effects=True), access=access):
         await stage.create_pod()
@@ -283,9 +283,9 @@ async def test_a_reply_without_a_status_ends_no_request(
 
 
 async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
-    stage: Stage, proxied: Proxied, caplog: pytest.LogCaptureFixture
+    stage: Stage, proxy_route: Proxied, caplog: pytest.LogCaptureFixture
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     count = 100
     for number in range(count):
         await stage.create_pod(f"pod-{number}")
@@ -319,9 +319,9 @@ def _is_probe(call: ProxiedCall) -> bool:
 
 
 async def test_a_leader_that_stops_posts_no_binding_again(
-    stage: Stage, proxied: Proxied, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, proxy_route: Proxied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     # A pause before the second POST that lasts until the leader has stopped.
     monkeypatch.setattr(binding, "_MAX_PAUSE", timedelta(hours=1))
     proxy.add(FaultRule(FaultAnswer(503, retry_after_s=600, message="unacknowledged"), BINDINGS))
@@ -341,9 +341,11 @@ async def test_a_leader_that_stops_posts_no_binding_again(
         assert sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges()) == 1
 
 
-async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stage: Stage, proxied: Proxied) -> None:
+async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(
+    stage: Stage, proxy_route: Proxied
+) -> None:
     """A 429 is not about the object, so only its duration makes it the request's own failure."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     proxy.add(FaultRule(FaultAnswer(429, retry_after_s=1), BINDINGS))
     async with stage.working(access=access) as working:
         await stage.create_pod()
@@ -359,9 +361,9 @@ async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stag
 
 
 async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not_counted(
-    stage: Stage, proxied: Proxied
+    stage: Stage, proxy_route: Proxied
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     webhook_down = FaultAnswer(500, message='Internal error occurred: failed calling webhook "w": refused')
     proxy.add(FaultRule(webhook_down, CallMatch(("patch",), "bindrequests", "")))
     async with stage.working(Scripted(), access=access) as working:

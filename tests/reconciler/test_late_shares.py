@@ -112,9 +112,9 @@ def options(stage: Stage) -> ClientOptions:
 
 
 async def test_a_reservation_that_lands_while_its_rollback_waits_is_released(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], devices: Devices
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     gate = FaultGate()
     proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "", devices.namespace), nth=1))
     await devices.make_pod()
@@ -135,10 +135,10 @@ async def test_a_reservation_that_lands_while_its_rollback_waits_is_released(
 
 @pytest.mark.parametrize("next_group", ["a", "b"], ids=["the same group", "another group"])
 async def test_a_reservation_that_lands_after_the_rollback_promises_no_device_twice(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], devices: Devices, next_group: str
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices, next_group: str
 ) -> None:
     """Later than the API server executes a request: the plugin finds it without waiting for its next resync."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     gate = FaultGate()
     proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "", devices.namespace), nth=1))
     await devices.make_pod()
@@ -167,10 +167,10 @@ async def test_a_reservation_that_lands_after_the_rollback_promises_no_device_tw
 
 
 async def test_a_configmap_that_lands_while_its_rollback_waits_is_deleted(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], devices: Devices
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices
 ) -> None:
     """The next decision for the pod has another device; it starts when nothing of the first one is left."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     gate = FaultGate()
     match = CallMatch(("create",), "configmaps", "", stage.namespace)
     proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))

@@ -143,9 +143,9 @@ async def touch(stage: Stage, name: str) -> None:
 
 @pytest.mark.parametrize("make", [CreatesConfigMap, LabelsPod, AnnotatesClaim])
 async def test_a_write_that_lands_after_its_request_was_withdrawn_is_undone(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], make: Callable[[], Writes]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], make: Callable[[], Writes]
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     plugin, gate = make(), FaultGate()
     await make_pvc(stage)
     await stage.create_pod()
@@ -171,9 +171,9 @@ async def test_a_write_that_lands_after_its_request_was_withdrawn_is_undone(
 
 
 async def test_another_version_of_the_object_proves_that_a_guarded_write_cannot_land(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     plugin, gate = AnnotatesClaim(), FaultGate()
     await make_pvc(stage)
     await stage.create_pod()
@@ -194,10 +194,10 @@ async def test_another_version_of_the_object_proves_that_a_guarded_write_cannot_
 
 
 async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
-    bare_cluster: Cluster, stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    bare_cluster: Cluster, stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     require_api(bare_cluster)
-    proxy, access = proxied
+    proxy, access = proxy_route
     path = (RESOURCECLAIMS, stage.namespace, "common")
     await stage.client.create(RESOURCECLAIMS, stage.namespace, claim("common"))
     made = await stage.client.patch(*path, {"metadata": {"finalizers": [names.RESOURCE_CLAIM_PROTECTION]}})
@@ -229,10 +229,10 @@ async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
 
 
 async def test_a_request_that_leaves_nothing_holds_its_pod_while_its_binding_may_land(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """Without side effects the request is gone at once; the next one for its pod still waits."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     gate = FaultGate()
     await stage.create_pod()
     proxy.add(FaultRule(Hold(gate, outlives=True), CallMatch(("create",), "pods", "binding")))
@@ -265,12 +265,12 @@ async def cordon(stage: Stage, node: str) -> None:
 @pytest.mark.parametrize("withdraw", [delete_request, cordon])
 async def test_the_binding_of_a_withdrawn_request_is_not_repeated(
     stage: Stage,
-    proxied: tuple[FaultProxy, ClusterAccess],
+    proxy_route: tuple[FaultProxy, ClusterAccess],
     withdraw: Callable[[Stage, str], Awaitable[None]],
     metadata: Mapping[str, Any],
 ) -> None:
     """The first POST gets no reply, and meanwhile its request is known to be withdrawn."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     node, gate, key = f"node-{stage.namespace}", FaultGate(), ObjectKey(stage.namespace, "pod")
     await stage.client.create(NODES, "", {"metadata": {"name": node}})
     await stage.create_pod(tolerations=[])

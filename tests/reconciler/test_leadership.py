@@ -147,7 +147,7 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
     selector = f"metadata.namespace={stage.namespace}"
     plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, transform=lambda raw: raw)])
     gate = FaultGate()
-    async with stage.proxied(bare_cluster) as (proxy, access):
+    async with stage.proxy_route(bare_cluster) as (proxy, access):
         proxy.add(FaultRule(OnTheWire(gate), CallMatch(("list",), "configmaps")))
         async with stage.working(plugin, access=access) as working:
             assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)

@@ -130,7 +130,7 @@ async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> 
 
 
 @pytest.mark.parametrize(
-    ("stored", "nomination", "expected"),
+    ("stored_object", "nomination", "expectation"),
     [
         pytest.param("other", Nomination(NODE, is_withdrawn=True), "other", id="another component's is not removed"),
         pytest.param("other", Nomination(NODE), NODE, id="another component's is replaced"),
@@ -138,17 +138,17 @@ async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> 
     ],
 )
 async def test_the_nomination_of_a_pod_that_has_changed_since(
-    stage: Stage, stored: str, nomination: Nomination, expected: str
+    stage: Stage, stored_object: str, nomination: Nomination, expectation: str
 ) -> None:
     await stage.create_pod()
     pod = await stage.pod()
     await stage.client.patch(
-        PODS, stage.namespace, "pod", {"status": {"nominatedNodeName": stored}}, subresource="status"
+        PODS, stage.namespace, "pod", {"status": {"nominatedNodeName": stored_object}}, subresource="status"
     )
     await PodConditions(stage.client).patch(
         pod, PodBound("False", "Rejected", "no luck"), nomination, stage.clock.now()
     )
-    assert await nominated(stage) == expected
+    assert await nominated(stage) == expectation
 
 
 async def test_a_pod_that_is_bound_meanwhile_is_not_nominated(stage: Stage) -> None:

@@ -201,10 +201,10 @@ async def test_the_pods_status_of_extended_resources_causes_no_attempt(
 
 
 async def test_a_foreign_change_that_a_list_shows_merged_with_an_own_write_causes_an_attempt(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """The watch has expired: its list shows one version, with both changes."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     plugin = needs("data")
     await create_waiting_pod(stage)
     key = ObjectKey(stage.namespace, "pod")
@@ -226,10 +226,10 @@ async def test_a_foreign_change_that_a_list_shows_merged_with_an_own_write_cause
 
 
 async def test_a_write_without_a_reply_is_no_own_write(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """Its event shows a version that nobody has told this process."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     plugin = needs("data")
     await create_waiting_pod(stage)
     async with stage.working(plugin, access=access) as working:

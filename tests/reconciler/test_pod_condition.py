@@ -86,10 +86,10 @@ async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> N
 
 @asynccontextmanager
 async def held_writer(
-    proxied: tuple[FaultProxy, ClusterAccess], gate: FaultGate
+    proxy_route: tuple[FaultProxy, ClusterAccess], gate: FaultGate
 ) -> AsyncIterator[tuple[PodConditions, list[str]]]:
     """A writer of conditions whose first write waits for the gate; and the pods that it has written to."""
-    (proxy, access), pods = proxied, list[str]()
+    (proxy, access), pods = proxy_route, list[str]()
     writes = CallMatch(("patch",), "pods", "status")
     proxy.inspect(writes, lambda call: pods.append(call.name))
     proxy.add(FaultRule(Hold(gate), writes, nth=1))
@@ -104,11 +104,11 @@ async def held_writer(
 
 
 async def test_reports_of_a_pod_never_reach_its_namesake(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """A pod of a StatefulSet is created again while the report of its predecessor waits for a webhook."""
     gate = FaultGate()
-    async with held_writer(proxied, gate) as (conditions, pods):
+    async with held_writer(proxy_route, gate) as (conditions, pods):
         former = await seen(stage)
         conditions.schedule(former, PodBound("True", "Bound", "bound to node gpu-node-0"))
         await until(lambda: bool(pods))
@@ -123,10 +123,10 @@ async def test_reports_of_a_pod_never_reach_its_namesake(
 
 
 async def test_a_late_withdrawal_removes_no_nomination_to_another_node(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     gate = FaultGate()
-    async with held_writer(proxied, gate) as (conditions, pods):
+    async with held_writer(proxy_route, gate) as (conditions, pods):
         pod = await seen(stage)
         conditions.schedule(pod, None, Nomination("gpu-node-0"))
         await until(lambda: bool(pods))
@@ -181,9 +181,9 @@ async def test_a_denied_condition_does_not_prevent_success(stage: Stage) -> None
     ],
 )
 async def test_a_webhook_on_pods_status_costs_no_result(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], answer: FaultAnswer, tries: int
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], answer: FaultAnswer, tries: int
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     conditions = CallMatch(("patch",), "pods", "status")
     proxy.add(FaultRule(answer, conditions))
 
@@ -203,9 +203,9 @@ async def test_a_webhook_on_pods_status_costs_no_result(
 
 
 async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     gate = FaultGate()
     proxy.add(FaultRule(Hold(gate), CallMatch(("patch",), "pods", "status")))
 

@@ -68,9 +68,9 @@ async def change_node(stage: Stage, body: dict[str, Any]) -> None:
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_request_that_is_rolled_back_fails_although_its_node_is_usable_again(
-    bare_cluster: Cluster, stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], write: str, fault: str
+    bare_cluster: Cluster, stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], write: str, fault: str
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     with suppress(AlreadyExists):
         await stage.client.create(NODES, "", {"metadata": {"name": NODE}})
     await change_node(stage, {"unschedulable": None})

@@ -245,7 +245,7 @@ async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
     node = f"node-{stage.namespace}"
     await stage.client.create(NODES, "", node_object(node))
     gate = FaultGate()
-    async with stage.proxied(bare_cluster) as (proxy, access):
+    async with stage.proxy_route(bare_cluster) as (proxy, access):
         proxy.add(
             FaultRule(
                 OnTheWire(gate, outlives=True), CallMatch(("create",), "pods", "binding", namespace=stage.namespace)
@@ -296,9 +296,9 @@ async def test_nothing_is_awaited_of_a_leader_that_has_released_the_lease(stage:
 
 
 async def test_a_leader_with_a_write_without_a_reply_records_no_answers(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess]
 ) -> None:
-    proxy, access = proxied
+    proxy, access = proxy_route
     proxy.add(FaultRule(LoseReply(), CallMatch(("create",), "pods", "binding"), nth=1))
     patient = Binding(in_flight_timeout=HOUR)
     async with stage.working(Scripted(), access=access, binding=patient):

@@ -159,7 +159,7 @@ def test_is_without_owner(request_: dict[str, Any], is_left: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "created", "another"),
+    ("uid", "creation", "another"),
     [
         pytest.param("u", "2026-01-01T11:00:00Z", False, id="the same pod"),
         pytest.param("v", "2026-01-01T11:00:00Z", True, id="another one"),
@@ -167,8 +167,8 @@ def test_is_without_owner(request_: dict[str, Any], is_left: bool) -> None:
         pytest.param("", "2026-01-01T11:59:00Z", True, id="of an unknown UID, created after the bind"),
     ],
 )
-def test_is_another(uid: str, created: str, another: bool) -> None:
-    pod = {"metadata": {"name": "pod", "uid": "u", "creationTimestamp": created}}
+def test_is_another(uid: str, creation: str, another: bool) -> None:
+    pod = {"metadata": {"name": "pod", "uid": "u", "creationTimestamp": creation}}
     assert is_another(pod, left(completed(ENDED, owner=""), **({"podUID": uid} if uid else {}))) is another
 
 
@@ -302,10 +302,10 @@ async def test_superseded_failed_requests_of_a_living_pod_are_removed(stage: Sta
 
 @pytest.mark.parametrize("answer", [FaultAnswer(410), FaultAnswer(400)], ids=["expired", "of another API server"])
 async def test_a_list_that_starts_again_counts_no_request_twice(
-    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], answer: FaultAnswer
+    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], answer: FaultAnswer
 ) -> None:
     """The continue token of the second page is rejected: the first page is read again."""
-    proxy, access = proxied
+    proxy, access = proxy_route
     await fail_decisions(stage, KEPT_FAILED)
     stage.clock.passed += timedelta(minutes=2)
     async with KubeClient(access) as client:

@@ -97,7 +97,7 @@ async def test_a_change_ends_a_wait_unless_the_queueing_hint_excludes_it(stage: 
         reconciled.clear()
         for step in ("irrelevant", "raises", "relevant"):
             await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"step": step}})
-            await until(lambda expected=step: hinted and hinted[-1][1] == expected)  # type: ignore[misc]
+            await until(lambda expectation=step: hinted and hinted[-1][1] == expectation)  # type: ignore[misc]
             if step == "raises":
                 # The hint is asked about a request that waits.
                 await until(lambda: "raises" in reconciled and working.sizes["waitIndex"] == 1)

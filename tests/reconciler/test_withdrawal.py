@@ -334,7 +334,7 @@ async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluste
     """Two cancellations meet one create in flight: that of the group, then that of the attempt."""
     gate, sibling = FaultGate(), Hold(Status.retry("no luck"))
     writes = Writes(effects=True)
-    async with stage.proxied(bare_cluster) as (proxy, access):
+    async with stage.proxy_route(bare_cluster) as (proxy, access):
         slow = CallMatch(("create",), "configmaps", namespace=stage.namespace, name="effect")
         proxy.add(FaultRule(OnTheWire(gate, outlives=True), slow))
         async with stage.working(writes, Sibling(pre_bind=sibling), access=access) as working:

@@ -8,17 +8,17 @@ from tests.documents import ROOT
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "expectation"),
     [
         pytest.param((2.0,), "1 run", id="once"),
         pytest.param((2.0, 2.0), "0%", id="twice-the-same"),
         pytest.param((1.0, 2.0, 3.0), "100%", id="three-times"),
     ],
 )
-def test_the_noise_of_a_figure(values: tuple[float, ...], expected: str) -> None:
+def test_the_noise_of_a_figure(values: tuple[float, ...], expectation: str) -> None:
     figure = Figure("drain", "binds/s", values)
-    assert figure.noise_text == expected
-    assert expected in as_text(Report("title", [figure]))
+    assert figure.noise_text == expectation
+    assert expectation in as_text(Report("title", [figure]))
 
 
 def test_no_figure_of_the_document_has_a_noise_of_zero() -> None:

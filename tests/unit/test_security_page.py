@@ -87,19 +87,19 @@ def test_every_test_that_the_page_names_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "expectation"),
     [
         pytest.param("| a | b |\n|---|---|\n| x | `t.py::test_x` |\n| y | z |\n", [True, False], id="rows"),
         pytest.param("- x\n  (`t.py::test_x`)\n- y\n\ntext\n", [True, False], id="items"),
         pytest.param("- x (not tested: it is advice)\n- not tested\n", [True, False], id="reasons"),
     ],
 )
-def test_a_claim_without_a_test_is_recognized(text: str, expected: list[bool]) -> None:
-    assert [bool(citations(claim) or UNTESTED.search(claim)) for claim in claims(text)] == expected
+def test_a_claim_without_a_test_is_recognized(text: str, expectation: list[bool]) -> None:
+    assert [bool(citations(claim) or UNTESTED.search(claim)) for claim in claims(text)] == expectation
 
 
 @pytest.mark.parametrize(
-    ("citation", "expected"),
+    ("citation", "expectation"),
     [
         pytest.param("`unit/test_house.py::test_paths_in_backticks_exist`", True, id="a function"),
         pytest.param(
@@ -113,6 +113,6 @@ def test_a_claim_without_a_test_is_recognized(text: str, expected: list[bool]) -
         pytest.param("`unit/test_house.py::documents`", False, id="no test"),
     ],
 )
-def test_a_stale_name_is_recognized(citation: str, expected: bool) -> None:
+def test_a_stale_name_is_recognized(citation: str, expectation: bool) -> None:
     (name,) = citations(citation)
-    assert is_test(*name) is expected
+    assert is_test(*name) is expectation

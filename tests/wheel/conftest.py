@@ -39,7 +39,7 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """Build the wheel, and unpack it into a new environment."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]

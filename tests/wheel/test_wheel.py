@@ -57,8 +57,8 @@ MYPY = ("-m", "mypy", "--strict")
 PROGRAMS = ["bowline_webhook", "bowline_reconciler", "bowline_cli", "bowline.localcluster", "bowline.conformance"]
 
 
-def test_it_has_the_four_packages_and_the_chart(installed: Installed) -> None:
-    with zipfile.ZipFile(installed.wheel) as archive:
+def test_it_has_the_four_packages_and_the_chart(installation: Installed) -> None:
+    with zipfile.ZipFile(installation.wheel) as archive:
         names = archive.namelist()
     packages = {"bowline", "bowline_webhook", "bowline_reconciler", "bowline_cli"}
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == packages
@@ -72,53 +72,53 @@ def test_it_has_the_four_packages_and_the_chart(installed: Installed) -> None:
 
 
 @pytest.mark.parametrize("name", ["shared", "cli", "webhook", "reconciler"])
-def test_a_package_of_the_author_may_have_any_name(installed: Installed, tmp_path: Path, name: str) -> None:
+def test_a_package_of_the_author_may_have_any_name(installation: Installed, tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("WHOSE = 'the author'")
     program = f"import {name}, bowline_webhook.app, bowline_reconciler.app, bowline_cli.main; print({name}.WHOSE)"
-    result = installed.run("-c", program, cwd=tmp_path)
+    result = installation.run("-c", program, cwd=tmp_path)
     assert (result.stdout.strip(), result.stderr) == ("the author", "")
 
 
-def test_mypy_strict_accepts_a_plugin_and_finds_its_mistake(installed: Installed, tmp_path: Path) -> None:
+def test_mypy_strict_accepts_a_plugin_and_finds_its_mistake(installation: Installed, tmp_path: Path) -> None:
     module = tmp_path / "licence.py"
-    check = (*MYPY, f"--cache-dir={installed.types}", module.name)
+    check = (*MYPY, f"--cache-dir={installation.types}", module.name)
     module.write_text(PLUGIN)
-    result = installed.run(*check, cwd=tmp_path)
+    result = installation.run(*check, cwd=tmp_path)
     assert (result.stdout.strip(), result.returncode) == ("Success: no issues found in 1 source file", 0)
     module.write_text(PLUGIN.replace("return Status.ok()", "return None"))
-    result = installed.run(*check, cwd=tmp_path)
+    result = installation.run(*check, cwd=tmp_path)
     assert 'got "None", expected "Status"' in result.stdout
     assert result.returncode == 1
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
-def test_its_programs_start(installed: Installed, tmp_path: Path, module: str) -> None:
-    result = installed.run("-m", module, "--help", cwd=tmp_path)
+def test_its_programs_start(installation: Installed, tmp_path: Path, module: str) -> None:
+    result = installation.run("-m", module, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("command", [*main.COMMANDS][:-1])
-def test_its_commands_are_modules_of_the_package(installed: Installed, tmp_path: Path, command: str) -> None:
-    result = installed.run("-m", "bowline_cli", command, "--help", cwd=tmp_path)
+def test_its_commands_are_modules_of_the_package(installation: Installed, tmp_path: Path, command: str) -> None:
+    result = installation.run("-m", "bowline_cli", command, "--help", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_the_local_cluster_of_a_wheel_is_in_the_working_directory(installed: Installed, tmp_path: Path) -> None:
-    absent = installed.run("-m", "bowline.localcluster", "status", cwd=tmp_path)
-    command = f"{installed.python} -m bowline.localcluster up --data-dir={tmp_path}/.cluster"
+def test_the_local_cluster_of_a_wheel_is_in_the_working_directory(installation: Installed, tmp_path: Path) -> None:
+    absent = installation.run("-m", "bowline.localcluster", "status", cwd=tmp_path)
+    command = f"{installation.python} -m bowline.localcluster up --data-dir={tmp_path}/.cluster"
     assert (absent.returncode, absent.stdout) == (3, f"no cluster is there; `{command}` starts one\n")
 
 
-def test_what_needs_a_checkout_says_so_and_what_works_without_one(installed: Installed, tmp_path: Path) -> None:
+def test_what_needs_a_checkout_says_so_and_what_works_without_one(installation: Installed, tmp_path: Path) -> None:
     for command in (("demo",),):
-        refusal = installed.run("-m", "bowline.localcluster", *command, cwd=tmp_path)
+        refusal = installation.run("-m", "bowline.localcluster", *command, cwd=tmp_path)
         assert refusal.returncode == 1
         assert "needs a checkout of Bowline; without one" in refusal.stderr
         assert "bowline plugin run" in refusal.stderr
     # What `up` does instead of applying the example's manifests.
     program = "from bowline.localcluster.commands import start_example_scheduler as start; print(start(None))"
-    result = installed.run("-c", program, cwd=tmp_path)
+    result = installation.run("-c", program, cwd=tmp_path)
     assert (result.returncode, result.stdout.count("\n"), result.stderr) == (0, 1, "")
     assert result.stdout.startswith("no scheduler runs, the example scheduler is only in a checkout")
 
@@ -127,27 +127,27 @@ def test_what_needs_a_checkout_says_so_and_what_works_without_one(installed: Ins
 class Author:
     """A folder with the new distribution, which is installed beside the wheel."""
 
-    installed: Installed
+    installation: Installed
     folder: Path
     environ: Mapping[str, str]
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run Python in the distribution's folder."""
-        command = [str(self.installed.python), *arguments]
+        command = [str(self.installation.python), *arguments]
         return subprocess.run(
             command, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False, timeout=300
         )
 
 
 @pytest.fixture(scope="module")
-def author(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Author:
+def author(installation: Installed, tmp_path_factory: pytest.TempPathFactory) -> Author:
     """Write the distribution `quota` and install it."""
     folder = tmp_path_factory.mktemp("author")
     environ = {key: value for key, value in os.environ.items() if key.startswith(("BOWLINE_", "HOME", "XDG_"))}
     environ |= {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-    result = installed.run("-m", "bowline_cli", "plugin", "new", "quota", cwd=folder)
+    result = installation.run("-m", "bowline_cli", "plugin", "new", "quota", cwd=folder)
     assert (result.returncode, result.stderr) == (0, "")
-    made = Author(installed, folder / "quota", environ)
+    made = Author(installation, folder / "quota", environ)
     # No registry is needed: everything that it depends on is installed.
     options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
     result = made.run("-m", "pip", "install", *options, ".")
@@ -156,7 +156,7 @@ def author(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Au
 
 
 def test_a_new_distribution_has_strict_types(author: Author) -> None:
-    result = author.run(*MYPY, f"--cache-dir={author.installed.types}", "bowline_quota", "tests")
+    result = author.run(*MYPY, f"--cache-dir={author.installation.types}", "bowline_quota", "tests")
     assert (result.returncode, result.stdout) == (0, "Success: no issues found in 3 source files\n")
 
 
@@ -179,7 +179,15 @@ def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
 
 
 def test_run_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:
-    command = [str(author.installed.python), "-m", "bowline_cli", "plugin", "run", "quota", "--scheduler-name=mine"]
+    command = [
+        str(author.installation.python),
+        "-m",
+        "bowline_cli",
+        "plugin",
+        "run",
+        "quota",
+        "--scheduler-name=mine",
+    ]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=author.folder, env=author.environ, stdout=pipe, text=True) as process:
         try:

@@ -29,15 +29,15 @@ TARGET = {"namespace", "job"}
 
 
 @pytest.fixture(scope="module")
-def monitored(chart: Chart) -> Rendered:
+def scraped_chart(chart: Chart) -> Rendered:
     """The chart with everything of its section ``monitoring``."""
     return chart.render({"monitoring": EVERY})
 
 
 @pytest.fixture(scope="module")
-def rules(monitored: Rendered) -> list[dict[str, Any]]:
+def rules(scraped_chart: Rendered) -> list[dict[str, Any]]:
     """The rendered alerts."""
-    (group,) = monitored.get("PrometheusRule", "bowline")["spec"]["groups"]
+    (group,) = scraped_chart.get("PrometheusRule", "bowline")["spec"]["groups"]
     findings: list[dict[str, Any]] = group["rules"]
     return findings
 
@@ -51,19 +51,19 @@ def promtool(folder: Path, spec: Any, *arguments: str) -> subprocess.CompletedPr
     return subprocess.run([binary, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_nothing_is_rendered_by_default(rendered: Rendered) -> None:
-    assert rendered.of_kind("PodMonitor", "ServiceMonitor", "PrometheusRule") == []
-    assert [service["metadata"]["name"] for service in rendered.of_kind("Service")] == ["bowline-webhook"]
+def test_nothing_is_rendered_by_default(manifests: Rendered) -> None:
+    assert manifests.of_kind("PodMonitor", "ServiceMonitor", "PrometheusRule") == []
+    assert [service["metadata"]["name"] for service in manifests.of_kind("Service")] == ["bowline-webhook"]
 
 
-def test_both_processes_are_scraped_and_no_job_is(monitored: Rendered) -> None:
-    service, monitor = monitored.get("Service", "bowline-metrics"), monitored.get("PodMonitor", "bowline")
+def test_both_processes_are_scraped_and_no_job_is(scraped_chart: Rendered) -> None:
+    service, monitor = scraped_chart.get("Service", "bowline-metrics"), scraped_chart.get("PodMonitor", "bowline")
     (port,), (endpoint,) = service["spec"]["ports"], monitor["spec"]["podMetricsEndpoints"]
     assert service["spec"]["selector"] == monitor["spec"]["selector"]["matchLabels"]
     assert service["metadata"]["annotations"] == {"prometheus.io/scrape": "true"}
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     scraped = []
-    for owner in monitored.of_kind("Deployment", "Job"):
+    for owner in scraped_chart.of_kind("Deployment", "Job"):
         template = owner["spec"]["template"]
         if service["spec"]["selector"].items() <= template["metadata"]["labels"].items():
             containers = template["spec"]["containers"]
@@ -73,8 +73,8 @@ def test_both_processes_are_scraped_and_no_job_is(monitored: Rendered) -> None:
     assert sorted(scraped) == ["bowline-reconciler", "bowline-webhook"]
 
 
-def test_the_alerts_are_those_of_the_releases_namespace(chart: Chart, monitored: Rendered) -> None:
-    assert monitored.get("PrometheusRule", "bowline")["metadata"]["labels"]["release"] == "prometheus"
+def test_the_alerts_are_those_of_the_releases_namespace(chart: Chart, scraped_chart: Rendered) -> None:
+    assert scraped_chart.get("PrometheusRule", "bowline")["metadata"]["labels"]["release"] == "prometheus"
     text = yaml.safe_dump(chart.render({"monitoring": EVERY}, namespace="elsewhere").of_kind("PrometheusRule"))
     assert 'namespace="elsewhere"' in text
     assert NAMESPACE not in text
@@ -100,8 +100,8 @@ def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, 
         assert reasons <= {"Succeeded", *Reason}, rule["alert"]
 
 
-def test_the_dashboard_is_found_by_grafanas_sidecar(monitored: Rendered) -> None:
-    stored_object = monitored.get("ConfigMap", "bowline-dashboard")
+def test_the_dashboard_is_found_by_grafanas_sidecar(scraped_chart: Rendered) -> None:
+    stored_object = scraped_chart.get("ConfigMap", "bowline-dashboard")
     assert stored_object["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert stored_object["metadata"]["annotations"] == {"grafana_folder": "GPU"}
     dashboard = json.loads(stored_object["data"]["bowline.json"])
@@ -154,23 +154,25 @@ def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
         "runbookURL": "https://docs.example.com/operations",
     }
     monitor = {"enabled": True, "interval": "30s", "scrapeTimeout": "10s"}
-    rendered = chart.render({"monitoring": {"rules": inputs, "podMonitor": monitor}})
-    (group,) = rendered.get("PrometheusRule", "bowline")["spec"]["groups"]
+    manifests = chart.render({"monitoring": {"rules": inputs, "podMonitor": monitor}})
+    (group,) = manifests.get("PrometheusRule", "bowline")["spec"]["groups"]
     assert group["interval"] == "1m"
     assert "BowlineWebhookSlow" not in [rule["alert"] for rule in group["rules"]]
     assert {(rule["labels"]["team"], rule["labels"]["severity"]) for rule in group["rules"]} == {("gpu", "page")}
     url = group["rules"][0]["annotations"]["runbook_url"]
     assert url == "https://docs.example.com/operations#bowlinenoleader"
     for config, page in (("https://docs.example.com/", "https://docs.example.com/operations.html"), ("", None)):
-        monitored = chart.render({"monitoring": EVERY, "config": {"docsURL": config}})
-        annotations = monitored.get("PrometheusRule", "bowline")["spec"]["groups"][0]["rules"][0]["annotations"]
+        scraped_chart = chart.render({"monitoring": EVERY, "config": {"docsURL": config}})
+        annotations = scraped_chart.get("PrometheusRule", "bowline")["spec"]["groups"][0]["rules"][0]["annotations"]
         assert annotations.get("runbook_url") == (f"{page}#bowlinenoleader" if page else None)
-    (endpoint,) = rendered.get("PodMonitor", "bowline")["spec"]["podMetricsEndpoints"]
+    (endpoint,) = manifests.get("PodMonitor", "bowline")["spec"]["podMetricsEndpoints"]
     assert endpoint == {"port": "metrics", "interval": "30s", "scrapeTimeout": "10s"}
 
 
-def test_promtool_accepts_the_rules(monitored: Rendered, rules: list[dict[str, Any]], tmp_path: Path) -> None:
-    result = promtool(tmp_path, monitored.get("PrometheusRule", "bowline")["spec"], "check", "rules", "alerts.yaml")
+def test_promtool_accepts_the_rules(scraped_chart: Rendered, rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    result = promtool(
+        tmp_path, scraped_chart.get("PrometheusRule", "bowline")["spec"], "check", "rules", "alerts.yaml"
+    )
     assert result.returncode == 0, result.stderr
     assert f"SUCCESS: {len(rules)} rules found" in result.stdout
 

@@ -37,8 +37,8 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), WORDS)
-def test_an_error_states_only_the_rule(text: str, expected: str) -> None:
+@pytest.mark.parametrize(("text", "expectation"), WORDS)
+def test_an_error_states_only_the_rule(text: str, expectation: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(HEAD + text)
-    assert [str(fault) for fault in caught.value.errors] == [expected]
+    assert [str(fault) for fault in caught.value.errors] == [expectation]

@@ -89,7 +89,7 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 @pytest.mark.parametrize(
-    ("metadata", "pod_uid", "phase", "expected"),
+    ("metadata", "pod_uid", "phase", "expectation"),
     [
         pytest.param({}, "u", "Failed", "it has failed; kubectl -n n delete bindrequest train, then", id="failed"),
         pytest.param({}, "u", "Pending", "for node b and may still bind the pod; bowline explain", id="pending"),
@@ -102,11 +102,11 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ],
 )
 def test_what_to_do_about_a_request_of_the_name_follows_from_its_state(
-    metadata: dict[str, Any], pod_uid: str, phase: str, expected: str
+    metadata: dict[str, Any], pod_uid: str, phase: str, expectation: str
 ) -> None:
     existing = {
         "metadata": {"name": "train", "namespace": "n", **metadata},
         "spec": {"podName": "train", "podUID": pod_uid, "selectedNode": "b"},
         "status": {"phase": phase},
     }
-    assert expected in remedy(existing, changed(metadata={"uid": "u"}))
+    assert expectation in remedy(existing, changed(metadata={"uid": "u"}))

@@ -57,12 +57,12 @@ def test_what_is_wrong_is_reported_once_and_nothing_runs(
     assert len(captured.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("arguments", "expected"), [([], "of-a"), (["--context=b"], "of-b"), (["-n", "x"], "x")])
-def test_the_namespace_is_the_option_or_the_context_s(tmp_path: Path, arguments: list[str], expected: str) -> None:
+@pytest.mark.parametrize(("arguments", "expectation"), [([], "of-a"), (["--context=b"], "of-b"), (["-n", "x"], "x")])
+def test_the_namespace_is_the_option_or_the_context_s(tmp_path: Path, arguments: list[str], expectation: str) -> None:
     file = tmp_path / "config"
     file.write_text(kubeconfig())
     options = parse(f"--kubeconfig={file}", *arguments)
-    assert namespace_of(Api(load_kubeconfig([file], options.context)), options) == expected
+    assert namespace_of(Api(load_kubeconfig([file], options.context)), options) == expectation
 
 
 def test_kubeconfig_of_the_environment(

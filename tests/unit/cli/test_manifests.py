@@ -21,7 +21,7 @@ def kinds(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "expectation"),
     [
         pytest.param("", [], id="an empty file"),
         pytest.param("# nothing\n---\n---\n", [], id="only separators"),
@@ -44,8 +44,8 @@ def kinds(text: str) -> list[tuple[str, str]]:
         pytest.param("apiVersion: x/v1\nkind: AllowList\nspec: {}", [("x", "AllowList")], id="a kind called so"),
     ],
 )
-def test_documents(text: str, expected: list[tuple[str, str]]) -> None:
-    assert kinds(text) == expected
+def test_documents(text: str, expectation: list[tuple[str, str]]) -> None:
+    assert kinds(text) == expectation
 
 
 @pytest.mark.parametrize(

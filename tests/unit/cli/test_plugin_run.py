@@ -10,18 +10,18 @@ from bowline_cli.plugin_run import chart_values
 
 
 @pytest.mark.parametrize(
-    ("named", "expected"),
+    ("named", "expectation"),
     [
         pytest.param([], ["kai-scheduler", "bowline"], id="the defaults"),
         pytest.param(["mine", "yours"], ["kai-scheduler", "bowline", "mine", "yours"], id="beside the defaults"),
         pytest.param(["bowline", "mine", "mine"], ["kai-scheduler", "bowline", "mine"], id="each once"),
     ],
 )
-def test_a_named_scheduler_is_in_scope_beside_the_defaults(named: list[str], expected: list[str]) -> None:
+def test_a_named_scheduler_is_in_scope_beside_the_defaults(named: list[str], expectation: list[str]) -> None:
     values = chart_values(NodeFit(PluginConfig(), Settings()), {}, named)
     assert values == {
         "config.plugins": [{"name": "node_fit", "args": {}}],
-        "config.schedulerNames": expected,
+        "config.schedulerNames": expectation,
         "pluginAccess": [],
     }
 

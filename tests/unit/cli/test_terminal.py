@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stream", "environment", "expected"),
+    ("stream", "environment", "expectation"),
     [
         pytest.param(Terminal(), {"TERM": "xterm"}, True, id="a terminal"),
         pytest.param(Terminal(), {"NO_COLOR": "1"}, False, id="a user without colours"),
@@ -24,8 +24,8 @@ class Terminal(io.StringIO):
         pytest.param(io.StringIO(), {}, False, id="a file"),
     ],
 )
-def test_colours_are_for_terminals(stream: io.StringIO, environment: Mapping[str, str], expected: bool) -> None:
-    assert has_colours(stream, environment) is expected
+def test_colours_are_for_terminals(stream: io.StringIO, environment: Mapping[str, str], expectation: bool) -> None:
+    assert has_colours(stream, environment) is expectation
 
 
 def test_a_colour_ends_with_its_line_and_names_cannot_add_one() -> None:
@@ -38,7 +38,7 @@ def seconds(*times: float) -> Callable[[], float]:
 
 
 @pytest.mark.parametrize(
-    ("stream", "times", "expected"),
+    ("stream", "times", "expectation"),
     [
         pytest.param(Terminal(), (0, 0.4, 0.9, 0.95), "", id="less than a second"),
         pytest.param(
@@ -48,7 +48,7 @@ def seconds(*times: float) -> Callable[[], float]:
     ],
 )
 def test_progress_is_reported_each_second_and_removed(
-    stream: io.StringIO, times: tuple[float, ...], expected: str
+    stream: io.StringIO, times: tuple[float, ...], expectation: str
 ) -> None:
     assert list(with_progress("abc", "files", stream, seconds(*times))) == ["a", "b", "c"]
-    assert stream.getvalue() == expected
+    assert stream.getvalue() == expectation

@@ -356,7 +356,7 @@ class TestBindRequests:
         assert not verdict.patch
 
     @pytest.mark.parametrize(
-        ("change", "expected"),
+        ("change", "expectation"),
         [
             pytest.param(
                 lambda raw: raw["metadata"].update(finalizers=[]), [], id="an old error beside other fields"
@@ -370,12 +370,12 @@ class TestBindRequests:
         ],
     )
     def test_on_update_only_a_changed_spec_is_validated(
-        self, change: Callable[[Any], None], expected: list[str]
+        self, change: Callable[[Any], None], expectation: list[str]
     ) -> None:
         old = request(selectedNode="bad")
         new = copy.deepcopy(old)
         change(new)
-        assert rules(chain(Effects).validate_bind_request(new, old, UPDATE)) == expected
+        assert rules(chain(Effects).validate_bind_request(new, old, UPDATE)) == expectation
 
     def test_a_new_request_with_a_deletion_time_is_reviewed_as_any_other(self) -> None:
         raw = with_owner(request())

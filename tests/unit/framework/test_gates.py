@@ -34,7 +34,7 @@ def test_a_stable_gate_may_still_be_enabled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "expectation"),
     [
         pytest.param("", {}, id="nothing"),
         pytest.param("A=true,B=false", {"A": True, "B": False}, id="two"),
@@ -42,8 +42,8 @@ def test_a_stable_gate_may_still_be_enabled() -> None:
         pytest.param("A=true,A=false", {"A": False}, id="the last one counts"),
     ],
 )
-def test_the_flag(text: str, expected: dict[str, bool]) -> None:
-    assert parse_gates_flag(text) == expected
+def test_the_flag(text: str, expectation: dict[str, bool]) -> None:
+    assert parse_gates_flag(text) == expectation
 
 
 @pytest.mark.parametrize("text", ["A", "A=", "A=yes", "=true", "A=True"])

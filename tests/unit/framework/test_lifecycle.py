@@ -137,7 +137,7 @@ async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_st
 
 
 @pytest.mark.parametrize(
-    ("point", "expected"),
+    ("point", "expectation"),
     [
         pytest.param("setup", ["a.setup", "b.setup", "b.teardown", "a.teardown"], id="setup"),
         pytest.param(
@@ -151,7 +151,7 @@ async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_st
         ),
     ],
 )
-async def test_a_plugin_whose_start_failed_is_stopped(point: str, expected: Calls) -> None:
+async def test_a_plugin_whose_start_failed_is_stopped(point: str, expectation: Calls) -> None:
     calls: Calls = []
     lifecycle = lifecycle_of(
         RecordingPlugin("a", calls), RecordingPlugin("b", calls, {point: raises}), RecordingPlugin("c", calls)
@@ -160,7 +160,7 @@ async def test_a_plugin_whose_start_failed_is_stopped(point: str, expected: Call
         await begin(lifecycle)
     await lifecycle.stop()
     await lifecycle.teardown()
-    assert calls == expected
+    assert calls == expectation
 
 
 @pytest.mark.parametrize("point", ["stop", "teardown"])

@@ -64,7 +64,7 @@ def test_enabled_built_ins_have_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "expected"),
+    ("entries", "expectation"),
     [
         pytest.param([{"name": "off"}], ["one", "off", LAST], id="a disabled one is enabled, in its place"),
         pytest.param([{"name": "one", "enabled": False}], [LAST], id="an enabled one is disabled"),
@@ -75,9 +75,9 @@ def test_enabled_built_ins_have_their_order() -> None:
         pytest.param([{"name": "two", "enabled": False}], ["one", LAST], id="a disabled third-party one"),
     ],
 )
-def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expected: list[str]) -> None:
+def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expectation: list[str]) -> None:
     offers = {name: lambda name=name: plugin(name) for name in ("two", "three")}
-    assert plugin_names(registry_of(offers=offers), settings_of(*entries)) == expected
+    assert plugin_names(registry_of(offers=offers), settings_of(*entries)) == expectation
 
 
 def test_a_plugin_that_the_configuration_does_not_name_is_not_loaded() -> None:
@@ -105,7 +105,7 @@ class Writes(BindingPlugin):
 
 
 @pytest.mark.parametrize(
-    ("grant", "expected"),
+    ("grant", "expectation"),
     [
         pytest.param(None, [], id="nobody says what is granted, as offline"),
         pytest.param(("policy", "writes"), [], id="all"),
@@ -113,14 +113,16 @@ class Writes(BindingPlugin):
         pytest.param((), ["plugins[0]", "plugins[1]"], id="none"),
     ],
 )
-def test_a_plugin_whose_access_is_not_granted_is_an_error(grant: tuple[str, ...] | None, expected: list[str]) -> None:
+def test_a_plugin_whose_access_is_not_granted_is_an_error(
+    grant: tuple[str, ...] | None, expectation: list[str]
+) -> None:
     offers = {"policy": lambda: Policy, "writes": lambda: Writes, "two": lambda: plugin("two")}
     settings = settings_of({"name": "policy"}, {"name": "writes"}, {"name": "two"}, granted_plugins=grant)
     registry = registry_of(offers=offers)
-    if not expected:
+    if not expectation:
         assert plugin_names(registry, settings) == ["one", "policy", "writes", "two", LAST]
         return
-    assert places(errors(registry, settings)) == [("plugin/access", path) for path in expected]
+    assert places(errors(registry, settings)) == [("plugin/access", path) for path in expectation]
 
 
 def test_an_order_of_its_own_replaces_the_built_in_one() -> None:
@@ -130,10 +132,10 @@ def test_an_order_of_its_own_replaces_the_built_in_one() -> None:
 class TestGates:
     GATES: ClassVar = (Gate("New", Stage.ALPHA, default=False, description=""),)
 
-    @pytest.mark.parametrize(("value", "expected"), [(True, ["gated"]), (False, [])])
-    def test_a_plugin_behind_a_gate_exists_only_with_it(self, value: bool, expected: list[str]) -> None:
+    @pytest.mark.parametrize(("value", "expectation"), [(True, ["gated"]), (False, [])])
+    def test_a_plugin_behind_a_gate_exists_only_with_it(self, value: bool, expectation: list[str]) -> None:
         registry = registry_of(Builtin(plugin("gated", gate="New")), gates=self.GATES)
-        assert plugin_names(registry, settings_of(feature_gates={"New": value})) == expected
+        assert plugin_names(registry, settings_of(feature_gates={"New": value})) == expectation
 
     def test_an_unknown_gate_is_rejected(self) -> None:
         faults = errors(registry_of(gates=self.GATES), settings_of(feature_gates={"Nope": True}))
@@ -154,7 +156,7 @@ def _exits() -> PluginClass:
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    ("settings", "expectation"),
     [
         pytest.param(
             settings_of({"name": "nope"}), 'plugins[0].name: "nope": is no plugin; known:', id="an unknown one"
@@ -193,15 +195,15 @@ def _exits() -> PluginClass:
         ),
     ],
 )
-def test_an_error_of_the_configuration_is_reported(settings: Settings, expected: str) -> None:
+def test_an_error_of_the_configuration_is_reported(settings: Settings, expectation: str) -> None:
     offers = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
     faults = errors(registry_of(offers=offers), settings)
     assert len(faults) == 1
-    assert expected in str(faults[0])
+    assert expectation in str(faults[0])
 
 
 @pytest.mark.parametrize(
-    ("builtins", "expected"),
+    ("builtins", "expectation"),
     [
         pytest.param(
             [plugin("a", requires=("b",))],
@@ -217,12 +219,12 @@ def test_an_error_of_the_configuration_is_reported(settings: Settings, expected:
         pytest.param([plugin("a", after=("a",))], ["config/plugin-cycle"], id="one after itself"),
     ],
 )
-def test_dependencies(builtins: list[PluginClass], expected: list[str]) -> None:
+def test_dependencies(builtins: list[PluginClass], expectation: list[str]) -> None:
     registry = registry_of(*map(Builtin, builtins))
-    if not expected:
+    if not expectation:
         assert plugin_names(registry, settings_of())
         return
-    assert [fault.rule.id for fault in errors(registry, settings_of())] == expected
+    assert [fault.rule.id for fault in errors(registry, settings_of())] == expectation
 
 
 def test_all_errors_are_reported_together() -> None:
@@ -254,7 +256,7 @@ def depends(name: str, **attributes: Any) -> PluginClass:
 
 
 @pytest.mark.parametrize(
-    ("builtins", "entries", "expected"),
+    ("builtins", "entries", "expectation"),
     [
         pytest.param([plugin("a"), plugin("b")], [], "a b", id="no dependency keeps the order"),
         pytest.param([plugin("a", after=("b",)), plugin("b"), plugin("c")], [], "b a c", id="after"),
@@ -265,11 +267,11 @@ def depends(name: str, **attributes: Any) -> PluginClass:
     ],
 )
 def test_the_default_order_follows_the_dependencies_and_is_stable(
-    builtins: list[PluginClass], entries: list[str], expected: str
+    builtins: list[PluginClass], entries: list[str], expectation: str
 ) -> None:
     offers = {"two": lambda: plugin("two", requires=("base",)), "base": lambda: plugin("base")}
     registry = registry_of(*map(Builtin, [*builtins, plugin(LAST)]), offers=offers)
-    assert plugin_names(registry, settings_of(*({"name": name} for name in entries))) == [*expected.split(), LAST]
+    assert plugin_names(registry, settings_of(*({"name": name} for name in entries))) == [*expectation.split(), LAST]
 
 
 def test_a_configured_order_that_breaks_a_dependency_is_an_error() -> None:
@@ -319,19 +321,19 @@ class Required(PluginConfig):
 
 
 @pytest.mark.parametrize(
-    ("args", "expected"),
+    ("args", "expectation"),
     [
         pytest.param({"nonsense": 1}, ["plugins[0].args.nonsense"], id="an unknown one"),
         pytest.param({"size": "x"}, ["plugins[0].args.size"], id="a wrong one"),
         pytest.param({}, [], id="none, though one is required"),
     ],
 )
-def test_args_of_a_disabled_plugin_are_checked(args: dict[str, Any], expected: list[str]) -> None:
+def test_args_of_a_disabled_plugin_are_checked(args: dict[str, Any], expectation: list[str]) -> None:
     registry = registry_of(Builtin(depends("off", config_model=Required), is_enabled=False), Builtin(plugin(LAST)))
     settings = settings_of({"name": "off", "enabled": False, "args": args})
     assert (
-        [fault.path for fault in errors(registry, settings)] if expected else plugin_names(registry, settings)
-    ) == (expected or [LAST])
+        [fault.path for fault in errors(registry, settings)] if expectation else plugin_names(registry, settings)
+    ) == (expectation or [LAST])
 
 
 def fails(self: Plugin, args: Any, settings: Settings) -> None:
@@ -339,7 +341,7 @@ def fails(self: Plugin, args: Any, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "expected"),
+    ("attributes", "expectation"),
     [
         pytest.param(
             {"__init__": fails}, "cannot be created: ValueError: needs a socket", id="a constructor that raises"
@@ -351,12 +353,12 @@ def fails(self: Plugin, args: Any, settings: Settings) -> None:
         pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
     ],
 )
-def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expected: str) -> None:
+def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expectation: str) -> None:
     registry = registry_of(
         offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (BindingPlugin,), {})}
     )
     faults = errors(registry, settings_of({"name": "mine"}, {"name": "two"}))
     assert len(faults) == 2
     texts = list(map(str, faults))
-    assert any(text.startswith("plugins[0]") and expected in text for text in texts)
+    assert any(text.startswith("plugins[0]") and expectation in text for text in texts)
     assert any(text.startswith("plugins[1].name") and "class attribute `name`" in text for text in texts)

@@ -111,7 +111,7 @@ async def test_order_of_a_success() -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "expected"),
+    ("point", "expectation"),
     [
         pytest.param(
             "pre_bind",
@@ -130,7 +130,7 @@ async def test_order_of_a_success() -> None:
         ),
     ],
 )
-async def test_order_of_a_terminal_failure(point: str, expected: Calls) -> None:
+async def test_order_of_a_terminal_failure(point: str, expectation: Calls) -> None:
     calls: Calls = []
     a = RecordingPlugin("a", calls)
     b = RecordingPlugin("b", calls, {point: returning(Status.fatal("no"))})
@@ -139,7 +139,7 @@ async def test_order_of_a_terminal_failure(point: str, expected: Calls) -> None:
     assert await run_cycle(run, context()) == Status.fatal("no").from_plugin("b")
     on_failure_calls = ["a.on_failure", "b.on_failure", "c.on_failure"]
     undone = ["c.rollback", "b.rollback", "a.rollback"]
-    assert calls == expected + on_failure_calls + undone
+    assert calls == expectation + on_failure_calls + undone
 
 
 @pytest.mark.parametrize("point", ["applies", "pre_bind", "binding_annotations", "bind"])
@@ -417,7 +417,7 @@ async def test_state_is_private_and_survives_until_forget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "expected"),
+    ("plugins", "expectation"),
     [
         pytest.param("", [], id="none"),
         pytest.param("ab", ["a", "b"], id="serial plugins run alone"),
@@ -426,10 +426,10 @@ async def test_state_is_private_and_survives_until_forget() -> None:
         pytest.param("ABcDE", ["AB", "c", "DE"], id="two groups"),
     ],
 )
-def test_groups(plugins: str, expected: list[str]) -> None:
+def test_groups(plugins: str, expectation: list[str]) -> None:
     """An upper-case letter is a parallel plugin."""
     kinds = [(RecordingNeighbour if name.isupper() else RecordingPlugin)(name, []) for name in plugins]
-    assert ["".join(member.name for member in group) for group in pre_bind_groups(kinds)] == expected
+    assert ["".join(member.name for member in group) for group in pre_bind_groups(kinds)] == expectation
 
 
 class Parallel(BindingPlugin):

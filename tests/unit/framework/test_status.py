@@ -49,7 +49,7 @@ def test_waits_that_are_merged_twice_name_their_plugin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "expected"),
+    ("first", "second", "expectation"),
     [
         pytest.param({}, {}, (None, None, None), id="no limits"),
         pytest.param({"retry_after": MINUTE}, {}, (MINUTE, None, None), id="one polls"),
@@ -68,8 +68,8 @@ def test_waits_that_are_merged_twice_name_their_plugin() -> None:
 def test_joined_waits_poll_and_expire_as_the_shortest_does(
     first: dict[str, Any],
     second: dict[str, Any],
-    expected: tuple[timedelta | None, timedelta | None, Suggestion | None],
+    expectation: tuple[timedelta | None, timedelta | None, Suggestion | None],
 ) -> None:
     merged_wait = merge_waits([Status.wait("a", CLAIM, **first), Status.wait("b", POD, **second)])
     assert merged_wait.wake_on == (CLAIM, POD)
-    assert (merged_wait.retry_after, merged_wait.timeout, merged_wait.suggestion) == expected
+    assert (merged_wait.retry_after, merged_wait.timeout, merged_wait.suggestion) == expectation

@@ -32,7 +32,7 @@ def test_a_well_formed_pod_has_no_errors(raw: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "expected"),
+    ("raw", "expectation"),
     [
         pytest.param({}, ["metadata: null: is required", "spec: null: is required"], id="nothing"),
         pytest.param(
@@ -79,8 +79,8 @@ def test_a_well_formed_pod_has_no_errors(raw: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_malformed_pod_is_rejected_with_every_error(raw: dict[str, Any], expected: list[str]) -> None:
-    assert [str(fault) for fault in pod_errors(raw)] == expected
+def test_a_malformed_pod_is_rejected_with_every_error(raw: dict[str, Any], expectation: list[str]) -> None:
+    assert [str(fault) for fault in pod_errors(raw)] == expectation
 
 
 def test_deep_nesting_is_no_recursion() -> None:
@@ -111,7 +111,7 @@ def test_a_bind_request_leaves_its_spec_to_the_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "expected"),
+    ("raw", "expectation"),
     [
         ({}, False),
         ({"metadata": None}, False),
@@ -120,5 +120,5 @@ def test_a_bind_request_leaves_its_spec_to_the_schema() -> None:
         ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
     ],
 )
-def test_is_deleting_accepts_any_object(raw: dict[str, Any], expected: bool) -> None:
-    assert is_deleting(raw) is expected
+def test_is_deleting_accepts_any_object(raw: dict[str, Any], expectation: bool) -> None:
+    assert is_deleting(raw) is expectation

@@ -245,7 +245,7 @@ def test_a_pod_spec_and_its_metadata_are_a_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
+    ("path", "expectation"),
     [
         pytest.param("metadata.annotations[a]", "spec.cliques[1].annotations[a]", id="an annotation"),
         pytest.param("metadata", "spec.cliques[1]", id="the metadata"),
@@ -255,10 +255,10 @@ def test_a_pod_spec_and_its_metadata_are_a_pod() -> None:
         pytest.param("", "spec.cliques[1].podSpec", id="the pod"),
     ],
 )
-def test_an_error_of_the_pod_has_the_path_in_the_object(path: str, expected: str) -> None:
+def test_an_error_of_the_pod_has_the_path_in_the_object(path: str, expectation: str) -> None:
     *_, template = own_pod_specs("spec.cliques[*].podSpec", "spec.cliques[*]").templates_in(CLIQUES)
     assert template.place(FieldError(Rule("x/y", "a test's"), path, 1, "must not be")) == FieldError(
-        Rule("x/y", "a test's"), expected, 1, "must not be"
+        Rule("x/y", "a test's"), expectation, 1, "must not be"
     )
 
 

@@ -98,15 +98,15 @@ async def test_a_server_without_a_token_names_the_flag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "expected"),
+    ("file", "content", "expectation"),
     [
         pytest.param("token", "", "token: is empty", id="an empty token"),
         pytest.param("ca.crt", "nonsense", "ca.crt: holds no usable certificate authority", id="no certificate"),
     ],
 )
-async def test_a_broken_service_account(service_account: Path, file: str, content: str, expected: str) -> None:
+async def test_a_broken_service_account(service_account: Path, file: str, content: str, expectation: str) -> None:
     (service_account / file).write_text(content)
-    with pytest.raises(CredentialsError, match=expected):
+    with pytest.raises(CredentialsError, match=expectation):
         await load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=service_account)
 
 

@@ -25,7 +25,7 @@ DENIED = 'admission webhook "guard.example.com" denied the request: later'
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "expected"),
+    ("code", "reason", "expectation"),
     [
         pytest.param(400, "BadRequest", errors.BadRequest, id="a bad request"),
         pytest.param(401, "Unauthorized", errors.Unauthorized, id="rejected credentials are not about the request"),
@@ -45,15 +45,15 @@ DENIED = 'admission webhook "guard.example.com" denied the request: later'
         pytest.param(301, "", ApiError, id="a redirect is not followed"),
     ],
 )
-def test_class_of_a_reply(code: int, reason: str, expected: type[KubeError]) -> None:
+def test_class_of_a_reply(code: int, reason: str, expectation: type[KubeError]) -> None:
     error = from_response(code, {}, status(code, reason, name="a"))
-    assert type(error) is expected
+    assert type(error) is expectation
     assert isinstance(error, (ApiError, InfrastructureError))
     assert error.code == code
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "expectation"),
     [
         pytest.param(errors.ConnectionFailed("x"), False, id="nothing was sent"),
         pytest.param(errors.NoResponse("x"), True, id="sent, and then nothing"),
@@ -66,8 +66,8 @@ def test_class_of_a_reply(code: int, reason: str, expected: type[KubeError]) -> 
         pytest.param(from_response(500, {}, status(500, message="etcdserver: no leader")), True, id="etcd's trouble"),
     ],
 )
-def test_whether_a_failed_write_may_have_been_executed(error: InfrastructureError, expected: bool) -> None:
-    assert error.may_have_been_applied is expected
+def test_whether_a_failed_write_may_have_been_executed(error: InfrastructureError, expectation: bool) -> None:
+    assert error.may_have_been_applied is expectation
 
 
 def test_causes_and_details_are_kept() -> None:
@@ -80,7 +80,7 @@ def test_causes_and_details_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "details", "expected"),
+    ("headers", "details", "expectation"),
     [
         pytest.param({"Retry-After": "7"}, {}, 7, id="by header"),
         pytest.param({}, {"retryAfterSeconds": 3}, 3, id="by the Status"),
@@ -92,14 +92,14 @@ def test_causes_and_details_are_kept() -> None:
         pytest.param({}, {}, None, id="not asked for"),
     ],
 )
-def test_retry_after(headers: dict[str, str], details: dict[str, Any], expected: int | None) -> None:
+def test_retry_after(headers: dict[str, str], details: dict[str, Any], expectation: int | None) -> None:
     error = from_response(429, headers, status(429, **details))
     assert isinstance(error, InfrastructureError)
-    assert error.retry_after == (timedelta(seconds=expected) if expected is not None else None)
+    assert error.retry_after == (timedelta(seconds=expectation) if expectation is not None else None)
 
 
 @pytest.mark.parametrize(
-    ("content_type", "body", "expected"),
+    ("content_type", "body", "expectation"),
     [
         pytest.param("text/plain; charset=utf-8", b"404 page not found\n", "404 page not found", id="plain text"),
         pytest.param("text/plain", b"x" * 10_000, "x" * 256, id="a long plain text is cut"),
@@ -111,11 +111,11 @@ def test_retry_after(headers: dict[str, str], details: dict[str, Any], expected:
         pytest.param("", b"", "the reply has no", id="nothing"),
     ],
 )
-def test_a_reply_that_is_not_a_status(content_type: str, body: bytes, expected: str) -> None:
+def test_a_reply_that_is_not_a_status(content_type: str, body: bytes, expectation: str) -> None:
     error = from_response(502, {"Content-Type": content_type}, body)
     assert isinstance(error, errors.ServerError)
     assert error.status is not None
-    assert error.status.message.startswith(expected)
+    assert error.status.message.startswith(expectation)
     assert len(error.status.message) <= 256
 
 

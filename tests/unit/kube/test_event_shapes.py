@@ -49,21 +49,21 @@ def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() ->
 
 
 @pytest.mark.parametrize(
-    ("regarding", "expected"),
+    ("regarding", "expectation"),
     [
         pytest.param("a", "a.00ff", id="a short name"),
         pytest.param("x" * 253, "x" * 248 + ".00ff", id="the longest name is cut"),
         pytest.param("x" * 246 + "-." + "y" * 5, "x" * 246 + ".00ff", id="cut where a part may end"),
     ],
 )
-def test_names(regarding: str, expected: str) -> None:
+def test_names(regarding: str, expectation: str) -> None:
     name = event_name(regarding, "00ff")
-    assert name == expected
+    assert name == expectation
     assert len(name) <= 253
 
 
 @pytest.mark.parametrize(
-    ("other", "same"),
+    ("neighbour", "same"),
     [
         pytest.param(EventNote(POD, "Bound", "n"), True, id="an equal note"),
         pytest.param(EventNote(POD, "Bound", "n", related=REQUEST), True, id="about another second object"),
@@ -77,8 +77,8 @@ def test_names(regarding: str, expected: str) -> None:
         ),
     ],
 )
-def test_what_is_a_repeat(other: EventNote, same: bool) -> None:
-    assert (EventNote(POD, "Bound", "n").series == other.series) is same
+def test_what_is_a_repeat(neighbour: EventNote, same: bool) -> None:
+    assert (EventNote(POD, "Bound", "n").series == neighbour.series) is same
 
 
 def test_a_series_has_its_count_and_last_time() -> None:

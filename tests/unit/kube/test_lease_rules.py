@@ -50,7 +50,7 @@ def test_a_release_clears_the_holder_and_keeps_the_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lease", "expected"),
+    ("lease", "expectation"),
     [
         pytest.param({"spec": {"holderIdentity": "me"}}, "me", id="held"),
         pytest.param({"spec": {"holderIdentity": None}}, "", id="null"),
@@ -58,8 +58,8 @@ def test_a_release_clears_the_holder_and_keeps_the_count() -> None:
         pytest.param({}, "", id="no spec"),
     ],
 )
-def test_holder(lease: dict[str, Any], expected: str) -> None:
-    assert holder_of(lease) == expected
+def test_holder(lease: dict[str, Any], expectation: str) -> None:
+    assert holder_of(lease) == expectation
 
 
 POD = {"POD_NAME": "bowline-0", "POD_UID": "0b1c"}
@@ -88,7 +88,7 @@ def test_identity_without_a_pod_has_one_part_for_the_host(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("holder", "expected"),
+    ("holder", "expectation"),
     [
         pytest.param("bowline-0_0b1c_one", True, id="the same pod, an earlier process"),
         pytest.param("bowline-0_0b1c_two", False, id="itself"),
@@ -98,8 +98,8 @@ def test_identity_without_a_pod_has_one_part_for_the_host(monkeypatch: pytest.Mo
         pytest.param("", False, id="no holder"),
     ],
 )
-def test_holder_has_ended_if_it_led_for_the_same_container(holder: str, expected: bool) -> None:
-    assert is_earlier_term(holder, "bowline-0_0b1c_two") is expected
+def test_holder_has_ended_if_it_led_for_the_same_container(holder: str, expectation: bool) -> None:
+    assert is_earlier_term(holder, "bowline-0_0b1c_two") is expectation
 
 
 @pytest.mark.parametrize("holder", ["bowline-0_one", "bowline-0_0b1c_one"])
@@ -108,7 +108,7 @@ def test_identity_without_the_pod_uid_proves_nothing(holder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "expected"),
+    ("user", "expectation"),
     [
         pytest.param(
             {"username": "system:serviceaccount:ns:name", "uid": "u"},
@@ -121,8 +121,8 @@ def test_identity_without_the_pod_uid_proves_nothing(holder: str) -> None:
         pytest.param({}, [], id="nothing"),
     ],
 )
-def test_lease_is_owned_by_a_service_account_of_its_namespace(user: dict[str, Any], expected: list[Any]) -> None:
-    assert account_owners(user, "ns") == expected
+def test_lease_is_owned_by_a_service_account_of_its_namespace(user: dict[str, Any], expectation: list[Any]) -> None:
+    assert account_owners(user, "ns") == expectation
 
 
 RENEWED = "2026-01-01T00:00:00.000000Z"
@@ -133,7 +133,7 @@ OF_AN_EARLIER_RELEASE = {names.WRITES_ANSWERED: "2025-12-31T00:00:00.000000Z"}
 
 
 @pytest.mark.parametrize(
-    ("spec", "annotations", "after", "expected"),
+    ("spec", "annotations", "after", "expectation"),
     [
         pytest.param({}, {}, timedelta(0), False, id="nobody has held it"),
         pytest.param({"holderIdentity": "a", "renewTime": RENEWED}, {}, timedelta(seconds=20), True, id="a crash"),
@@ -148,7 +148,7 @@ OF_AN_EARLIER_RELEASE = {names.WRITES_ANSWERED: "2025-12-31T00:00:00.000000Z"}
     ],
 )
 def test_whether_a_former_holder_may_have_left_writes(
-    spec: dict[str, Any], annotations: dict[str, str], after: timedelta, expected: bool
+    spec: dict[str, Any], annotations: dict[str, str], after: timedelta, expectation: bool
 ) -> None:
     lease = {"metadata": {"annotations": annotations}, "spec": spec}
-    assert may_have_left_writes(lease, RENEWED_AT + after, timedelta(minutes=1)) is expected
+    assert may_have_left_writes(lease, RENEWED_AT + after, timedelta(minutes=1)) is expectation

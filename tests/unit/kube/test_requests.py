@@ -10,7 +10,7 @@ from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selectio
 
 
 @pytest.mark.parametrize(
-    ("resource", "arguments", "expected"),
+    ("resource", "arguments", "expectation"),
     [
         pytest.param(PODS, {}, "/api/v1/pods", id="a core resource in all namespaces"),
         pytest.param(PODS, {"namespace": "a"}, "/api/v1/namespaces/a/pods", id="in one namespace"),
@@ -48,8 +48,8 @@ from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selectio
         pytest.param(PODS, {"namespace": "a", "name": "ü"}, "/api/v1/namespaces/a/pods/%C3%BC", id="beyond ASCII"),
     ],
 )
-def test_paths(resource: Resource, arguments: dict[str, str], expected: str) -> None:
-    assert resource.path(**arguments) == expected
+def test_paths(resource: Resource, arguments: dict[str, str], expectation: str) -> None:
+    assert resource.path(**arguments) == expectation
 
 
 @pytest.mark.parametrize(
@@ -78,27 +78,27 @@ def test_a_query_is_encoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "verb", "expected"),
+    ("resource", "verb", "expectation"),
     [
         pytest.param(NODES, "list", "application/json", id="whole objects"),
         pytest.param(NODES.as_metadata(), "list", "as=PartialObjectMetadataList;", id="a list of metadata"),
         pytest.param(NODES.as_metadata(), "watch", "as=PartialObjectMetadata;", id="a watch of metadata"),
     ],
 )
-def test_what_is_accepted(resource: Resource, verb: str, expected: str) -> None:
-    assert expected in accept(resource, verb)
+def test_what_is_accepted(resource: Resource, verb: str, expectation: str) -> None:
+    assert expectation in accept(resource, verb)
 
 
 @pytest.mark.parametrize(
-    ("headers", "expected"),
+    ("headers", "expectation"),
     [
         pytest.param(['299 - "unknown field \\"spec.x\\""'], ['unknown field "spec.x"'], id="with quotes inside"),
         pytest.param(['299 kube "a"', '299 - "b"'], ["a", "b"], id="one a header"),
         pytest.param(['110 - "stale"', "nonsense", ""], [], id="other people's are left out"),
     ],
 )
-def test_warnings(headers: list[str], expected: list[str]) -> None:
-    assert warning_texts(headers) == expected
+def test_warnings(headers: list[str], expectation: list[str]) -> None:
+    assert warning_texts(headers) == expectation
 
 
 @pytest.mark.parametrize(

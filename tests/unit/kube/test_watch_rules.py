@@ -21,7 +21,7 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "expectation"),
     [
         pytest.param(NoResponse("reset"), False, id="a broken connection is resumed"),
         pytest.param(from_status(ApiStatus(429)), False, id="a rejected watch, too"),
@@ -32,12 +32,12 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
         pytest.param(from_response(404, {}, b"404 page not found"), True, id="a resource that was removed"),
     ],
 )
-def test_whether_to_list_again(error: KubeError, expected: bool) -> None:
-    assert needs_list(error) is expected
+def test_whether_to_list_again(error: KubeError, expectation: bool) -> None:
+    assert needs_list(error) is expectation
 
 
 @pytest.mark.parametrize(
-    ("selection", "status", "expected"),
+    ("selection", "status", "expectation"),
     [
         pytest.param(
             Selection(BINDREQUESTS),
@@ -63,12 +63,12 @@ def test_whether_to_list_again(error: KubeError, expected: bool) -> None:
         ),
     ],
 )
-def test_golden_texts(selection: Selection, status: ApiStatus, expected: str) -> None:
-    assert describe_error(selection, from_status(status)) == expected
+def test_golden_texts(selection: Selection, status: ApiStatus, expectation: str) -> None:
+    assert describe_error(selection, from_status(status)) == expectation
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "expectation"),
     [
         pytest.param(aiohttp.ConnectionTimeoutError("slow"), ConnectionFailed, id="no connection in time"),
         pytest.param(TimeoutError(), NoResponse, id="no answer in time"),
@@ -78,5 +78,5 @@ def test_golden_texts(selection: Selection, status: ApiStatus, expected: str) ->
         pytest.param(ConnectionResetError("reset"), NoResponse, id="a bare socket error"),
     ],
 )
-def test_translation(error: Exception, expected: type[InfrastructureError]) -> None:
-    assert type(map_error(error)) is expected
+def test_translation(error: Exception, expectation: type[InfrastructureError]) -> None:
+    assert type(map_error(error)) is expectation

@@ -68,7 +68,7 @@ ON_NODE = replace(POD, node="node-0")
 
 
 @pytest.mark.parametrize(
-    ("observation", "expected"),
+    ("observation", "expectation"),
     [
         pytest.param(
             seen(Absent.NOT_IN_CACHE), ReadLive(Target.REQUEST), id="a request not in the cache is read live"
@@ -172,8 +172,8 @@ ON_NODE = replace(POD, node="node-0")
         ),
     ],
 )
-def test_decision(observation: Observed, expected: Action | ReadLive) -> None:
-    assert decide(observation, SETTINGS) == expected
+def test_decision(observation: Observed, expectation: Action | ReadLive) -> None:
+    assert decide(observation, SETTINGS) == expectation
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ LATER_THAN_FIRST = RequeueAfter(
 
 
 @pytest.mark.parametrize(
-    ("observation", "expected"),
+    ("observation", "expectation"),
     [
         pytest.param(
             seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first")),
@@ -267,8 +267,10 @@ LATER_THAN_FIRST = RequeueAfter(
         ),
     ],
 )
-def test_rollbacks_for_one_pod_run_in_the_requests_order(observation: Observed, expected: Action | ReadLive) -> None:
-    assert decide(observation, SETTINGS) == expected
+def test_rollbacks_for_one_pod_run_in_the_requests_order(
+    observation: Observed, expectation: Action | ReadLive
+) -> None:
+    assert decide(observation, SETTINGS) == expectation
 
 
 def is_gated(wait_time: timedelta, watch_time: timedelta = FRESH_CONTACT) -> Observed:
@@ -300,7 +302,7 @@ UNRELEASED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("observation", "expected"),
+    ("observation", "expectation"),
     [
         pytest.param(
             seen(request(UNRELEASED, **OURS)),
@@ -318,8 +320,8 @@ UNRELEASED: dict[str, Any] = {
         ),
     ],
 )
-def test_a_rollback_that_is_not_complete_is_continued(observation: Observed, expected: Action | ReadLive) -> None:
-    assert decide(observation, SETTINGS) == expected
+def test_a_rollback_that_is_not_complete_is_continued(observation: Observed, expectation: Action | ReadLive) -> None:
+    assert decide(observation, SETTINGS) == expectation
 
 
 @pytest.mark.parametrize(
@@ -424,7 +426,7 @@ def test_an_upper_row_has_priority_over_a_lower_one(
 
 
 @pytest.mark.parametrize(
-    ("current", "pod", "expected"),
+    ("current", "pod", "expectation"),
     [
         pytest.param(request(), POD, False, id="unchanged"),
         pytest.param(Absent.NOT_IN_CACHE, Absent.NOT_IN_CACHE, False, id="absence from stores proves nothing"),
@@ -438,8 +440,8 @@ def test_an_upper_row_has_priority_over_a_lower_one(
         pytest.param(request({"phase": "Pending"}), POD, False, id="a Pending request continues"),
     ],
 )
-def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
-    assert is_withdrawn(request(), current, pod) is expected
+def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expectation: bool) -> None:
+    assert is_withdrawn(request(), current, pod) is expectation
 
 
 def test_an_allocation_that_a_defective_plugin_may_serve_waits_and_names_the_plugin() -> None:
@@ -459,7 +461,7 @@ GRACE = SETTINGS.binding.node_health_grace
 
 
 @pytest.mark.parametrize(
-    ("taints", "ill_for", "expected"),
+    ("taints", "ill_for", "expectation"),
     [
         pytest.param((NOT_READY,), timedelta(), Wait, id="a blip"),
         pytest.param((NOT_READY,), GRACE - timedelta(seconds=1), Wait, id="not for long enough"),
@@ -470,11 +472,11 @@ GRACE = SETTINGS.binding.node_health_grace
     ],
 )
 def test_the_health_of_a_node_ends_a_request_only_when_it_lasts(
-    taints: tuple[dict[str, str], ...], ill_for: timedelta, expected: type
+    taints: tuple[dict[str, str], ...], ill_for: timedelta, expectation: type
 ) -> None:
     observation = replace(seen(node=NodeView(deleting=False, taints=taints)), node_ill_for=ill_for)
     decision = decide(observation, SETTINGS)
-    assert isinstance(decision, expected)
+    assert isinstance(decision, expectation)
     if isinstance(decision, Wait):
         assert decision.left == GRACE - ill_for
         assert not decision.limits, "it neither ends nor extends another wait"

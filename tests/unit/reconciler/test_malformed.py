@@ -65,10 +65,10 @@ def test_a_next_attempt_of_another_type_is_none(time: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "stored", [1, "Prepared", {"type": "Prepared"}, [1, None], [{"type": []}], [{"status": "True"}]]
+    "stored_object", [1, "Prepared", {"type": "Prepared"}, [1, None], [{"type": []}], [{"status": "True"}]]
 )
-def test_conditions_of_another_type_are_replaced(stored: Any) -> None:
-    raw = {**bind_request("train", uid="u"), "status": {"conditions": stored}}
+def test_conditions_of_another_type_are_replaced(stored_object: Any) -> None:
+    raw = {**bind_request("train", uid="u"), "status": {"conditions": stored_object}}
     request = decode_bind_request(raw)
     assert condition_of(request, PREPARED) == {}
     writing = succeeded_status(request, PREPARED_BY_US, NOW, NOW)

@@ -52,7 +52,7 @@ def test_a_request_keeps_its_own_failures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "failures", "expected"),
+    ("status", "failures", "expectation"),
     [
         pytest.param(TRANSIENT, streak([0]), Code.TRANSIENT, id="quiet and uncounted at first"),
         pytest.param(TRANSIENT, streak([0, 60]), Code.RETRY, id="then it counts as an attempt"),
@@ -61,10 +61,10 @@ def test_a_request_keeps_its_own_failures() -> None:
         pytest.param(RBAC, streak([0, 60]), Code.FATAL, id="terminal after a minute"),
     ],
 )
-def test_what_a_transient_result_counts_as(status: Status, failures: Streak, expected: Code) -> None:
+def test_what_a_transient_result_counts_as(status: Status, failures: Streak, expectation: Code) -> None:
     assert status.may_be_transient
     result = classify(status, failures)
-    assert (result.code, result.reasons, result.plugin) == (expected, status.reasons, status.plugin)
+    assert (result.code, result.reasons, result.plugin) == (expectation, status.reasons, status.plugin)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
 
 
 @pytest.mark.parametrize(
-    ("display", "refs", "expected"),
+    ("display", "refs", "expectation"),
     [
         pytest.param(["7"], [ref("7")], Registration.WATCHED, id="cached as it was read"),
         pytest.param(["8"], [ref("7")], Registration.STALE, id="changed since the read"),
@@ -38,10 +38,10 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
         pytest.param(["7"], [], Registration.NEEDS_POLL, id="for nothing in particular"),
     ],
 )
-def test_the_allowed_kinds_of_waits(display: list[str], refs: list[ObjectRef], expected: Registration) -> None:
+def test_the_allowed_kinds_of_waits(display: list[str], refs: list[ObjectRef], expectation: Registration) -> None:
     index, _ = watching(*display)
-    assert index.register(REQUEST, refs, {}) is expected
-    assert len(index) == (expected is not Registration.STALE)
+    assert index.register(REQUEST, refs, {}) is expectation
+    assert len(index) == (expectation is not Registration.STALE)
 
 
 def put(store: Store, version: str) -> None:

@@ -12,7 +12,7 @@ def seconds(value: float) -> timedelta:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "random", "expected"),
+    ("attempt", "random", "expectation"),
     [
         pytest.param(1, 0.5, 0.5, id="the first failure waits up to the base"),
         pytest.param(1, 0.0, 0.0, id="full jitter may be no wait at all"),
@@ -23,8 +23,8 @@ def seconds(value: float) -> timedelta:
         pytest.param(0, 0.5, 0.5, id="no failure counts as the first"),
     ],
 )
-def test_full_jitter(attempt: int, random: float, expected: float) -> None:
-    assert full_jitter(attempt, seconds(1), seconds(60), random) == seconds(expected)
+def test_full_jitter(attempt: int, random: float, expectation: float) -> None:
+    assert full_jitter(attempt, seconds(1), seconds(60), random) == seconds(expectation)
 
 
 def backoff() -> ItemBackoff[str]:
@@ -49,14 +49,14 @@ def test_success_of_an_unknown_key_has_no_effect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "expected"),
+    ("question", "expectation"),
     [
         pytest.param(30.0, 30.5, id="the requested time plus jitter"),
         pytest.param(0.2, 0.4, id="at most twice what was asked for"),
     ],
 )
-def test_a_retry_is_never_sooner_than_retry_after(question: float, expected: float) -> None:
-    assert backoff().next_delay("a", at_least=seconds(question)) == seconds(expected)
+def test_a_retry_is_never_sooner_than_retry_after(question: float, expectation: float) -> None:
+    assert backoff().next_delay("a", at_least=seconds(question)) == seconds(expectation)
 
 
 @pytest.mark.parametrize("keys", [pytest.param(1, id="one key"), pytest.param(20_001, id="20,001 keys in turn")])

@@ -74,7 +74,7 @@ async def test_a_page_is_json_whatever_is_in_it(get: Get) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "expected"),
+    ("path", "status", "expectation"),
     [
         pytest.param("/debug/nothing", 404, "no page /debug/nothing", id="no such page"),
         pytest.param("/debug/requests/team-a/b", 404, "nothing is known of team-a/b", id="no such object"),
@@ -83,10 +83,12 @@ async def test_a_page_is_json_whatever_is_in_it(get: Get) -> None:
         pytest.param("/debug/long", 500, str(MAX_BYTES), id="a page that is too long"),
     ],
 )
-async def test_a_page_that_cannot_be_shown_states_the_reason(get: Get, path: str, status: int, expected: str) -> None:
+async def test_a_page_that_cannot_be_shown_states_the_reason(
+    get: Get, path: str, status: int, expectation: str
+) -> None:
     answer, body = await get(*PAGES, path=path)
     assert answer == status
-    assert expected in body["error"]
+    assert expectation in body["error"]
 
 
 async def test_a_running_server_responds() -> None:

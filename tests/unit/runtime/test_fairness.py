@@ -41,7 +41,7 @@ def test_peers_take_turns_however_much_each_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"),
+    ("address", "expectation"),
     [
         pytest.param("10.0.0.7", "10.0.0.7", id="IPv4"),
         pytest.param("::ffff:10.0.0.7", "10.0.0.7", id="IPv4 at a socket for both"),
@@ -51,5 +51,5 @@ def test_peers_take_turns_however_much_each_has() -> None:
         pytest.param("", "", id="unknown"),
     ],
 )
-def test_addresses_of_one_network_are_one_peer(address: str, expected: str) -> None:
-    assert peer_of(address) == expected
+def test_addresses_of_one_network_are_one_peer(address: str, expectation: str) -> None:
+    assert peer_of(address) == expectation

@@ -133,7 +133,7 @@ async def test_a_connection_without_a_request_is_kept_longer_than_by_an_api_serv
 
     monkeypatch.setattr(loop, "call_later", recorded)
     monkeypatch.setattr(
-        loop, "call_at", lambda when, *others, **options: recorded(when - loop.time(), *others, **options)
+        loop, "call_at", lambda when, *neighbours, **options: recorded(when - loop.time(), *neighbours, **options)
     )
     server = HttpServer(respond, replace(WEBHOOK_LIMITS, linger_s=0.1), lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))

@@ -16,7 +16,7 @@ from bowline.runtime.probes import Check, ProbeServer
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "expectation"),
     [
         pytest.param("127.0.0.1:8080", ListenAddress("127.0.0.1", 8080), id="an IPv4 address"),
         pytest.param("localhost:0", ListenAddress("localhost", 0), id="a name, and any port"),
@@ -25,9 +25,9 @@ from bowline.runtime.probes import Check, ProbeServer
         pytest.param("[::]:80", ListenAddress("::", 80), id="every IPv6 interface"),
     ],
 )
-def test_addresses(text: str, expected: ListenAddress) -> None:
-    assert parse_listen(text) == expected
-    assert parse_listen(str(expected)) == expected
+def test_addresses(text: str, expectation: ListenAddress) -> None:
+    assert parse_listen(text) == expectation
+    assert parse_listen(str(expectation)) == expectation
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ async def test_a_delayed_key_is_returned_when_due() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delays", "expected"),
+    ("delays", "expectation"),
     [
         pytest.param([10, 60], 10, id="a later wish does not put it off"),
         pytest.param([60, 10], 10, id="an earlier wish brings it forward"),
@@ -94,11 +94,11 @@ async def test_a_delayed_key_is_returned_when_due() -> None:
         pytest.param([60, -1], 0, id="a time that has passed is an add"),
     ],
 )
-async def test_the_earliest_of_several_delays_wins(delays: list[float], expected: float) -> None:
+async def test_the_earliest_of_several_delays_wins(delays: list[float], expectation: float) -> None:
     queue: WorkQueue[str] = WorkQueue()
     for delay in delays:
         queue.add_after("a", seconds(delay))
-    assert await next_key_at(queue) == ("a", expected)
+    assert await next_key_at(queue) == ("a", expectation)
     assert queue.delayed == 0
 
 

@@ -58,7 +58,7 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
 
 
 @pytest.mark.parametrize(
-    ("kind", "raw", "expected"),
+    ("kind", "raw", "expectation"),
     [
         pytest.param(
             "Deployment",
@@ -223,8 +223,8 @@ IN_TEMPLATE = "set it in spec.template.metadata.annotations"
         ),
     ],
 )
-def test_a_wrong_place_has_the_right_one(kind: str, raw: Json, expected: list[tuple[str, str, str]]) -> None:
-    assert warnings(kind, raw) == expected
+def test_a_wrong_place_has_the_right_one(kind: str, raw: Json, expectation: list[tuple[str, str, str]]) -> None:
+    assert warnings(kind, raw) == expectation
 
 
 NODES = {"nodeSelector": {"nvidia.com/gpu": "true"}}

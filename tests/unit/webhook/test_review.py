@@ -287,7 +287,7 @@ class TestMalformed:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "expected"),
+    ("metadata", "expectation"),
     [
         ({"name": "a", "generateName": "b-"}, "a"),
         ({"generateName": "b-"}, "b-*"),
@@ -295,5 +295,5 @@ class TestMalformed:
         ({"name": 1, "generateName": []}, ""),
     ],
 )
-def test_display_name(metadata: Any, expected: str) -> None:
-    assert display_name({"metadata": metadata}) == expected
+def test_display_name(metadata: Any, expectation: str) -> None:
+    assert display_name({"metadata": metadata}) == expectation
