@@ -11,9 +11,9 @@ from typing import Final
 
 import grimp
 
-PACKAGES: Final = ("bowline", "bowline_webhook", "bowline_reconciler", "bowline_cli")
-# Packages whose parts are drawn one by one.
-OPENED: Final = ("bowline", "bowline_webhook", "bowline_reconciler", "bowline_cli")
+SHARED: Final = "bowline"
+# Drawn as one among the parts of the shared one, whose kits import processes; then each by its parts.
+PROCESSES: Final = ("bowline_webhook", "bowline_reconciler", "bowline_cli")
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 _BEGIN, _END = "<!-- imports: `make generate` writes this -->\n", "<!-- end of imports -->\n"
 
@@ -50,19 +50,21 @@ def drawing() -> Iterator[str]:
     Raises:
         CircleError: The parts have no order.
     """
-    graph = grimp.build_graph(*PACKAGES)
-    yield "all packages, the highest floor first:"
-    whole = floors(graph, PACKAGES)
-    yield from _floor_lines(whole)
+    graph = grimp.build_graph(SHARED, *PROCESSES)
+    title = f"the parts of {SHARED} and all other packages, the highest floor first"
+    drawn = {title: (*_parts(graph, SHARED), *PROCESSES)}
+    drawn |= {package: _parts(graph, package) for package in PROCESSES}
     arrows = 0
-    for package in OPENED:
-        parts = sorted(part for part in graph.find_children(package) if not part.endswith(".__main__"))
+    for title, parts in drawn.items():
         arrows += sum(_imports(graph, part, other) for part in parts for other in parts)
-        yield ""
-        yield f"{package}:"
+        yield f"{title}:"
         yield from _floor_lines(floors(graph, parts))
-    yield ""
+        yield ""
     yield f"{arrows} arrows between parts, 0 upward, 0 circles"
+
+
+def _parts(graph: grimp.ImportGraph, package: str) -> tuple[str, ...]:
+    return tuple(sorted(part for part in graph.find_children(package) if not part.endswith(".__main__")))
 
 
 def _floor_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:

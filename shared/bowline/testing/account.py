@@ -48,7 +48,7 @@ def account_of(cluster: Cluster, plugins: Sequence[Plugin]) -> Path:
     name = f"lab-{hashlib.sha256(json.dumps(values).encode()).hexdigest()[:10]}"
     last = f"{name}-{_LAST}"
     if not _exists(cluster, f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{last}"):
-        objects = find_helm().template(ChartRelease(name, CHART, _NAMESPACE, set_values=values))
+        objects = rendered(name, values)
         _create(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
         kept = [body for body in objects if body["kind"] in _KINDS]
         for body in sorted(kept, key=lambda body: (_KINDS.index(body["kind"]), body["metadata"]["name"] == last)):
@@ -58,6 +58,19 @@ def account_of(cluster: Cluster, plugins: Sequence[Plugin]) -> Path:
     account = f"{name}-reconciler"
     _wait_in_force(cluster, f"system:serviceaccount:{_NAMESPACE}:{account}", last)
     return cluster.service_account_kubeconfig(_NAMESPACE, account)
+
+
+def rendered(release: str, values: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Return the chart's objects of a release in the lab's namespace. Raises a LocalClusterError without Helm."""
+    return find_helm().template(ChartRelease(release, CHART, _NAMESPACE, set_values=values))
+
+
+def collection_of(body: Mapping[str, Any]) -> str:
+    """Return the path under which an object of the chart is created."""
+    version, metadata = body["apiVersion"], body["metadata"]
+    plural = f"{body['kind'].lower()}s".replace("ys", "ies")
+    namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{plural}"
 
 
 def chart_values(plugins: Sequence[Plugin]) -> dict[str, object]:
@@ -106,11 +119,8 @@ def _exists(cluster: Cluster, path: str) -> bool:
 
 def _create(cluster: Cluster, body: Mapping[str, Any]) -> None:
     """Create an object unless it exists: those of the reservation namespace are in several releases."""
-    version, metadata = body["apiVersion"], body["metadata"]
-    plural = f"{body['kind'].lower()}s".replace("ys", "ies")
-    namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
     try:
-        cluster.api.post(f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{plural}", dict(body))
+        cluster.api.post(collection_of(body), dict(body))
     except LocalApiError as error:
         if error.status != 409:
             raise

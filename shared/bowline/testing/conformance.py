@@ -23,7 +23,7 @@ from bowline.kube.object_client import ObjectClient
 from bowline.kube.resources import Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.testing import admission_checks, binding_checks, class_checks
-from bowline.testing.lab import Lab, lab_on
+from bowline.testing.lab import Lab, NotAdmittedError, lab_on
 from bowline.testing.subject import Subject
 
 __all__ = ["ADMISSION_CHECKS", "BINDING_CHECKS", "CLASS_CHECKS", "Mistake", "run", "suite"]
@@ -149,6 +149,8 @@ def _messages(name: str, check: BindingCheck, lab: Lab, subject: Subject) -> lis
         messages = asyncio.run(_all(check, lab, subject))
     except PluginError as error:
         messages = [f"the plugin's process does not start: {error}"]
+    except NotAdmittedError as error:
+        messages = [f"not checked: {error}"]
     if messages and name == "binds":
         lab.unbound.add(subject)
     return messages

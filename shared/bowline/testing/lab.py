@@ -25,17 +25,16 @@ from bowline.api import names
 from bowline.api.bindrequest import decode_bind_request, effects_record
 from bowline.api.meta import ObjectKey
 from bowline.framework.access import AccessRule
-from bowline.framework.admission import AdmissionChain
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.plugin import BindingPlugin
 from bowline.framework.binding.runner import Runner
 from bowline.framework.config import Settings
-from bowline.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+from bowline.framework.plugin import Plugin, PluginConfig
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import ClusterAccess, load_access
-from bowline.kube.errors import NotFound
-from bowline.kube.resources import BINDREQUESTS, NAMESPACES, NODES, PODS
+from bowline.kube.errors import ApiError, NotFound
+from bowline.kube.resources import BINDREQUESTS, NODES, PODS, Resource
 from bowline.localcluster.cluster import Cluster
 from bowline.localcluster.kubeconfig import api_server
 from bowline.plugins.default_binder import DefaultBinder
@@ -47,12 +46,11 @@ from bowline.testing.fault_proxy.record import Exchange
 from bowline.testing.fault_proxy.server import FaultProxy
 from bowline.testing.plugin_process import running_plugins
 from bowline.testing.subject import Subject
+from bowline.testing.webhook import LabWebhook
 
 # Between two calls while a plugin waits.
 _WAKE_S = 0.05
 ATTEMPTS = 4  # after which an undisturbed attempt must have succeeded
-# UID of every admission request: values that are generated from it are equal in all trials.
-REVIEW = "5f0c6d3a-0000-4000-8000-000000000000"
 # Of metadata, what the API server sets.
 VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
 # What differs between trials beside the identity of the trial's own objects.
@@ -98,6 +96,7 @@ class Lab:
 
     cluster: Cluster
     proxy: FaultProxy
+    webhook: LabWebhook
     access: ClusterAccess
     # Of the accounts, by the chart's values that they are rendered with.
     accounts: dict[str, ClusterAccess] = field(default_factory=dict)
@@ -128,9 +127,9 @@ class Lab:
 
 @contextmanager
 def lab_on(cluster: Cluster) -> Iterator[Lab]:
-    """Put a proxy in front of the cluster."""
-    with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
-        yield Lab(cluster, proxy, asyncio.run(load_access(api_server(cluster.kubeconfig))))
+    """Put a proxy in front of the cluster, and a webhook behind it."""
+    with FaultProxy(cluster.server, cluster.ca_pem) as proxy, LabWebhook(cluster) as webhook:
+        yield Lab(cluster, proxy, webhook, asyncio.run(load_access(api_server(cluster.kubeconfig))))
 
 
 def _denial(plugin: Plugin, exchange: Exchange) -> str:
@@ -222,6 +221,10 @@ class LabProcess:
         return status
 
 
+class NotAdmittedError(Exception):
+    """The API server denies the pod or the request of a trial; the message says why."""
+
+
 @dataclass(slots=True)
 class Trial:
     """A namespace with a pod and its BindRequest, and the plugin that binds it."""
@@ -236,28 +239,30 @@ class Trial:
     before: Mapping[str, str] = field(default_factory=dict)
 
     async def prepare(self) -> None:
-        """Create the namespace, the objects, and what is bound."""
-        await self.admin.create(NAMESPACES, "", {"metadata": {"name": self.namespace}})
+        """Create the namespace, the objects, and what is bound. Raises NotAdmittedError."""
+        await asyncio.to_thread(self.lab.webhook.make_namespace, self.namespace, self.subject)
         self.node = min(node["metadata"]["name"] for node in await self.admin.list_all(NODES, ""))
         for resource, body in self.subject.objects_in(self.namespace):
             await self.admin.create(resource, body["metadata"].get("namespace", ""), body)
         await self.submit()
 
     async def submit(self) -> None:
-        """Create pod and request as the plugins' admission mutates them."""
-        admission = AdmissionChain(self.subject.chain()[1], Settings())
+        """Create pod and request; the plugins' admission reviews them. Raises NotAdmittedError."""
         pod = copy.deepcopy(self.subject.samples()[0])
         pod["metadata"]["namespace"] = self.namespace
-        admission.admit_pod(pod, AdmissionInfo(namespace=self.namespace, request_uid=REVIEW))
-        created = await self.admin.create(PODS, self.namespace, pod)
+        created = await self._admitted(PODS, pod)
         self.pod_uid = created["metadata"]["uid"]
         name = created["metadata"]["name"]
         spec = {"podUID": self.pod_uid, **self.subject.request_in(self.namespace)}
         request = builders.bind_request(name, self.node, self.namespace, self.pod_uid, **spec)
-        info = AdmissionInfo(namespace=self.namespace, kind=names.KIND, request_uid=REVIEW)
-        admission.admit_bind_request(request, info)
-        stored = await self.admin.create(BINDREQUESTS, self.namespace, request)
+        stored = await self._admitted(BINDREQUESTS, request)
         self.request_uid = stored["metadata"]["uid"]
+
+    async def _admitted(self, resource: Resource, body: dict[str, Any]) -> Mapping[str, Any]:
+        try:
+            return await self.admin.create(resource, self.namespace, body)
+        except ApiError as error:
+            raise NotAdmittedError(f"the API server denies the {resource.kind} that is tried: {error}") from error
 
     @asynccontextmanager
     async def process(self) -> AsyncIterator[LabProcess]:
