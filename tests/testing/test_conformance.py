@@ -107,6 +107,7 @@ WRONG = [
     pytest.param("wrong_plugins:Dying", "binds", "dying/sweep raises", id="a task dies"),
     pytest.param("wrong_plugins:ChangingRaw", "recorded_changes", "changes `raw` itself", id="changes raw"),
     pytest.param("wrong_plugins:IgnoringOld", "unchanged_objects", "changes nothing", id="ignores old"),
+    pytest.param("wrong_plugins:Denying", "binds", "denies the Pod that is tried", id="denies its own sample"),
     pytest.param("wrong_plugins:ChangingThePod", "declared_writes", "changes ctx.pod", id="changes the pod"),
     pytest.param("wrong_plugins:Lying", "binds", "the pod is on no node", id="a bind that lies"),
     pytest.param("wrong_plugins:Sweeping", "release", "licence-pod-beside, which another pod", id="releases all"),

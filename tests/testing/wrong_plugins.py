@@ -418,6 +418,17 @@ class IgnoringOld(AdmissionPlugin):
         yield FieldError(self.rules[0], "metadata.labels", None, "must have a seat")
 
 
+class Denying(Licence):
+    """Denies every new pod, also the one that it is tried with."""
+
+    name = "denying"
+    rules = (Rule("denying/seat", "a pod has no seat"),)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if old is None:
+            yield FieldError(self.rules[0], "metadata.labels", None, "must have a seat")
+
+
 class IndexingOld(AdmissionPlugin):
     """Keeps an annotation, and raises when a user adds it."""
 
