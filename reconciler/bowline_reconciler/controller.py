@@ -1,7 +1,7 @@
 """The controller: one work queue, a fixed number of workers, active only while this process is the leader.
 
-Watches run on every replica, so that a new leader starts with synced caches; their events enqueue keys only on the
-leader. An event handler only records and enqueues. Keys enqueued by watches have priority over keys requeued by a
+Watches run on every replica, so that a new leader starts with synced caches; their events (``watch_events``) enqueue
+keys only on the leader. Keys enqueued by watches have priority over keys requeued by a
 timer: thousands of polling requests do not delay a new one. Namespaces take turns, and a reconcile that lasts gives
 its worker back, so that one namespace's hanging or failing requests do not delay another's.
 """
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from bowline.api.meta import ObjectKey, ResourceVersion
+from bowline.api.meta import ObjectKey
 from bowline.kube.availability import Availability
 from bowline.kube.errors import KubeError
-from bowline.kube.resources import Resource
 from bowline.runtime.backoff import Backoff, ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait, wait_first, wait_until
 from bowline.runtime.workers import DONE, Result, failure_of, run_worker, wait_failed
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.informers import Informers, Listed
+from bowline_reconciler.memory import Memory
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.reconciler import Reconciler
 
@@ -73,6 +73,7 @@ class Controller:
         self,
         queue: WorkQueue[ObjectKey],
         reconciler: Reconciler,
+        memory: Memory,
         informers: Informers,
         observation: Observation,
         availability: Availability,
@@ -80,6 +81,7 @@ class Controller:
     ) -> None:
         self.queue = queue
         self._reconciler = reconciler
+        self._memory = memory
         self._informers = informers
         self._observation = observation
         self._availability = availability
@@ -92,32 +94,6 @@ class Controller:
         metrics.queue_delayed.set_function(lambda: queue.delayed)
         metrics.queue_age.set_function(lambda: queue.oldest_age / timedelta(seconds=1))
 
-    # --- event handlers ---
-
-    def on_cached(self, key: ObjectKey) -> None:
-        """Cancel the attempt of a request if, by the caches, it was withdrawn."""
-        self._reconciler.on_cached(key)
-
-    def on_change(self, key: ObjectKey) -> None:
-        """Enqueue a request after a change of it, its pod or its node, unless that cannot require a reconcile."""
-        self._reconciler.on_cached(key)
-        if self._reconciler.should_enqueue(key):
-            self.queue.add(key)
-
-    def on_delete(self, key: ObjectKey) -> None:
-        """Enqueue a request that has left the watch, because it Succeeded or was deleted."""
-        if self._reconciler.on_delete(key, is_queued=self.queue.will_run_again(key)):
-            self.queue.add(key)
-
-    def on_list(self, version: ResourceVersion) -> None:
-        """Drop the finished requests that the watch has skipped."""
-        self._reconciler.on_list(version)
-
-    def on_object(self, resource: Resource, key: ObjectKey) -> None:
-        """Enqueue the requests that wait for a changed object."""
-        for request in self._reconciler.requeue.index.waiters_of(resource, key):
-            self.queue.add(request)
-
     # --- leading ---
 
     async def lead(self, term: Term) -> None:
@@ -128,7 +104,7 @@ class Controller:
         listing = await self._compare(term.end_event)
         if term.end_event.is_set():
             return
-        self._reconciler.start_term(listing.began, listing.stale, listing.newest if term.inherits_writes else None)
+        self._memory.start_term(listing.began, listing.stale, listing.newest if term.inherits_writes else None)
         self.queue.open()
         for key in {*self._informers.pending_keys(), *listing.stale}:
             self.queue.add(key)
@@ -146,14 +122,14 @@ class Controller:
             self.queue.shut_down()
             await cancel_and_wait(probing)
             self._keys_on_hold.clear()
-            self._reconciler.withdraw()
+            self._memory.withdraw()
             drain_s = term.drain.total_seconds()
             await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expiry.wait())
             late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-            await self._reconciler.end_term()
+            await self._memory.end_term()
             log.info("stopped processing requests", extra={"abandoned": len(late)})
         for worker in workers:
             if (failure := failure_of(worker)) is not None:
@@ -180,7 +156,7 @@ class Controller:
 
     def _on_recovery(self) -> None:
         """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
-        self._reconciler.reset_failures()
+        self._memory.reset_failures()
         self.queue.forget_all()
         jitter = RELEASE_WITHIN.total_seconds() * self._jitter()
         asyncio.get_running_loop().call_later(jitter, self._release)
@@ -193,4 +169,4 @@ class Controller:
     def _on_error(self, key: ObjectKey) -> None:
         """Log and count a defect of Bowline; the work queue requeues the key."""
         log.exception("reconcile failed", extra={"bindRequest": str(key)})
-        self._observation.metrics.reconcile_errors.inc()
+        self._observation.on_defect()

@@ -7,6 +7,7 @@ objects only names and Bowline's own messages are shown.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from bowline.api.meta import ObjectKey
@@ -50,9 +51,12 @@ class WorkPages:
     """Pages about the components of a running process."""
 
     def __init__(self, parts: Components, clock: Clock, leader: Callable[[], str]) -> None:
-        self._parts = parts
+        self._caches = partial(caches, parts)
         self._leader = leader
         self._observation = parts.observation
+        self._history = parts.observation.history
+        self._queue = parts.queue
+        self._states = parts.states
         self._clock = clock
 
     def pages(self) -> tuple[DebugPage, ...]:
@@ -61,14 +65,14 @@ class WorkPages:
             DebugPage("requests", "reconciles in progress, waiting requests, last reconciled ones", self.requests),
             DebugPage("requests/{namespace}/{name}", "results of the last reconciles of a request", self.request),
             DebugPage("queue", "keys that are ready, in progress and delayed", self.queue),
-            DebugPage("caches", "what is kept in memory, how much of it, and how fresh it is", self.caches),
+            DebugPage("caches", "what is kept in memory, how much of it, and how fresh it is", self._caches),
         )
 
     def requests(self) -> dict[str, Any]:
         """Return the reconciles in progress, the waiting requests and the latest results."""
         observation, now = self._observation, self._clock.monotonic()
         longest = sorted(observation.reconciles.values(), key=lambda current: current.since)
-        latest = observation.history.latest(SHOWN)
+        latest = self._history.latest(SHOWN)
         return {
             "inProgress": _first({str(current.key): current.view(now) for current in longest}),
             "waiting": _first({str(key): plugin for key, plugin in observation.waiting.items()}),
@@ -82,15 +86,15 @@ class WorkPages:
         """Return the known state of one request; None if there is none. A standby names the leader, which has it."""
         key = ObjectKey(namespace, name)
         observation = self._observation
-        in_progress, state = observation.reconciles.get(key), self._parts.reconciler.store.states.get(key)
-        queue = self._parts.controller.queue
+        in_progress, state = observation.reconciles.get(key), self._states.get(key)
+        queue = self._queue
         content = {
             "request": str(key),
             "inProgress": in_progress.view(self._clock.monotonic()) if in_progress is not None else None,
             "waitingFor": observation.waiting.get(key),
             "queue": queue.describe(key),
             "remembered": state.view() if state is not None else None,
-            "reconciles": [asdict(entry) for entry in observation.history.of(key)],
+            "reconciles": [asdict(entry) for entry in self._history.of(key)],
         }
         if any(value for label, value in content.items() if label != "request"):
             return content
@@ -98,7 +102,7 @@ class WorkPages:
 
     def queue(self) -> dict[str, Any]:
         """Return the leader's work queue; a standby has none."""
-        queue = self._parts.controller.queue
+        queue = self._queue
         if not queue.is_open:
             return {"leading": False, "leader": self._leader()}
         view = queue.snapshot(SHOWN)
@@ -109,19 +113,19 @@ class WorkPages:
             "delayed": {"count": queue.delayed, "nextDue_s": _ages(view.delayed)},
         }
 
-    def caches(self) -> dict[str, Any]:
-        """Return the sizes of everything that can grow."""
-        return {
-            "watches": {name: _reflector(reflector) for name, reflector in self._parts.reflectors.items()},
-            "remembered": {
-                **self._parts.reconciler.sizes,
-                "history": len(self._observation.history),
-                "inProgress": len(self._observation.reconciles),
-                "waiting": len(self._observation.waiting),
-                "queuedEvents": len(self._parts.recorder),
-            },
-            "plugins": self._parts.plugins.sizes,
-        }
+
+def caches(parts: Components) -> dict[str, Any]:
+    """Return the sizes of everything that can grow."""
+    return {
+        "watches": {name: _reflector(reflector) for name, reflector in parts.reflectors.items()},
+        "remembered": {
+            **parts.sizes,
+            "history": len(parts.observation.history),
+            "inProgress": len(parts.observation.reconciles),
+            "queuedEvents": len(parts.recorder),
+        },
+        "plugins": parts.plugins.sizes,
+    }
 
 
 def standby_text(leader: str) -> str:

@@ -36,7 +36,7 @@ from bowline.kube.late_writes import WrittenObject
 from bowline.kube.reflector import EventType, Listener, OnList, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from bowline.kube.store import Store
-from bowline_reconciler.bound_pods import BoundPodWatch
+from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
 from bowline_reconciler.decide.snapshot import (
     Absent,
     PodView,
@@ -137,7 +137,7 @@ class Informers:
             transform=transform_request,
             fallback=True,
         )
-        self.bound_pods = BoundPodWatch(client, schedulers)
+        bound_pods = self._bound_pods = BoundPodWatch(client, schedulers)
         self._ill_since: dict[str, float] = {}  # by node with a taint of its health, monotonic
         self._pod_cache = PodCache()
         self.pods = Reflector(
@@ -154,15 +154,11 @@ class Informers:
             transform=reduced_node,
             page_size=NODE_PAGE,
         )
-
-    @property
-    def reflectors(self) -> dict[str, Reflector]:
-        """The reflectors by name."""
-        return {
+        self.reflectors = {
             "bindrequests": self.requests,
             "pods": self.pods,
             "nodes": self.nodes,
-            "boundpods": self.bound_pods.reflector,
+            "boundpods": bound_pods.reflector,
         }
 
     @property
@@ -224,6 +220,20 @@ class Informers:
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the cached pod, if it is unbound; absence proves nothing."""
         return self.pods.store.get(key)
+
+    def expect_bind(self, request: BindRequest) -> AwaitedBind:
+        """Await the bind of the request's pod; called before the Binding is sent."""
+        return self._bound_pods.expect(request.pod_key, request.pod_uid)
+
+    async def bound_pod(self, awaited: AwaitedBind) -> Object | None:
+        """Return the pod as it was bound; None if the watch does not show it in time.
+
+        The next request for this pod must not be attempted because the watch of unbound pods still shows it.
+        """
+        pod = await self._bound_pods.pod_of(awaited)
+        if pod is not None:
+            self._pod_cache.offer(key_of(pod), pod)
+        return pod
 
     def offer_pod(self, pod: Object) -> None:
         """Cache a pod that was read live, if its content is missing in the cache; a bound one is absent there."""

@@ -53,7 +53,7 @@ class Leadership:
     def elector(self, parts: Components, timings: LeaseTimings) -> LeaderElector:
         """Return the elector of the next term."""
         identity = self._new_identity()
-        in_flight = parts.reconciler.store.settings.binding.in_flight_timeout
+        in_flight = parts.settings.binding.in_flight_timeout
         self._elector = LeaderElector(
             parts.client, self.lease, identity, timings, self._versions, parts.shards.metadata, in_flight
         )

@@ -39,11 +39,11 @@ from bowline.runtime.backoff import Backoff, ItemBackoff
 from bowline.runtime.tasks import cancel_and_wait
 from bowline.runtime.workers import DONE, ReconcileError, Result, failure_of, run_worker, wait_failed
 from bowline.runtime.workqueue import WorkQueue
-from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.actions import Event
 from bowline_reconciler.decide.snapshot import Absent
-from bowline_reconciler.informers import transform_pod
+from bowline_reconciler.informers import Informers, transform_pod
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,28 @@ class HeldPod:
 
 
 class Releases:
-    """The releases. ``run`` it while leading. ``shard``: label selector of this process's requests."""
+    """The releases. ``run`` it while leading. ``shard``: label selector of this process's requests.
 
-    def __init__(self, client: KubeClient, store: RequestStore, writer: Writer, shard: str = "") -> None:
+    ``uninstalling``: requests of running pods are given up.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        informers: Informers,
+        reads: Reads,
+        writer: Writer,
+        runner: Runner,
+        shard: str = "",
+        *,
+        uninstalling: bool = False,
+    ) -> None:
         self._client = client
-        self._store = store
+        self._informers = informers
+        self._reads = reads
         self._writer = writer
+        self._runner = runner
+        self._uninstalling = uninstalling
         succeeded = Selection(BINDREQUESTS, "", shard, _SUCCEEDED, is_optional=True)
         self._requests = Reflector(
             client, succeeded, transform=transform_held, listener=Listener(self._request_event), fallback=True
@@ -93,10 +109,6 @@ class Releases:
     def unreleased(self) -> Mapping[ObjectKey, tuple[str, ...]]:
         """The plugins that hold something for running pods, by request, after an uninstall has removed the record."""
         return self._unreleased
-
-    @property
-    def _runner(self) -> Runner:
-        return self._store.runner
 
     async def run(self) -> None:
         """Release until cancelled. Raises the error of a worker that failed."""
@@ -160,11 +172,11 @@ class Releases:
     async def _drop_other(self, metadata_only: Object) -> None:
         if names.FINALIZER not in (metadata_only["metadata"].get("finalizers") or ()):
             return
-        raw = await self._store.informers.get_request(key_of(metadata_only))
+        raw = await self._informers.get_request(key_of(metadata_only))
         if isinstance(raw, Absent) or transform_held(raw) is None:
             return
         request = decode_bind_request(raw)
-        if self._store.is_held(request):
+        if self._runner.holders(request):
             return
         log.warning("no enabled plugin releases what the pod holds", extra={"bindRequest": str(request.key)})
         with suppress(Conflict):
@@ -180,10 +192,10 @@ class Releases:
         try:
             pod = await self._pod(pod_of(held_request))
             is_running = pod is Absent.TOO_LARGE or (not isinstance(pod, Absent) and not has_ended(pod))
-            if is_running and not self._store.uninstalling:
+            if is_running and not self._uninstalling:
                 interval = DELETING_RESYNC if is_deleting(held_request) else RESYNC
                 return Result(interval * (1 + self._client.random.random()) / 2)
-            raw = await self._store.informers.get_request(key)
+            raw = await self._informers.get_request(key)
             if isinstance(raw, Absent) or uid_of(raw) != uid_of(held_request):
                 return DONE
             if is_running:
@@ -206,9 +218,9 @@ class Releases:
 
     async def _release(self, request: BindRequest, pod: Object | Absent) -> None:
         """Call the plugins, then drop the finalizer."""
-        if request.phase is not Phase.SUCCEEDED or not self._store.is_held(request):
+        if request.phase is not Phase.SUCCEEDED or not self._runner.holders(request):
             return
-        ctx = self._store.context(replace(self._store.from_cache(request.key, request), pod=pod))
+        ctx = self._reads.context(replace(self._reads.from_cache(request.key, request), pod=pod))
         status = await self._runner.run_release(ctx)
         if status.code is not Code.OK:
             if request.key not in self._reported:

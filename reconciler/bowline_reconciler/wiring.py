@@ -20,37 +20,52 @@ from bowline.kube.config import ClusterAccess
 from bowline.kube.events import EventRecorder
 from bowline.kube.reflector import Reflector
 from bowline.runtime.watchdog import EventLoopWatchdog
+from bowline.runtime.workqueue import WorkQueue
+from bowline_reconciler.binding.attempt import AttemptRunner
+from bowline_reconciler.binding.complete import Completer
 from bowline_reconciler.binding.gangs import Gangs
 from bowline_reconciler.binding.hand_over import hand_over
+from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue
-from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.binding.wait_index import WaitIndex, WaitSource
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.controller import Controller, new_queue
 from bowline_reconciler.informers import EventHandlers, Informers
+from bowline_reconciler.memory import Memory
 from bowline_reconciler.observe.outside import OutsideShards
 from bowline_reconciler.observe.tracker import Observation
 from bowline_reconciler.reconciler import Reconciler
 from bowline_reconciler.releases import Releases
 from bowline_reconciler.shards import CLUSTER, Shards
 from bowline_reconciler.ttl import TTLController
+from bowline_reconciler.watch_events import WatchEvents
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
     """The components of every replica. ``reflectors``: all watches by name, the plugins' as ``<plugin>/<number>``."""
 
+    settings: Settings
     client: KubeClient
     informers: Informers
     reflectors: Mapping[str, Reflector]
     recorder: EventRecorder
     observation: Observation
-    reconciler: Reconciler
+    queue: WorkQueue[ObjectKey]
+    states: RequestStates
+    memory: Memory
     controller: Controller
+    runner: Runner
     plugins: PluginLifecycle
     ttl: TTLController
     shards: Shards
     releases: Releases
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of what the process remembers of requests, by kind."""
+        return {**self.memory.sizes, **self.observation.sizes}
 
     def unsynced(self) -> str | None:
         """Return which watch has not been listed yet, and why; a plugin's with the plugin's name. None if all have.
@@ -92,7 +107,7 @@ async def build(
     recorder = EventRecorder(client, socket.gethostname())
     lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry, recorder.record)
 
-    handlers = _late_handlers(lambda: controller)
+    handlers = _late_handlers(lambda: events)
     try:
         await lifecycle.setup()
         watches = lifecycle.watches(handlers.on_change, handlers.on_object)
@@ -102,43 +117,48 @@ async def build(
     informers = Informers(client, handlers, shard, settings.scheduler_names)
     queue, wait_index = new_queue(binding.workers, jitter), _wait_index(informers, watches.values())
     runner = Runner(plugins, observation)
-    store = RequestStore(
-        client, informers, runner, settings, jitter, uninstalling=uninstalling, wake=handlers.on_change
-    )
-    writer = Writer(client, recorder.record, store.states.wrote)
+    states = RequestStates(clock.monotonic, informers.rivals, handlers.on_change)
+    reads = Reads(client, informers, states, runner, settings, jitter, uninstalling=uninstalling)
+    writer = Writer(client, recorder.record, states.wrote)
     requeue = Requeue(
         wait_index, writer, client.availability, clock, jitter, lambda: queue.normal_depth > binding.workers
     )
-    gangs = (
-        Gangs(client, store.states, handlers.on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
-    )
-    reconciler = Reconciler.assemble(store, requeue, writer, observation, gangs)
-    observation.metrics.remembered(lambda: reconciler.sizes)
-    controller = Controller(queue, reconciler, informers, observation, client.availability, jitter)
+    events = WatchEvents(queue, states, informers, requeue)
+    gangs = Gangs(client, states, events.on_change) if settings.feature_gates.get(GANG_BINDING, False) else None
+    attempts = AttemptRunner(reads, informers, runner, writer, clock, gangs)
+    completer = Completer(reads, states, runner, writer, observation.metrics, clock, binding.bound_events)
+    reconciler = Reconciler(reads, states, attempts, completer, requeue, observation)
+    memory = Memory(states, reads, requeue, writer, runner)
     outside = OutsideShards(observation.metrics.outside_shards, recorder.record)
-    return Components(
+    components = Components(
+        settings,
         client,
         informers,
         {**informers.reflectors, **{name: watch.reflector for name, watch in watches.items()}},
         recorder,
         observation,
-        reconciler,
-        controller,
+        queue,
+        states,
+        memory,
+        Controller(queue, reconciler, memory, informers, observation, client.availability, jitter),
+        runner,
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
-        Shards(client, informers, outside, shard, controller.on_change, registry),
-        Releases(client, store, writer, shard),
+        Shards(client, informers, outside, shard, events.on_change, registry),
+        Releases(client, informers, reads, writer, runner, shard, uninstalling=uninstalling),
     )
+    observation.metrics.remembered(lambda: components.sizes)
+    return components
 
 
-def _late_handlers(controller: Callable[[], Controller]) -> EventHandlers:
-    """Return handlers that call the controller: it needs the caches, whose handlers these are, and is built last."""
+def _late_handlers(events: Callable[[], WatchEvents]) -> EventHandlers:
+    """Return handlers that are built later: they need the caches, whose handlers these are."""
     return EventHandlers(
-        on_cached=lambda key: controller().on_cached(key),
-        on_change=lambda key: controller().on_change(key),
-        on_delete=lambda key: controller().on_delete(key),
-        on_object=lambda resource, key: controller().on_object(resource, key),
-        on_list=lambda version: controller().on_list(version),
+        on_cached=lambda key: events().on_cached(key),
+        on_change=lambda key: events().on_change(key),
+        on_delete=lambda key: events().on_delete(key),
+        on_object=lambda resource, key: events().on_object(resource, key),
+        on_list=lambda version: events().on_list(version),
     )
 
 
@@ -155,9 +175,7 @@ def new_watchdog(
         options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
         await hand_over(access, options, lease, call, why, identity())
 
-    return EventLoopWatchdog(
-        parts.reconciler.store.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over
-    )
+    return EventLoopWatchdog(parts.runner.current_call, parts.observation.metrics.plugin_errors, fence_and_hand_over)
 
 
 def _wait_index(informers: Informers, watches: Iterable[Watch]) -> WaitIndex:

@@ -164,7 +164,7 @@ class Working:
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of the reconciler's state."""
-        return self.parts.reconciler.sizes
+        return self.parts.sizes
 
     async def hang(self, watch: str) -> None:
         """Block a watch: it delivers no events, like a hanging connection."""
@@ -298,8 +298,7 @@ class Stage:
 
     async def past_the_silent_period(self, working: Working, *names: str) -> None:
         """Let waits last long enough to be reported; from then on only a change wakes them."""
-        index = working.parts.reconciler.requeue.index
-        await until(lambda: len(index) >= len(names))
+        await until(lambda: working.sizes["waitIndex"] >= len(names))
         self.clock.passed += timedelta(seconds=6)
         for name in names:
             body = {"metadata": {"labels": {"touched": "yes"}}}

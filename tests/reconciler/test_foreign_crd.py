@@ -152,7 +152,7 @@ async def test_a_backoff_restarts_with_the_process(stage: Stage) -> None:
     plugin = Scripted()
     async with stage.working(plugin) as working:
         await until(lambda: working.sizes["requests"] == 1)
-        ((_, memory),) = working.parts.reconciler.store.states.items()
+        ((_, memory),) = working.parts.states.items()
         await until(lambda: memory.attempt.retry_at is not None)
         assert plugin.calls == []
         stage.clock.passed += timedelta(minutes=2)

@@ -88,11 +88,12 @@ async def bound(stage: Stage) -> set[str]:
 
 async def all_wait(stage: Stage, working: Working, count: int) -> None:
     """Wait until so many requests wait, and no attempt runs."""
-    index = working.parts.reconciler.requeue.index
-    states = working.parts.reconciler.store.states
+    states = working.parts.states
 
     def waiting() -> bool:
-        return len(index) == count and all(state.attempt.running is None for _, state in states.items())
+        return working.sizes["waitIndex"] == count and all(
+            state.attempt.running is None for _, state in states.items()
+        )
 
     await until(waiting)
 
@@ -218,8 +219,7 @@ async def test_a_pod_that_is_being_rolled_back_does_not_count(stage: Stage) -> N
         await stage.withdraw("member-0")
         await began.wait()
         await request_members(stage, "member-2")
-        index = working.parts.reconciler.requeue.index
-        await until(lambda: len(index) == 2)
+        await until(lambda: working.sizes["waitIndex"] == 2)
         assert await bound(stage) == set()
         go.set()
         await stage.request_deleted("member-0")

@@ -328,7 +328,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await stage.request_bind()
-        memories = working.parts.reconciler.store.states
+        memories = working.parts.states
         key = ObjectKey(stage.namespace, "pod")
 
         def is_between_posts() -> bool:

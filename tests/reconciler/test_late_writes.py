@@ -282,7 +282,7 @@ async def test_the_binding_of_a_withdrawn_request_is_not_repeated(
         await withdraw(stage, node)
 
         def has_ended() -> bool:
-            state = working.parts.reconciler.store.states.get(key)
+            state = working.parts.states.get(key)
             return state is not None and state.attempt.unacknowledged_at is not None
 
         await until(has_ended)

@@ -217,7 +217,7 @@ async def test_a_foreign_change_that_a_list_shows_merged_with_an_own_write_cause
         stage.clock.passed += timedelta(seconds=6)
         working.parts.controller.queue.add(key)
         await until_awaited(stage.pod, lambda pod: "nominatedNodeName" in pod["status"])
-        await until(lambda: working.sizes["waitIndex"] == 1 and not working.parts.reconciler.writer.conditions)
+        await until(lambda: working.sizes["waitIndex"] == 1 and not working.sizes["podConditions"])
         attempts = len(plugin.points("pod"))
         proxy.add(FaultRule(ExpireWatch(), CallMatch(("watch",), "pods")))
         working.go_on("pods")

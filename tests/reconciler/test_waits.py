@@ -256,7 +256,7 @@ async def test_a_wait_expires_without_contact_of_the_watch_of_bound_pods(stage: 
         await stage.request_bind()
         await until(lambda: working.sizes["waitIndex"] == 1)
         await working.hang("boundpods")
-        working.parts.informers.bound_pods.reflector.connected_since = None
+        working.parts.reflectors["boundpods"].connected_since = None
         stage.clock.passed += timedelta(seconds=700)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         assert (await stage.phase("pod", "Failed"))["reason"].startswith("WaitTimeout")
@@ -322,7 +322,7 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         lonely = bind_request("lonely", "gpu-node-0", stage.namespace)
         await stage.client.create(BINDREQUESTS, stage.namespace, lonely)
         key = ObjectKey(stage.namespace, "lonely")
-        await until(lambda: working.parts.reconciler.store.states.get(key) is not None)
+        await until(lambda: working.parts.states.get(key) is not None)
         await stage.create_pod("lonely")
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         assert (await stage.phase("retries", "Succeeded", "Failed"))["phase"] == "Succeeded"

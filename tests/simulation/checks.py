@@ -124,7 +124,7 @@ class Checks(logging.Handler):
     def _check_states(self, process: Process, parts: Components, request: Request) -> None:
         """Of the requests for one pod plugins work on one at a time; what is known to be withdrawn is not bound."""
         working: dict[PodID, ObjectKey] = {}
-        for key, state in parts.reconciler.store.states.items():
+        for key, state in parts.states.items():
             running = state.attempt.running
             if running is None:
                 continue

@@ -119,6 +119,75 @@ def test_the_state_of_requests_is_changed_by_its_owners_only(trees: dict[str, as
     assert attributes == []
 
 
+def test_no_service_of_the_reconciler_is_reached_through_another_one(trees: dict[str, ast.Module]) -> None:
+    """A class has the services that it uses; what a service does with another one is a method of it.
+
+    A service is a class with a constructor of its own, or a dataclass with a service among its fields.
+    """
+    classes = {node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)}
+    types = {name: attribute_types(node) for name, node in classes.items()}
+    services = {name for name, node in classes.items() if constructor_of(node) is not None}
+    while holders := {
+        name for name, own in types.items() if name not in services and services & set().union(*own.values())
+    }:
+        services |= holders
+    reconciler = [
+        node
+        for path, tree in trees.items()
+        for node in tree.body
+        if path.startswith("reconciler/") and isinstance(node, ast.ClassDef)
+    ]
+    names = {node.name for node in reconciler}
+    assert [
+        f"{node.name}: {ast.unparse(chain)}"
+        for node in reconciler
+        for chain in ast.walk(node)
+        if isinstance(chain, ast.Attribute)
+        and isinstance(chain.value, ast.Attribute)
+        and ast.unparse(chain.value.value) == "self"
+        for owner in types[node.name].get(chain.value.attr, set()) & names
+        if types[owner].get(chain.attr, set()) & services
+    ] == []
+
+
+def constructor_of(node: ast.ClassDef) -> ast.FunctionDef | None:
+    return next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+
+
+def attribute_types(node: ast.ClassDef) -> dict[str, set[str]]:
+    """The classes of each attribute: of fields, properties, and what the constructor assigns."""
+    types = {
+        ast.unparse(item.target): names_in(item.annotation) for item in node.body if isinstance(item, ast.AnnAssign)
+    }
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.returns is not None and item.decorator_list:
+            types[item.name] = names_in(item.returns)
+    constructor = constructor_of(node)
+    if constructor is None:
+        return types
+    arguments = (*constructor.args.args, *constructor.args.kwonlyargs)
+    of_arguments = {item.arg: names_in(item.annotation) for item in arguments if item.annotation is not None}
+    for step in ast.walk(constructor):
+        if isinstance(step, ast.AnnAssign):
+            types[ast.unparse(step.target).removeprefix("self.")] = names_in(step.annotation)
+        elif isinstance(step, ast.Assign):
+            name = ast.unparse(step.value.func if isinstance(step.value, ast.Call) else step.value)
+            classes = of_arguments.get(name, {name})
+            types |= {ast.unparse(target).removeprefix("self."): classes for target in step.targets}
+    return types
+
+
+def names_in(annotation: ast.expr) -> set[str]:
+    """The classes of a value with that annotation; of a container not those of its elements."""
+    match annotation:
+        case ast.BinOp():
+            return names_in(annotation.left) | names_in(annotation.right)
+        case ast.Subscript():
+            return names_in(annotation.value)
+        case _:
+            return {ast.unparse(annotation)}
+
+
 def documents() -> Iterator[Path]:
     yield from sorted(ROOT.glob("*.md"))
     for folder in ("docs", "shared", "examples", "charts"):

@@ -9,14 +9,15 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from bowline.api.bindrequest import BindRequest
+from bowline.api.meta import ObjectUID
 from bowline.framework.binding.context import BindContext
 from bowline.framework.binding.runner import WITHDRAWN, Runner
 from bowline.framework.plugin_status import Code, Status
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline_reconciler.binding.gangs import Gangs
+from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.state import RequestState, Running
-from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.decide.snapshot import Outcome, Snapshot, Target, is_bound_as_asked
 from bowline_reconciler.informers import Informers
@@ -35,7 +36,7 @@ class EndedAttempt:
 class AttemptRunner:
     """Runs attempts. Methods raise the client's errors; repeating the reconcile after an error or a crash is safe."""
 
-    store: RequestStore
+    reads: Reads
     informers: Informers
     runner: Runner
     writer: Writer
@@ -55,15 +56,23 @@ class AttemptRunner:
             request = await self._hold(request, state, frozenset(effects))
             state.rollback.expect(request)
             snapshot = replace(snapshot, lookup=request)
-        ctx = self.store.context(snapshot)
+        ctx = self.reads.context(snapshot)
         status, snapshot = await self._bind(request, ctx, snapshot, state)
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
 
-    def stop_if_withdrawn(self, state: RequestState) -> None:
-        """Withdraw a running attempt if, by the caches, its request was withdrawn."""
-        running = state.attempt.running
-        if running is not None and not self.informers.still_wanted(running.request, running.node_uid):
-            state.attempt.withdraw()
+    def ended(self, snapshot: Snapshot, outcome: Outcome) -> EndedAttempt:
+        """Return an attempt that has ended with that outcome, of which nothing else is known."""
+        return EndedAttempt(outcome, self.reads.context(snapshot), snapshot)
+
+    async def interrupted(self, request: BindRequest, why: str) -> EndedAttempt:
+        """Return the attempt that a failed call outside of the plugins has ended."""
+        snapshot = await self.reads.with_pod(self.reads.from_cache(request.key, request))
+        return self.ended(snapshot, Outcome(Status.retry(why), self.clock.now()))
+
+    async def set_owner(self, request: BindRequest, state: RequestState, pod_uid: ObjectUID) -> None:
+        """Begin an attempt by tying the request to its present pod; another reconcile goes on with it."""
+        state.attempt.start()
+        await self.writer.set_owner(request, pod_uid)
 
     async def _hold(self, request: BindRequest, state: RequestState, effects: frozenset[str]) -> BindRequest:
         """Return the request with finalizer and plugins recorded and, after a change of leader, fenced.
@@ -73,7 +82,7 @@ class AttemptRunner:
         is_recorded = request.effects is None or effects <= request.effects
         if not request.has_finalizer or not is_recorded:
             return await self.writer.add_finalizer(request, effects)
-        if state.rollback.side_effects is None and self.store.in_flight.may_predate_term(request):
+        if state.rollback.side_effects is None and self.reads.may_predate_term(request):
             # Fence the previous leader: a new resourceVersion makes any status write that it still has in flight fail
             # with a Conflict. Such a write would not describe what is prepared from here on.
             return await self.writer.fence(request)
@@ -97,14 +106,14 @@ class AttemptRunner:
         is_ok = status.code is Code.OK
         is_unacknowledged = state.attempt.unacknowledged_at is not None
         may_be_unknown = (running.past_point and not ctx.posts.rejected) or is_unacknowledged
-        if ctx.posts.acknowledged if is_ok else not may_be_unknown:
-            if not is_ok:
-                state.attempt.await_bind(None)
+        if is_ok and ctx.posts.acknowledged:
             return status, snapshot
-        state.attempt.await_bind(None)
+        state.attempt.end_bind()
+        if not is_ok and not may_be_unknown:
+            return status, snapshot
         # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind
         # plugin has sent a Binding of its own.
-        snapshot = await self.store.read_live(snapshot, Target.POD)
+        snapshot = await self.reads.read_live(snapshot, Target.POD)
         if is_bound_as_asked(request, snapshot.pod_view):
             return status if is_ok else Status.ok(), snapshot
         if not is_ok:
@@ -126,9 +135,7 @@ class AttemptRunner:
                 return status
         if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
             return WITHDRAWN
-        running.pass_point()
-        request = running.request
-        state.attempt.await_bind(self.informers.bound_pods.expect(request.pod_key, request.pod_uid))
+        state.attempt.pass_point(self.informers.expect_bind(running.request))
         status = await self.runner.run_bind(ctx)
         if self.gangs is not None and ctx.pod is not None and ctx.posts.acknowledged:
             self.gangs.bound(ctx.pod)

@@ -27,10 +27,9 @@ from bowline.kube.errors import KubeError
 from bowline.kube.late_writes import noting
 from bowline.runtime.clock import Clock
 from bowline.runtime.workers import DONE, REQUEUE, ReconcileError, Result
-from bowline_reconciler.binding.state import RequestState
-from bowline_reconciler.binding.store import RequestStore
+from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.state import RequestState, RequestStates
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Event, Fail, Nomination
 from bowline_reconciler.decide.report import (
     blocked_status,
@@ -53,14 +52,16 @@ ROLLBACK_PAUSE = timedelta(seconds=1)
 @dataclass(frozen=True, slots=True)
 class Completer:
     """Completes, fails and rolls back. Methods raise the client's errors, and ReconcileError while a rollback is
-    incomplete; repeating one after a crash is safe.
+    incomplete; repeating one after a crash is safe. ``bound_events``: a bind is reported in an event.
     """
 
-    store: RequestStore
+    reads: Reads
+    states: RequestStates
     runner: Runner
     writer: Writer
     metrics: ReconcilerMetrics
     clock: Clock
+    bound_events: bool
 
     async def complete(self, ctx: BindContext, state: RequestState, started_at: datetime | None = None) -> Result:
         """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
@@ -70,13 +71,13 @@ class Completer:
         """
         changed: Collection[str] = ()
         if state.attempt.awaited_bind is not None:
-            snapshot = await self._bound_pod(ctx.request, state.attempt.awaited_bind)
+            snapshot = await self.reads.bound_pod(ctx.request, state.attempt.awaited_bind)
             if not is_bound_as_asked(ctx.request, snapshot.pod_view):
                 return await self._fail_misdirected(snapshot, state)
-            changed = changed_metadata(ctx.annotations, ctx.labels, snapshot.named_pod)
             ctx = replace(ctx, pod=snapshot.named_pod)
+            changed = changed_metadata(ctx.annotations, ctx.labels, ctx.pod)
         await self.runner.run_post_bind(ctx)
-        is_held = self.store.is_held(ctx.request)
+        is_held = bool(self.runner.holders(ctx.request))
         request = ctx.request if is_held else await self.writer.drop_finalizer(ctx.request)
         if request is None:
             return await self._close(ctx.request, state)
@@ -84,8 +85,7 @@ class Completer:
         preparation_status = preparation(
             request, state.rollback.is_prepared, not state.rollback.has_begun, ctx.pod, changed
         )
-        bound_events = self.store.settings.binding.bound_events
-        report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=bound_events)
+        report = success_report(request, preparation_status, ctx.pod, started_at, now, bound_events=self.bound_events)
         await self.writer.write_report(request, report, ctx.pod)
         self.metrics.finished_requests.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
@@ -93,20 +93,11 @@ class Completer:
         ctx.log.info("pod is bound", extra={"node": request.selected_node})
         return await self._close(request, state)
 
-    async def _bound_pod(self, request: BindRequest, awaited: AwaitedBind) -> Snapshot:
-        """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
-        pod = await self.store.informers.bound_pods.pod_of(awaited)
-        if pod is None:
-            return await self.store.read_live(self.store.from_cache(request.key, request), Target.POD)
-        # The next request for this pod must not be attempted because another watch still shows it as unbound.
-        self.store.informers.offer_pod(pod)
-        return Snapshot(request.key, request, pod)
-
     async def _fail_misdirected(self, snapshot: Snapshot, state: RequestState) -> Result:
         """Fail a request whose Binding was acknowledged, and whose pod is not on its node, or is gone."""
-        snapshot = await self.store.read_live(self.store.from_cache(snapshot.key, snapshot.request), Target.POD)
-        state.attempt.await_bind(None)
-        action = self.store.decide_on(snapshot)
+        snapshot = await self.reads.with_live_pod(snapshot.key, snapshot.request)
+        state.attempt.end_bind()
+        action = self.reads.decide_on(snapshot)
         if isinstance(action, Fail):
             return await self.fail(snapshot, state, action)
         state.overlay.invalidate()
@@ -119,14 +110,14 @@ class Completer:
         request = snapshot.request
         has_effects = request.has_finalizer or state.rollback.side_effects is not None
         may_have_effects = has_effects or is_rollback_incomplete(request)
-        is_inherited = self.store.in_flight.may_predate_term(request)
+        is_inherited = self.reads.may_predate_term(request)
         may_be_in_flight = is_inherited or state.attempt.may_have_late_writes
         if (may_have_effects or may_be_in_flight) and request.pod_key.name:
             # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
             if Target.POD not in snapshot.live:
-                snapshot = await self.store.read_live(snapshot, Target.POD)
+                snapshot = await self.reads.read_live(snapshot, Target.POD)
             if is_bound_as_asked(request, snapshot.pod_view):
-                return await self.complete(self.store.context(snapshot), state)
+                return await self.complete(self.reads.context(snapshot), state)
         if (pending := await self._await_writes(snapshot, state)) is not None:
             return pending
         fail = await self._advised(snapshot, state, fail)
@@ -144,7 +135,7 @@ class Completer:
         """
         if fail.is_advised or not snapshot.request.pod_key.name:
             return fail
-        ctx = self.store.context(await self.store.with_pod(snapshot))
+        ctx = self.reads.context(await self.reads.with_pod(snapshot))
         advice = await self.runner.run_on_terminal_failure(ctx, fail.status)
         if advice.code is Code.TRANSIENT and not state.rollback.count_transient_failure():
             raise ReconcileError(advice.message, at_least=max(ROLLBACK_PAUSE, advice.retry_after or ROLLBACK_PAUSE))
@@ -179,7 +170,7 @@ class Completer:
         state.gang.leave()
         request = state.rollback.side_effects or (state.holding if state.attempt.may_have_late_writes else None)
         if request is not None and roll_back:
-            snapshot = await self.store.read_live(self.store.from_cache(key, request), Target.POD)
+            snapshot = await self.reads.with_live_pod(key, request)
             if not is_bound_as_asked(request, snapshot.pod_view):
                 if (pending := await self._await_writes(snapshot, state)) is not None:
                     return pending
@@ -189,7 +180,7 @@ class Completer:
                 ):
                     return pending
         if state.wait.nominated is not None:
-            nominated = await self.store.with_pod(self.store.from_cache(key, state.wait.nominated))
+            nominated = await self.reads.with_pod(self.reads.from_cache(key, state.wait.nominated))
             self._withdraw_nomination(state.wait.nominated, nominated.named_pod)
         await self.runner.drop_request(key, state.uid)
         return None
@@ -225,7 +216,7 @@ class Completer:
         failures are not reported while there are few: a lost reply is not, a lasting failure is, because the
         scheduler waits for the result.
         """
-        ctx = self.store.context(snapshot)
+        ctx = self.reads.context(snapshot)
         state.rollback.begin()
         with noting(state.attempt.writes):
             result = await self.runner.run_rollback(ctx, why)
@@ -244,7 +235,7 @@ class Completer:
     def _withdraw_nomination(self, request: BindRequest, pod: Object | None) -> None:
         """Queue the end of the pod's nomination to the request's node, which an attempt without a result has left."""
         if pod is not None and not is_bound_as_asked(request, pod_view(pod)):
-            self.writer.conditions.schedule(pod, None, Nomination(request.selected_node, is_withdrawn=True))
+            self.writer.nominate(pod, Nomination(request.selected_node, is_withdrawn=True))
 
     async def _report_incomplete(
         self, snapshot: Snapshot, state: RequestState, rollback: Status, fail: Fail | None
@@ -267,7 +258,7 @@ class Completer:
     async def _close(self, request: BindRequest, state: RequestState) -> Result:
         state.finish(request.resource_version)
         await self.runner.drop_request(request.key, request.uid)
-        self.store.states.release_pod(request.key, state)
+        self.states.release_pod(request.key, state)
         return DONE
 
     async def _await_writes(self, snapshot: Snapshot, state: RequestState) -> Result | None:
@@ -276,10 +267,7 @@ class Completer:
         Until then nothing is rolled back, no failure is reported as final, and no other request for the pod begins.
         If that lasts, it is reported. The pod must have been read live.
         """
-        request = snapshot.request
-        if self._time_left(snapshot, state) > timedelta():
-            await self.store.refute(state.attempt.writes)
-        left = self._time_left(snapshot, state)
+        request, left = snapshot.request, await self.reads.writes_in_flight(snapshot, state.attempt)
         if left <= timedelta():
             return None
         notice_in = state.rollback.hold(self.clock.monotonic())
@@ -290,10 +278,3 @@ class Completer:
         with suppress(KubeError):
             await self.report_blocked(request, state, why, f" at {until}")
         return Result(left)
-
-    def _time_left(self, snapshot: Snapshot, state: RequestState) -> timedelta:
-        attempt, now = state.attempt, self.clock.monotonic()
-        bindings = (attempt.unacknowledged_at, attempt.writes.last(now, bindings=True))
-        binding_at = max((moment for moment in bindings if moment is not None), default=None)
-        write_at = attempt.writes.last(now, bindings=False)
-        return self.store.in_flight.time_left(snapshot.request, snapshot.pod_view, binding_at, write_at)

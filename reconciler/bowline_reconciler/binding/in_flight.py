@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from bowline.api.bindrequest import BindRequest
 from bowline.runtime.clock import Clock
+from bowline_reconciler.binding.state import AttemptState
 from bowline_reconciler.decide.snapshot import ROLLED_BACK, Absent, PodView, condition_of
 
 _ZERO = timedelta()
@@ -43,15 +44,12 @@ class InFlightWrites:
             return _ZERO
         return max(_ZERO, self._limit - timedelta(seconds=self._clock.monotonic() - self._leading_since))
 
-    def time_left(
-        self, request: BindRequest, pod: PodView | Absent, binding_at: float | None, write_at: float | None = None
-    ) -> timedelta:
-        """Return for how long a write for the request may still take effect.
-
-        ``binding_at``, ``write_at``: when this process sent the last Binding, or another write, without a reply;
-        monotonic.
-        """
+    def time_left(self, request: BindRequest, pod: PodView | Absent, attempt: AttemptState) -> timedelta:
+        """Return for how long a write for the request may still take effect. ``pod`` must have been read live."""
         now = self._clock.monotonic()
+        bindings = (attempt.unacknowledged_at, attempt.writes.last(now, bindings=True))
+        binding_at = max((moment for moment in bindings if moment is not None), default=None)
+        write_at = attempt.writes.last(now, bindings=False)
         return in_flight_for(
             request,
             pod,

@@ -14,7 +14,7 @@ requeued with low priority; that lane always has a share of the workers. Losing 
 the pod is found on its node, and the request is completed. Decision 101.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -23,15 +23,16 @@ from bowline.api.meta import Object, ObjectKey
 from bowline.api.request_facts import WaitFact, wait_of
 from bowline.framework.binding.context import BindContext
 from bowline.kube.availability import Availability
+from bowline.kube.resources import Resource
 from bowline.runtime.clock import Clock
 from bowline.runtime.turns import Turns
 from bowline.runtime.workers import REQUEUE, Priority, ReconcileError, Result
 from bowline_reconciler.binding.state import RequestState
 from bowline_reconciler.binding.wait_index import Registration, WaitIndex
 from bowline_reconciler.binding.writer import Writer
-from bowline_reconciler.decide.actions import Nomination, Wait
+from bowline_reconciler.decide.actions import Nomination, RetryAt, Wait
 from bowline_reconciler.decide.report import waiting_event, waiting_status
-from bowline_reconciler.decide.snapshot import stored_wait
+from bowline_reconciler.decide.snapshot import Outcome, stored_wait
 from bowline_reconciler.decide.transient import NOTICE_AFTER_S
 
 # The shortest delay of a failure that is about to be reported.
@@ -75,7 +76,7 @@ class Requeue:
         jitter: Callable[[], float],
         is_busy: Callable[[], bool],
     ) -> None:
-        self.index = index
+        self._index = index
         self._writer = writer
         self._availability = availability
         self._clock = clock
@@ -84,9 +85,30 @@ class Requeue:
         self._report_turns: Turns[ObjectKey] = Turns(REPORT_QPS)
         self._deferred_binds: dict[ObjectKey, DeferredBind] = {}
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of requests that wait for an object, that have a turn to report, and that are deferred."""
+        return {
+            "waitIndex": len(self._index),
+            "reportTurns": len(self._report_turns),
+            "deferredCompletions": len(self._deferred_binds),
+        }
+
+    def take(self, key: ObjectKey) -> DeferredBind | None:
+        """Begin to process a request: it waits for nothing. Returns its deferred completion, if that is to be done.
+
+        If that fails, an ordinary reconcile follows.
+        """
+        self._index.unregister(key)
+        return self._deferred_binds.pop(key, None)
+
+    def waiters_of(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
+        """Return the requests that wait for the object, and whose wait its cached state may end."""
+        return self._index.waiters_of(resource, key)
+
     def clear(self) -> None:
         """Drop everything: this process is no longer the leader."""
-        self.index.clear()
+        self._index.clear()
         self._report_turns.clear()
         self._deferred_binds.clear()
 
@@ -116,6 +138,21 @@ class Requeue:
         state.failures.notice(now + (turn_s or REPORT_AGAIN_MAX.total_seconds()))
         return not turn_s
 
+    def notice_again(self, state: RequestState) -> None:
+        """Report the failures of the request with its next one: the report was not written."""
+        state.failures.notice(self._clock.monotonic())
+
+    async def after_attempt(
+        self, request: BindRequest, state: RequestState, outcome: Outcome, action: RetryAt, pod: Object | None
+    ) -> Result:
+        """Report a failed attempt; returns when the next one begins. ``pod``: as for ``after_wait``."""
+        state.attempt.keep(outcome, request.failed_attempts)
+        await self._writer.write_report(request, action.report, pod)
+        state.attempt.confirm()
+        state.wait.finish()
+        state.wait.nominate(request)
+        return self.retry(state, action.pause)
+
     def retry(self, state: RequestState, pause: timedelta) -> Result:
         """Start the next attempt when ``pause`` is over. From here on the monotonic clock counts."""
         state.attempt.delay_until(self._clock.monotonic() + pause.total_seconds())
@@ -134,25 +171,11 @@ class Requeue:
         """Return whether the completion of the request is deferred."""
         return key in self._deferred_binds
 
-    def pop_deferred(self, key: ObjectKey) -> DeferredBind | None:
-        """Remove and return a deferred completion. If it fails, an ordinary reconcile follows."""
-        return self._deferred_binds.pop(key, None)
-
-    @property
-    def deferred_count(self) -> int:
-        """The number of deferred completions."""
-        return len(self._deferred_binds)
-
     # --- waits ---
 
     def discard_turn(self, key: ObjectKey) -> None:
         """Give up the turn of a request that has nothing to report any more."""
         self._report_turns.discard(key, key.namespace)
-
-    @property
-    def report_turns(self) -> int:
-        """The number of requests whose report of a wait has a turn."""
-        return len(self._report_turns)
 
     async def after_wait(self, request: BindRequest, state: RequestState, wait: Wait, pod: Object | None) -> Result:
         """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again.
@@ -164,7 +187,7 @@ class Requeue:
         if wait_state.report_at is None:
             # Spread the first report over the time that reporting all waiters of the namespace takes, so that they
             # are not all reconciled together.
-            spread_s = self._jitter() * self.index.count(request.key.namespace) / REPORT_QPS
+            spread_s = self._jitter() * self._index.count(request.key.namespace) / REPORT_QPS
             wait_state.schedule_report(now + REPORT_WAIT_AFTER.total_seconds() + spread_s)
         if wait_state.last_report != wait.why and now >= (wait_state.report_at or 0.0):
             turn_s = self._report_turns.reserve(request.key, request.key.namespace, now)
@@ -174,7 +197,7 @@ class Requeue:
                 wait_state.schedule_report(now + report_pause(wait_state.reports).total_seconds())
         quiet_until = wait_state.report_at if wait_state.last_report != wait.why else None
         # Last, with no await after it: a change from here on finds the request in the index.
-        registration = self.index.register(request.key, wait.on, wait_state.versions)
+        registration = self._index.register(request.key, wait.on, wait_state.versions)
         if registration is Registration.STALE:
             return REQUEUE
         latest = wait.left
@@ -196,7 +219,7 @@ class Requeue:
         if not is_reported:
             self._writer.record_event(request, waiting_event(wait), on_pod=pod is not None)
         if pod is not None and wait.is_of_attempt:
-            self._writer.conditions.schedule(pod, None, Nomination(request.selected_node))
+            self._writer.nominate(pod, Nomination(request.selected_node))
             state.wait.nominate(request)
 
 

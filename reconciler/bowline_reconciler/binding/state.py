@@ -3,7 +3,7 @@
 It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
 entry valid for one UID. An entry has six values, and only their methods change them: the attempt (used by
 ``attempt``), the side effects and their rollback (``complete``), the wait and the failures (``requeue``), the part in
-a gang (``gangs``), and what is newer than the cache (``reconciler``). Times are monotonic, in seconds. Decision 2.
+a gang (``gangs``), and what is newer than the cache (``reads``). Times are monotonic, in seconds. Decision 2.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bowline.kube.late_writes import LateWrites
 from bowline_reconciler.binding.overlay import CacheOverlay
 from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Fail
-from bowline_reconciler.decide.snapshot import GATES, Outcome
+from bowline_reconciler.decide.snapshot import GATES, Outcome, order_key
 from bowline_reconciler.decide.transient import NOTICE_AFTER_S, QUIET_FAILURES, Streak, classify, extend, next_mark_in
 
 # After a failed attempt: not waiting, and no wait is restored from the status.
@@ -100,9 +100,15 @@ class AttemptState:
         was_open, self.is_open = self.is_open, False
         return was_open
 
-    def await_bind(self, awaited: AwaitedBind | None) -> None:
-        """Record that the pod is to be read before the bind is reported; None: it was read, or there is no bind."""
+    def pass_point(self, awaited: AwaitedBind) -> None:
+        """Pass the point of no return: the Binding follows, and its pod is read before the bind is reported."""
+        if self.running is not None:
+            self.running.pass_point()
         self.awaited_bind = awaited
+
+    def end_bind(self) -> None:
+        """Record that no bind is to be reported from the watch: there is none, or the pod is read live."""
+        self.awaited_bind = None
 
     def mark_unacknowledged(self, now: float) -> None:
         """Record that a Binding may have been sent, or be on its way."""
@@ -354,16 +360,19 @@ class RequestStates:
     """States by key. A request re-created under the same name gets a new state, once the old one is released.
 
     Of the requests for one pod, one *holds* it from its first attempt or rollback until nothing of it is left: a
-    lock, and no order. ``on_release`` is called with a pod and its former holder. Decision 213.
+    lock, and no order (decision 213). ``rivals`` returns the cached requests for a pod that have not ended; the first
+    of them is requeued with ``wake`` when no request holds the pod any more.
     """
 
     def __init__(
         self,
         monotonic: Callable[[], float] = time.monotonic,
-        on_release: Callable[[PodID, ObjectKey], None] = lambda *_: None,
+        rivals: Callable[[ObjectKey, ObjectUID], Sequence[BindRequest]] = lambda *_: (),
+        wake: Callable[[ObjectKey], None] = lambda _: None,
     ) -> None:
         self._monotonic = monotonic
-        self._on_release = on_release
+        self._rivals = rivals
+        self._wake = wake
         self._by_key: dict[ObjectKey, RequestState] = {}
         self._holders: dict[PodID, ObjectKey] = {}
         # Those of a gang are dropped with the last state that refers to them.
@@ -408,7 +417,14 @@ class RequestStates:
         request = state.holding
         state.hold(None)
         if request is not None and self._holders.pop(request.pod_id):
-            self._on_release(request.pod_id, key)
+            waiting = [rival for rival in self.unfinished(request) if rival.key != key]
+            if waiting:
+                self._wake(min(waiting, key=order_key).key)
+
+    def unfinished(self, request: BindRequest) -> Sequence[BindRequest]:
+        """Return the cached requests for the request's pod, without those that this process has finished."""
+        states = [(rival, self.get(rival.key, rival.uid)) for rival in self._rivals(*request.pod_id)]
+        return [rival for rival, state in states if state is None or not state.is_finished]
 
     def join(self, request: BindRequest, state: RequestState, pod_group: ObjectRef) -> None:
         """Record that the request's pod is prepared, in its gang."""

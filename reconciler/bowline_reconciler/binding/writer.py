@@ -18,7 +18,7 @@ from bowline.kube.errors import Conflict, NotFound, NotStoredError
 from bowline.kube.events import EventNote
 from bowline.kube.resources import BINDREQUESTS
 from bowline_reconciler.binding.pod_conditions import PodConditions
-from bowline_reconciler.decide.actions import Event, Report
+from bowline_reconciler.decide.actions import Event, Nomination, Report
 from bowline_reconciler.informers import reduce_request
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,20 @@ class Writer:
         self._record = record
         self._on_write = on_write
         self._pruned_keys: frozenset[str] = frozenset()
-        self.conditions = PodConditions(client)
+        self._conditions = PodConditions(client)
+
+    @property
+    def pending_conditions(self) -> int:
+        """The number of pods whose condition or nomination is not written yet."""
+        return len(self._conditions)
+
+    def start(self) -> None:
+        """Begin to write the conditions and nominations of pods; called in the event loop, once per term."""
+        self._conditions.start()
+
+    async def stop(self) -> None:
+        """Stop writing those of pods, and drop what is pending."""
+        await self._conditions.stop()
 
     async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
         """Set the request's status, without a write if it is equal. Returns the request as stored."""
@@ -86,7 +99,11 @@ class Writer:
         if report.event is not None:
             self.record_event(request, report.event, on_pod=pod is not None)
         if pod is not None:
-            self.conditions.schedule(pod, report.condition, report.nomination)
+            self._conditions.schedule(pod, report.condition, report.nomination)
+
+    def nominate(self, pod: Object, nomination: Nomination) -> None:
+        """Queue a nomination of the pod, or the end of one."""
+        self._conditions.schedule(pod, None, nomination)
 
     async def add_finalizer(self, request: BindRequest, effects: Collection[str]) -> BindRequest:
         """Add the finalizer and the plugins of which side effects may exist, before any does.

@@ -21,19 +21,24 @@ from bowline.kube.client import KubeClient
 from bowline.runtime.workers import Result
 from bowline.testing.builders import bind_request, pod, stored
 from bowline.testing.clock import SteppedClock
+from bowline_reconciler.binding.attempt import AttemptRunner
+from bowline_reconciler.binding.complete import Completer
 from bowline_reconciler.binding.pod_conditions import PodConditions
+from bowline_reconciler.binding.reads import Reads
 from bowline_reconciler.binding.requeue import Requeue
 from bowline_reconciler.binding.state import RequestState, RequestStates
-from bowline_reconciler.binding.store import RequestStore
 from bowline_reconciler.binding.wait_index import WaitIndex
 from bowline_reconciler.binding.writer import Writer
 from bowline_reconciler.bound_pods import AwaitedBind, BoundPodWatch
+from bowline_reconciler.controller import new_queue
 from bowline_reconciler.decide.actions import Event, Nomination, PodBound
 from bowline_reconciler.decide.snapshot import FRESH_CONTACT
 from bowline_reconciler.informers import Informers
 from bowline_reconciler.observe.metrics import ReconcilerMetrics
 from bowline_reconciler.observe.tracker import Observation
+from bowline_reconciler.pod_cache import PodCache
 from bowline_reconciler.reconciler import Reconciler
+from bowline_reconciler.watch_events import WatchEvents
 
 Act = Callable[[BindContext], Awaitable[Status]]
 
@@ -96,7 +101,7 @@ class RecordingWriter(Writer):
 
     def __init__(self, log: list[str], states: RequestStates) -> None:
         self.log = log
-        self.conditions = RecordingConditions(log)
+        self._conditions = RecordingConditions(log)
         self.statuses: list[dict[str, Any]] = []
         self._states = states
 
@@ -157,7 +162,8 @@ class Caches(Informers):
 
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
-        self.bound_pods = Binds(cycle)
+        self._bound_pods = Binds(cycle)
+        self._pod_cache = PodCache()
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         return self._cycle.request
@@ -202,14 +208,20 @@ class Cycle:
         settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
         observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)
         runner = Runner((self.plugin,), observation)
-        self.store = RequestStore(Live(self), Caches(self), runner, settings, lambda: 0.5)
-        self.state: RequestState = self.store.states.ensure(self.request)
-        writer = RecordingWriter(self.log, self.store.states)
+        client, caches = Live(self), Caches(self)
+        self.states = RequestStates(self.clock.monotonic)
+        self.reads = Reads(client, caches, self.states, runner, settings, lambda: 0.5)
+        self.state: RequestState = self.states.ensure(self.request)
+        writer = RecordingWriter(self.log, self.states)
         requeue = Requeue(
             WaitIndex({}), writer, Availability(self.clock), self.clock, lambda: 0.5, is_busy=lambda: False
         )
-        self.reconciler = Reconciler.assemble(self.store, requeue, writer, observation)
-        self.completer = self.reconciler.completer
+        attempts = AttemptRunner(self.reads, caches, runner, writer, self.clock)
+        self.completer = Completer(
+            self.reads, self.states, runner, writer, observation.metrics, self.clock, bound_events=True
+        )
+        self.reconciler = Reconciler(self.reads, self.states, attempts, self.completer, requeue, observation)
+        self.events = WatchEvents(new_queue(1, lambda: 0.5), self.states, caches, requeue)
 
     @property
     def statuses(self) -> list[dict[str, Any]]:

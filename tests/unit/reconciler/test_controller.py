@@ -5,12 +5,13 @@ from typing import cast
 
 import pytest
 
-from bowline.api.meta import ObjectKey, ResourceVersion
+from bowline.api.meta import ObjectKey
 from bowline.kube.availability import Availability
 from bowline.runtime.workers import Result
 from bowline.runtime.workqueue import WorkQueue
 from bowline_reconciler.controller import Controller, Term, new_queue
 from bowline_reconciler.informers import Informers, Listed
+from bowline_reconciler.memory import Memory
 from bowline_reconciler.reconciler import Reconciler
 from tests.unit.reconciler.watching import Watched
 
@@ -31,7 +32,7 @@ class OneUnfinished:
 
 
 class SoonAgain:
-    """A reconciler that requeues every request; it counts its passes."""
+    """A reconciler with its memory that requeues every request; it counts its passes."""
 
     def __init__(self) -> None:
         self.reconciles = 0
@@ -43,9 +44,6 @@ class SoonAgain:
     async def reconcile(self, _: ObjectKey) -> Result:
         self.reconciles += 1
         return Result(timedelta(seconds=1))
-
-    def on_list(self, _: ResourceVersion) -> None:
-        """Do nothing."""
 
     def withdraw(self) -> None:
         """Do nothing."""
@@ -61,6 +59,7 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
     controller = Controller(
         queue,
         cast(Reconciler, work),
+        cast(Memory, work),
         cast(Informers, OneUnfinished()),
         observer.observation,
         Availability(observer.clock),

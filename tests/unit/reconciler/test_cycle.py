@@ -43,8 +43,8 @@ async def test_a_finished_request_is_forgotten_by_a_list_that_no_event_of_it_fol
     await cycle.attempt()
     if not is_cached:
         monkeypatch.setattr(Caches, "request", lambda *_: None)
-    cycle.reconciler.on_list(ResourceVersion(str(listing)))
-    assert len(cycle.store.states) == (0 if listing and not is_cached else 1)
+    cycle.events.on_list(ResourceVersion(str(listing)))
+    assert len(cycle.states) == (0 if listing and not is_cached else 1)
 
 
 async def test_the_points_of_an_attempt_share_one_context() -> None:
@@ -59,7 +59,7 @@ async def test_the_points_of_an_attempt_share_one_context() -> None:
 
 async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> None:
     cycle = Cycle()
-    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
     assert cycle.log == [
         "read pod",
@@ -74,7 +74,7 @@ async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> No
 @pytest.mark.parametrize("failing_write", ["drop_finalizer", "patch_status"])
 async def test_a_terminal_failure_that_has_begun_is_finished_whatever_call_fails(failing_write: str) -> None:
     cycle = Cycle()
-    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
     writer = cycle.completer.writer
     working_write = getattr(writer, failing_write)
 
@@ -100,7 +100,7 @@ async def test_a_pod_bound_during_a_rollback_is_not_reported_as_prepared() -> No
 
     cycle = Cycle(rollback=refuse)
     cycle.state.rollback.prepare()
-    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
     with pytest.raises(ReconcileError):
         await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
@@ -114,7 +114,7 @@ async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
         return Status.retry("busy")
 
     cycle = Cycle(rollback=refuse)
-    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
     with pytest.raises(ReconcileError) as failure:
         await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert failure.value.at_least == ROLLBACK_PAUSE
@@ -124,7 +124,7 @@ async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
 
 async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
     cycle = Cycle()
-    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
     cycle.bind_pod()
     assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
     assert "rollback" not in cycle.log
@@ -135,7 +135,7 @@ async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
     cycle = Cycle()
     cycle.state.attempt.mark_unacknowledged(cycle.clock.monotonic())
     cycle.clock.step(timedelta(seconds=20))
-    snapshot = cycle.store.from_cache(cycle.request.key, cycle.held())
+    snapshot = cycle.reads.from_cache(cycle.request.key, cycle.held())
     result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)
     assert result.requeue_after == timedelta(seconds=5)
     assert cycle.log == ["read pod"]

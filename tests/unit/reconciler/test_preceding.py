@@ -6,7 +6,7 @@ import pytest
 
 from bowline.api import names
 from bowline.api.bindrequest import BindRequest, decode_bind_request
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.meta import ObjectKey, ResourceVersion
 from bowline.testing.builders import bind_request, stored
 from bowline_reconciler.binding.state import RequestStates
 from bowline_reconciler.decide.snapshot import following_request, is_unfinished, preceding_request
@@ -67,13 +67,18 @@ def test_what_is_waited_for(rival: BindRequest, *, unfinished: bool) -> None:
 
 
 class Released:
-    """The states of requests, and who was told that a pod is free."""
+    """The states of cached requests for one pod, and which of them were woken because it is free."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[ObjectUID, str]] = []
-        self.states = RequestStates(on_release=lambda pod, key: self.calls.append((pod[1], key.name)))
+        self.woken: list[str] = []
+        self.cached: list[BindRequest] = []
+        self.states = RequestStates(
+            rivals=lambda pod_key, pod_uid: [each for each in self.cached if each.pod_id == (pod_key, pod_uid)],
+            wake=lambda key: self.woken.append(key.name),
+        )
 
     def add(self, *requests: BindRequest) -> None:
+        self.cached.extend(requests)
         for each in requests:
             self.states.ensure(each)
 
@@ -89,16 +94,18 @@ def test_a_request_that_has_begun_holds_the_pod_whatever_the_order_says() -> Non
     assert state is not None
     released.states.release_pod(first.key, state)
     released.states.release_pod(first.key, state)
-    assert released.calls == [("pod-uid", "z")], "once"
+    assert released.woken == ["a"], "once"
     assert released.states.acquire_pod(second)
 
 
 def test_a_pod_is_free_when_the_state_of_its_request_is_dropped() -> None:
     released, first, second = Released(), request("a", EARLY), request("b", EARLY)
-    released.add(first, second)
+    finished, last, other = request("aa", EARLY), request("c", EARLY), request("d", EARLY, uid="another")
+    released.add(first, finished, last, second, other)
+    released.states.ensure(finished).finish(ResourceVersion("7"))
     assert released.states.acquire_pod(first)
     released.states.drop(first.key)
-    assert released.calls == [("pod-uid", "a")]
+    assert released.woken == ["b"], "the first of those for the pod that are not finished"
     assert released.states.acquire_pod(second)
     released.states.clear()
     assert released.states.holder(second) is None

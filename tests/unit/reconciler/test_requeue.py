@@ -80,16 +80,19 @@ def test_a_completion_is_deferred_while_others_are_not_bound(
         assert requests.defer(ObjectKey("default", f"before-{number}"), bound()) == DEFER
     own_bind, key = bound(), ObjectKey("default", "mine")
     assert requests.defer(key, own_bind) == (DEFER if is_deferred else None)
-    assert (requests.is_deferred(key), requests.deferred_count) == (is_deferred, deferred_count + is_deferred)
-    assert requests.pop_deferred(key) is (own_bind if is_deferred else None)
-    assert requests.pop_deferred(key) is None, "returned once"
+    assert (requests.is_deferred(key), requests.sizes["deferredCompletions"]) == (
+        is_deferred,
+        deferred_count + is_deferred,
+    )
+    assert requests.take(key) is (own_bind if is_deferred else None)
+    assert requests.take(key) is None, "returned once"
 
 
 def test_nothing_is_kept_over_the_end_of_a_term() -> None:
     requests = requeue(SteppedClock())
     requests.defer(ObjectKey("default", "mine"), bound())
     requests.clear()
-    assert requests.deferred_count == 0
+    assert requests.sizes["deferredCompletions"] == 0
 
 
 def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> BindRequest:

@@ -1,20 +1,23 @@
 """Reads a request and its surroundings, and decides: from the caches first, and live where a decision requires it.
 
+Which request a key is comes first (``identify``): the cached one, a newer version that this process knows, or a
+former request of that name, of which something may be left.
+
 Within a process only the monotonic clock counts for how long a request has been known, has waited and must pause.
 Across restarts there is only the stored status, which may be off by the difference of two machines' clocks: so a
 restored wait lasts FRESH_CONTACT at least, and a restored pause is limited to the longest possible one. Decision 117.
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from bowline.api import names
-from bowline.api.bindrequest import BindRequest, PodID, decode_bind_request
-from bowline.api.meta import ObjectKey, ObjectUID
+from bowline.api.bindrequest import BindRequest, decode_bind_request
+from bowline.api.meta import ObjectKey
 from bowline.api.node_view import reduced_node
 from bowline.framework.binding.context import BindContext, copied
 from bowline.framework.binding.runner import Runner, Served
@@ -26,7 +29,8 @@ from bowline.kube.late_writes import LateWrites, noting
 from bowline.kube.resources import NODES, PODS, Resource
 from bowline.runtime.logging import with_fields
 from bowline_reconciler.binding.in_flight import InFlightWrites
-from bowline_reconciler.binding.state import NO_WAIT, RequestState, RequestStates
+from bowline_reconciler.binding.state import NO_WAIT, AttemptState, RequestState, RequestStates
+from bowline_reconciler.bound_pods import AwaitedBind
 from bowline_reconciler.decide.actions import Action, OutcomeAction
 from bowline_reconciler.decide.decide import ReadLive, decide
 from bowline_reconciler.decide.outcome import backoff, classify_outcome
@@ -37,7 +41,6 @@ from bowline_reconciler.decide.snapshot import (
     Snapshot,
     Target,
     Times,
-    order_key,
     preceding_request,
     stored_pause,
     stored_wait,
@@ -49,48 +52,84 @@ log = logging.getLogger("bowline_reconciler.binding")
 _ZERO = timedelta()
 
 
-class RequestStore:
-    """The requests: cached, remembered and stored, and what is decided from them.
+@dataclass(frozen=True, slots=True)
+class IdentifiedRequest:
+    """Which request a key is, by the caches and this process's memory; only a live read proves it.
+
+    ``remembered``: the state under the key, possibly of the former request of that name. ``state``: the same, if it
+    is of the present one. ``latest``: the cached request, or a newer version that this process knows.
+    """
+
+    key: ObjectKey
+    cached: BindRequest | None
+    latest: BindRequest | None
+    remembered: RequestState | None
+    state: RequestState | None
+
+
+class Reads:
+    """What is known of requests: cached, remembered and stored, and what is decided from it.
 
     ``jitter`` returns a random number in [0, 1). ``uninstalling``: every request is rolled back, none is attempted.
-    ``wake`` requeues a request.
     """
 
     def __init__(
         self,
         client: KubeClient,
         informers: Informers,
+        states: RequestStates,
         runner: Runner,
         settings: Settings,
         jitter: Callable[[], float],
         *,
         uninstalling: bool = False,
-        wake: Callable[[ObjectKey], None] = lambda _: None,
     ) -> None:
-        self.informers = informers
-        self.runner = runner
-        self.settings = settings
-        self.clock = client.clock
-        self.states = RequestStates(client.clock.monotonic, self._pod_released)
-        self.in_flight = InFlightWrites(client.clock, settings.binding.in_flight_timeout)
-        self.stale_keys: set[ObjectKey] = set()
         self._client = client
+        self._informers = informers
+        self._states = states
+        self._runner = runner
+        self._settings = settings
+        self._clock = client.clock
+        self._in_flight = InFlightWrites(client.clock, settings.binding.in_flight_timeout)
+        self._stale_keys: set[ObjectKey] = set()
         self._jitter = jitter
-        self._wake = wake
-        self.uninstalling = uninstalling
+        self._uninstalling = uninstalling
 
-    async def read(self, key: ObjectKey, latest: BindRequest | None, is_stale: bool) -> tuple[Snapshot, Action]:
+    def identify(self, key: ObjectKey) -> IdentifiedRequest:
+        """Return which request the key is. A cached request that is not remembered is from now on."""
+        cached_request, remembered = self._informers.request(key), self._states.get(key)
+        if remembered is None and cached_request is not None:
+            remembered = self._states.ensure(cached_request)
+        state, latest = remembered, cached_request
+        if remembered is not None and cached_request is not None and cached_request.uid != remembered.uid:
+            # One of the two is the previous request of that name: the state, unless the cache is known to be behind.
+            state = remembered if remembered.overlay.precedes(cached_request) else None
+        if state is not None:
+            state.overlay.observe(cached_request)
+            latest = state.overlay.latest(cached_request)
+        return IdentifiedRequest(key, cached_request, latest, remembered, state)
+
+    def latest(self, key: ObjectKey, state: RequestState) -> BindRequest | None:
+        """Return the newest known version of the state's request; None if it is not cached, or another one is."""
+        request = state.overlay.latest(self._informers.request(key))
+        return request if request is not None and request.uid == state.uid else None
+
+    def is_cached(self, key: ObjectKey) -> bool:
+        """Return whether the watch shows a request of that name."""
+        return self._informers.request(key) is not None
+
+    async def read(self, identity: IdentifiedRequest) -> tuple[Snapshot, Action]:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
-        ``latest``: the request, possibly newer than the cached one. ``is_stale``: it may be older than the stored
-        one. Raises the client's errors.
+        Raises the client's errors.
         """
-        snapshot = self.from_cache(key, latest)
-        if is_stale or key in self.stale_keys:
+        key, state = identity.key, identity.state
+        snapshot = self.from_cache(key, identity.latest)
+        if (state is not None and state.overlay.needs_live_read) or key in self._stale_keys:
             snapshot = await self.read_live(snapshot, Target.REQUEST)
         while isinstance(decision := self.decide_on(snapshot), ReadLive):
             snapshot = await self.read_live(snapshot, decision.target)
-        self.stale_keys.discard(key)
+        self._stale_keys.discard(key)
         return snapshot, decision
 
     def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
@@ -99,19 +138,23 @@ class RequestStore:
         ``stale``: keys whose cached request may be older than the previous leader's last writes. ``newest``: the
         latest creationTimestamp of the stored requests.
         """
-        self.in_flight.start_term(since, newest)
-        self.stale_keys.update(stale)
+        self._in_flight.start_term(since, newest)
+        self._stale_keys.update(stale)
 
-    def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
-        """Drop all states, at the end of a term; returns their keys and UIDs."""
-        self.stale_keys.clear()
-        return self.states.clear()
+    def end_term(self) -> None:
+        """Drop what is known of the previous leader's writes."""
+        self._stale_keys.clear()
+
+    @property
+    def stale(self) -> int:
+        """The number of keys whose cached request may be older than the previous leader's last writes."""
+        return len(self._stale_keys)
 
     async def read_live(self, snapshot: Snapshot, target: Target) -> Snapshot:
         """Return the snapshot with one object read live. Raises the client's errors, except NotFound."""
         match target:
             case Target.REQUEST:
-                raw_request = await self.informers.get_request(snapshot.key)
+                raw_request = await self._informers.get_request(snapshot.key)
                 if isinstance(raw_request, Absent):
                     return Snapshot(snapshot.key, raw_request, live=frozenset({target}))
                 # The request may name another pod now.
@@ -125,7 +168,7 @@ class RequestStore:
                     return replace(snapshot, pod=Absent.TOO_LARGE, live=snapshot.live | {target})
                 pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
                 if not isinstance(pod, Absent):
-                    self.informers.offer_pod(pod)
+                    self._informers.offer_pod(pod)
                 return replace(snapshot, pod=pod, live=snapshot.live | {target})
             case Target.NODE:
                 raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
@@ -139,11 +182,32 @@ class RequestStore:
         is_missing = snapshot.pod is Absent.NOT_IN_CACHE
         return await self.read_live(snapshot, Target.POD) if is_missing else snapshot
 
-    async def refute(self, writes: LateWrites) -> None:
-        """Read the objects that writes without a reply would change: another version proves that they cannot land.
+    async def with_live_pod(self, key: ObjectKey, request: BindRequest) -> Snapshot:
+        """Return the snapshot of a request with its pod, read live."""
+        return await self.read_live(self.from_cache(key, request), Target.POD)
 
-        Raises InfrastructureError.
+    async def bound_pod(self, request: BindRequest, awaited: AwaitedBind) -> Snapshot:
+        """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
+        pod = await self._informers.bound_pod(awaited)
+        return (
+            Snapshot(request.key, request, pod) if pod is not None else await self.with_live_pod(request.key, request)
+        )
+
+    def may_predate_term(self, request: BindRequest) -> bool:
+        """Return whether a previous leader may have started on the request: it was created before this term."""
+        return self._in_flight.may_predate_term(request)
+
+    async def writes_in_flight(self, snapshot: Snapshot, attempt: AttemptState) -> timedelta:
+        """Return for how long a write for the request without a reply may still take effect; zero if none can.
+
+        The pod must have been read live. Raises InfrastructureError.
         """
+        if self._in_flight.time_left(snapshot.request, snapshot.pod_view, attempt) > _ZERO:
+            await self._refute(attempt.writes)
+        return self._in_flight.time_left(snapshot.request, snapshot.pod_view, attempt)
+
+    async def _refute(self, writes: LateWrites) -> None:
+        """Read the objects that the writes would change: another version proves that they cannot land."""
         with noting(writes):
             for target in writes.guarded_objects():
                 with suppress(ApiError):
@@ -153,18 +217,20 @@ class RequestStore:
         """Return the snapshot of a request with the cached objects around it."""
         if request is None:
             return Snapshot(key, Absent.NOT_IN_CACHE)
-        pod, node = self.informers.pod(request.pod_key), self.informers.node(request.selected_node)
+        state = self._states.get(request.key, request.uid)
+        pod, node = self._informers.pod(request.pod_key), self._informers.node(request.selected_node)
         return Snapshot(
             key,
             request,
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node if node is not None else Absent.NOT_IN_CACHE,
-            self._times(request),
+            self._times(request, state, self._informers.in_contact()),
         )
 
     def context(self, snapshot: Snapshot) -> BindContext:
         """Return the context that plugins receive: deep copies of the request, the pod and the node."""
         request, attempt = snapshot.request, snapshot.request.attempt_id
+        wait_left = snapshot.times.wait_left(self._settings.binding.wait_timeout)
         return BindContext(
             request=replace(request, raw=copied(request.raw)),
             # Copies: whatever a plugin writes into them, the cached objects stay unchanged.
@@ -173,33 +239,37 @@ class RequestStore:
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
-            deadline=self.clock.now() + snapshot.times.wait_left(self.settings.binding.wait_timeout),
+            deadline=self._clock.now() + wait_left,
             client=self._client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
         )
 
-    def is_held(self, request: BindRequest) -> bool:
-        """Return whether the request keeps its finalizer until its bound pod has ended. Decision 282."""
-        return bool(self.runner.holders(request))
-
     def follow_up(self, request: BindRequest, outcome: Outcome) -> OutcomeAction:
         """Return what an attempt's outcome means for the request."""
-        times = self._times(request) if outcome.status.code is Code.WAIT else Times()
-        return classify_outcome(request, outcome, self.settings.binding, self._jitter(), times, self.clock.now())
+        times = Times()
+        if outcome.status.code is Code.WAIT:
+            state = self._states.get(request.key, request.uid)
+            times = self._times(request, state, self._informers.in_contact())
+        return classify_outcome(request, outcome, self._settings.binding, self._jitter(), times, self._clock.now())
 
     def decide_on(self, snapshot: Snapshot) -> Action | ReadLive:
         """Return the decision for the snapshot, or the live read that it still requires."""
         request, preceding, plugin_answers = snapshot.lookup, None, Served(frozenset())
         effects: frozenset[str] = frozenset()
-        ending, rival_writes = None, _ZERO
+        ending, rival_writes, is_held = None, _ZERO, False
         if isinstance(request, BindRequest):
-            state = self.states.get(request.key, request.uid)
+            state, holder = self._states.get(request.key, request.uid), self._states.holder(request)
             ending = state.rollback.ending if state is not None else None
-            preceding, rival_writes = self._rivals(request)
+            if holder != request.key:
+                rivals = self._states.unfinished(request)
+                preceding = preceding_request(request, rivals) or holder
+                others = [rival for rival in rivals if rival.key != request.key]
+                rival_writes = max(map(self._in_flight.inherited, others), default=_ZERO)
+            is_held = bool(self._runner.holders(request))
             if request.spec is not None:
                 pod = None if isinstance(snapshot.pod, Absent) else snapshot.pod
-                plugin_answers = self.runner.served(request)
-                effects = self.runner.effects(request, pod)
+                plugin_answers = self._runner.served(request)
+                effects = self._runner.effects(request, pod)
         observed = Observed(
             request,
             snapshot.pod_view,
@@ -210,34 +280,12 @@ class RequestStore:
             snapshot.times,
             snapshot.live,
             plugin_answers.errors,
-            self.informers.node_ill_for(request.selected_node) if isinstance(request, BindRequest) else _ZERO,
-            self.uninstalling,
+            self._informers.node_ill_for(request.selected_node) if isinstance(request, BindRequest) else _ZERO,
+            self._uninstalling,
             rival_writes,
-            isinstance(request, BindRequest) and self.is_held(request),
+            is_held,
         )
-        return decide(observed, self.settings, ending)
-
-    def _rivals(self, request: BindRequest) -> tuple[ObjectKey | None, timedelta]:
-        """Return the request to wait for, and for how long a former leader's writes for others may take effect."""
-        holder = self.states.holder(request)
-        if holder == request.key:
-            return None, _ZERO
-        rivals = self._unfinished(request.pod_key, request.pod_uid)
-        preceding = preceding_request(request, rivals) or holder
-        others = [rival for rival in rivals if rival.key != request.key]
-        return preceding, max(map(self.in_flight.inherited, others), default=_ZERO)
-
-    def _unfinished(self, pod_key: ObjectKey, pod_uid: ObjectUID) -> Sequence[BindRequest]:
-        """Return the cached requests for a pod, without those that this process has finished."""
-        rivals = self.informers.rivals(pod_key, pod_uid)
-        states = [(rival, self.states.get(rival.key, rival.uid)) for rival in rivals]
-        return [rival for rival, state in states if state is None or not state.is_finished]
-
-    def _pod_released(self, pod: PodID, by: ObjectKey) -> None:
-        """Requeue the first of the other requests for a pod that no request holds any more."""
-        waiting = [rival for rival in self._unfinished(*pod) if rival.key != by]
-        if waiting:
-            self._wake(min(waiting, key=order_key).key)
+        return decide(observed, self._settings, ending)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:
@@ -247,14 +295,13 @@ class RequestStore:
 
     # --- times ---
 
-    def _times(self, request: BindRequest) -> Times:
-        """Return the request's times, with those of its present wait."""
-        now, contact = self.clock.monotonic(), self.informers.in_contact()
-        state = self.states.get(request.key, request.uid)
+    def _times(self, request: BindRequest, state: RequestState | None, contact: timedelta) -> Times:
+        """Return the request's times, with those of its present wait. ``contact``: of the watches, for so long."""
+        now = self._clock.monotonic()
         age = _since(state.since, now) if state is not None else _ZERO
         retry_in = self._retry_in(request, state, now)
         if state is None or not state.wait.cause:
-            restored_wait = stored_wait(request, self.clock.now())
+            restored_wait = stored_wait(request, self._clock.now())
             watch_time = contact if restored_wait is None else _ZERO
             return Times(age, restored_wait or _ZERO, watch_time, retry_in)
         wait = state.wait
@@ -269,9 +316,9 @@ class RequestStore:
         retry_at = state.attempt.retry_at if state is not None else None
         if retry_at is not None:
             return max(_ZERO, timedelta(seconds=retry_at - now))
-        limits, failures = self.settings.binding, request.failed_attempts
+        limits, failures = self._settings.binding, request.failed_attempts
         if request.next_attempt is not None:
-            return stored_pause(request, self.clock.now(), limits.backoff.max)
+            return stored_pause(request, self._clock.now(), limits.backoff.max)
         # Another project's CRD does not store nextAttemptTime.
         return backoff(failures, limits, self._jitter()) if failures else _ZERO
 

@@ -1,0 +1,61 @@
+"""What the reconciler remembers, from the beginning of a leadership term to its end.
+
+Losing it is safe: a term starts from the API objects, as any other process would. Nothing is decided here.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from bowline.api.meta import ObjectKey
+from bowline.framework.binding.runner import Runner
+from bowline_reconciler.binding.reads import Reads
+from bowline_reconciler.binding.requeue import Requeue
+from bowline_reconciler.binding.state import RequestStates
+from bowline_reconciler.binding.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of a process, of which one instance exists."""
+
+    states: RequestStates
+    reads: Reads
+    requeue: Requeue
+    writer: Writer
+    runner: Runner
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the in-memory state, by kind; entries are dropped with their requests."""
+        return {
+            "requests": len(self.states),
+            "pluginStates": self.runner.remembered,
+            **self.requeue.sizes,
+            "podConditions": self.writer.pending_conditions,
+            "transientFailures": sum(state.failures.streak is not None for _, state in self.states.items()),
+            "stale": self.reads.stale,
+        }
+
+    def start_term(self, since: float, stale: Collection[ObjectKey], newest: datetime | None) -> None:
+        """Begin a leadership term. See ``Reads.start_term``."""
+        self.reads.start_term(since, stale, newest)
+        self.writer.start()
+
+    def reset_failures(self) -> None:
+        """The API server is available again after an outage: reset the transient failures."""
+        for _, state in self.states.items():
+            state.failures.reset()
+
+    def withdraw(self) -> None:
+        """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
+        for _, state in self.states.items():
+            state.attempt.withdraw()
+
+    async def end_term(self) -> None:
+        """Drop all state: this process's next term starts from the API objects, as any other process would."""
+        await self.writer.stop()
+        self.reads.end_term()
+        for key, uid in self.states.clear():
+            await self.runner.drop_request(key, uid)
+        self.requeue.clear()
