@@ -68,7 +68,7 @@ class HeldPod:
 class Releases:
     """The releases. ``run`` it while leading. ``shard``: label selector of this process's requests.
 
-    ``uninstalling``: requests of running pods are given up.
+    ``uninstalling``: the record is removed from requests of running pods too; see ``unreleased``.
     """
 
     def __init__(

@@ -17,6 +17,11 @@ FOUND = (
     ("lag", 5104, "what is remembered of requests that no watch has shown is never dropped"),
     ("releases", 5207, "a reservation pod without users stays until the resync"),
     ("rivals", 90161, "a Binding without a reply is repeated after its request is known as withdrawn"),
+    (
+        "restores",
+        1795684120,
+        "a watch goes on at a version that a restored etcd has not reached again",
+    ),
     ("releases", 96290, "none: a check took the Binding of the next pod of the name for that of a withdrawn request"),
 )
 

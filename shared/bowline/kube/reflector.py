@@ -32,6 +32,7 @@ from bowline.kube.denial import Denial
 from bowline.kube.errors import (
     ApiError,
     BadRequest,
+    ConnectionFailed,
     Expired,
     FieldSelectorUnsupported,
     Forbidden,
@@ -164,6 +165,7 @@ class Reflector:
         self._ignores_oversized = not (self.store.keeps_identities or selection.resource.metadata_only)
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
+        self._unreachable_since: float | None = None  # monotonic
         self._version = ""
         cap = _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP
         self._backoff = Backoff(_BACKOFF_BASE, cap, client.random.random)
@@ -183,6 +185,8 @@ class Reflector:
         """Keep the store up to date until cancelled."""
         while True:
             try:
+                if self._may_be_restored():
+                    self._version = ""
                 if not self._version:
                     await self._list()
                 await self._watch()
@@ -337,6 +341,7 @@ class Reflector:
             if before is None or self._contact_from is None:
                 self._contact_from = self._client.clock.monotonic()
         self.last_contact = now
+        self._unreachable_since = None
         if self._version:
             self.last_error = None
 
@@ -345,6 +350,15 @@ class Reflector:
         if self.connected_since is None or self._contact_from is None:
             return timedelta()
         return timedelta(seconds=self._client.clock.monotonic() - self._contact_from)
+
+    def _may_be_restored(self) -> bool:
+        """Return whether the API server was unreachable for so long that its etcd may have been restored since.
+
+        That needs every API server stopped. Of the events up to the version that was read before, a watch from that
+        version delivers none, and soon it has been reached again.
+        """
+        lost_at = self._unreachable_since
+        return lost_at is not None and self._client.clock.monotonic() - lost_at >= _SHORT_DISCONNECT.total_seconds()
 
     def _resumed_contact(self, now: datetime) -> datetime | None:
         """Return the start of contact before a short disconnect; None if it was not short."""
@@ -359,6 +373,8 @@ class Reflector:
         """Log and report the error if it is new, decide between resume and relist, and wait for the backoff."""
         if isinstance(error, ServerError | _ClosedSoon):
             self._fruitless += 1
+        if isinstance(error, ConnectionFailed | NoResponse) and self._unreachable_since is None:
+            self._unreachable_since = self._client.clock.monotonic()
         if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
             self._version = ""
         is_absent = await self._is_absent(error)
