@@ -31,7 +31,7 @@ from bowline.api.node_view import NodeView, node_view, reduced_node
 from bowline.api.request_facts import MAX_CARRIED
 from bowline.api.taints import MAX_TOLERATIONS, is_of_health, untolerated
 from bowline.kube.client import KubeClient
-from bowline.kube.errors import NotFound
+from bowline.kube.errors import NoResponse, NotFound
 from bowline.kube.late_writes import WrittenObject
 from bowline.kube.reflector import EventType, Listener, OnList, Reflector
 from bowline.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
@@ -178,10 +178,13 @@ class Informers:
         self._adopted_keys = keys
 
     async def compare(self) -> Listed:
-        """Compare the cached requests with those of the API server. Raises the client's errors.
+        """Compare the cached requests with those of the API server.
 
-        A synced cache may still lack the previous leader's last writes.
+        A synced cache may still lack the previous leader's last writes. Raises the client's errors, and NoResponse
+        until those that decisions read are listed again after an outage in which etcd may have been restored.
         """
+        if any(reflector.may_be_restored for reflector in (self.requests, self.pods, self.nodes)):
+            raise NoResponse("the watches are not connected again yet")
         began, newest = self._client.clock.monotonic(), None
         versions: dict[ObjectKey, ResourceVersion] = {}
         selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())

@@ -22,6 +22,7 @@ FOUND = (
         1795684120,
         "a watch goes on at a version that a restored etcd has not reached again",
     ),
+    ("restores", 1795683174, "a cached request is bound whose version a restored etcd has assigned to the next one"),
     ("releases", 96290, "none: a check took the Binding of the next pod of the name for that of a withdrawn request"),
 )
 

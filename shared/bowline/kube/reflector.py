@@ -166,6 +166,7 @@ class Reflector:
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._unreachable_since: float | None = None  # monotonic
+        self._trusts_versions = True  # an object with the cached UID and version is the cached one
         self._version = ""
         cap = _OPTIONAL_CAP if selection.is_optional else _BACKOFF_CAP
         self._backoff = Backoff(_BACKOFF_BASE, cap, client.random.random)
@@ -185,8 +186,8 @@ class Reflector:
         """Keep the store up to date until cancelled."""
         while True:
             try:
-                if self._may_be_restored():
-                    self._version = ""
+                if self.may_be_restored:
+                    self._version, self._trusts_versions = "", False
                 if not self._version:
                     await self._list()
                 await self._watch()
@@ -204,7 +205,7 @@ class Reflector:
             log.warning("cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)})
             self.selection = replace(self._configured_selection, field_selector="")
             version = await self._read()
-        self._version = version
+        self._version, self._trusts_versions = version, True
         self._fruitless = 0
         self.last_error = None
         self.synced.set()
@@ -240,7 +241,8 @@ class Reflector:
 
     def _store_listed(self, key: ObjectKey, item: dict[str, Any]) -> bool:
         """Store an object of a list; return whether it is cached."""
-        if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
+        is_cached = self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item)
+        if is_cached and self._trusts_versions:
             return True  # unchanged: replacing the cached copy would only create garbage
         if self._is_ignored(key, item):
             return self.store.uid(key) == uid_of(item)
@@ -351,11 +353,12 @@ class Reflector:
             return timedelta()
         return timedelta(seconds=self._client.clock.monotonic() - self._contact_from)
 
-    def _may_be_restored(self) -> bool:
-        """Return whether the API server was unreachable for so long that its etcd may have been restored since.
+    @property
+    def may_be_restored(self) -> bool:
+        """Whether the API server has been unreachable for so long that its etcd may have been restored since.
 
-        That needs every API server stopped. Of the events up to the version that was read before, a watch from that
-        version delivers none, and soon it has been reached again.
+        That needs every API server stopped. A version then says nothing of what was read before: it may have been
+        assigned a second time, and a watch from one that is not reached again delivers nothing up to there.
         """
         lost_at = self._unreachable_since
         return lost_at is not None and self._client.clock.monotonic() - lost_at >= _SHORT_DISCONNECT.total_seconds()
