@@ -13,6 +13,7 @@ from bowline.api.bindrequest import BindRequest
 from bowline.framework.plugin_status import Status
 from bowline.kube.client import KubeClient
 from bowline.kube.lease import LeaseVersions
+from bowline.kube.reflector import Reflector
 from bowline.plugins.dynamic_resources.reserver import ClaimReserver
 from bowline.plugins.gpu_sharing import plugin as gpu_sharing_plugin
 from bowline.plugins.gpu_sharing import reservation_client
@@ -83,6 +84,17 @@ def _set(owner: Any, name: str, value: Any) -> Callable[[], None]:
     return lambda: setattr(owner, name, value)
 
 
+def _unnoticed_restores() -> Callable[[], None]:
+    """A term that lasts through a restore is ended by the Lease's version; the caches of others are listed again."""
+    defects = (_set(LeaseVersions, "check", lambda *_: None), _set(Reflector, "may_be_restored", False))
+
+    def mutate() -> None:
+        for defect in defects:
+            defect()
+
+    return mutate
+
+
 async def _nothing(*_: Any, **__: Any) -> None:
     return None
 
@@ -140,7 +152,7 @@ MUTANTS = (
     Mutant("a gang is always complete", "gangs", _set(gangs, "is_complete", lambda *_: True)),
     Mutant("assumed pods are kept", "general", _set(assumed_pods.AssumedPods, "drop", lambda *_: None)),
     Mutant("claims of devices are kept", "releases", _set(GroupController, "release_claims", lambda *_: None)),
-    Mutant("a restored etcd is not noticed", "restores", _set(LeaseVersions, "check", lambda *_: None)),
+    Mutant("a restored etcd is not noticed", "restores", _unnoticed_restores()),
     Mutant("ConfigMaps are kept", "share/withdraw", _set(gpu_sharing_plugin, "delete_configmaps", _ok)),
     Mutant("reservations of claims are kept", "shared claim/withdraw", _set(ClaimReserver, "unreserve", _ok)),
 )
