@@ -82,11 +82,11 @@ def _module(path: PurePosixPath) -> str:
 
 def _importing(module: str, graph: grimp.ImportGraph, depth: int) -> set[str]:
     """Return the test files from which a chain of imports leads to the module."""
-    arrival = level = {module} & graph.modules
+    importers = level = {module} & graph.modules
     for _ in range(depth):
-        level = {importer for name in level for importer in graph.find_modules_that_directly_import(name)} - arrival
-        arrival = arrival | level
-    return {f"{name.replace('.', '/')}.py" for name in arrival if name.rpartition(".")[2].startswith("test_")}
+        level = {importer for name in level for importer in graph.find_modules_that_directly_import(name)} - importers
+        importers = importers | level
+    return {f"{name.replace('.', '/')}.py" for name in importers if name.rpartition(".")[2].startswith("test_")}
 
 
 def _tests_of_plugin(name: str) -> set[str]:

@@ -58,11 +58,11 @@ def without_blocks(text: str) -> str:
 
 def commands(page: str) -> list[Command]:
     """Return the commands that a test executes, in their order; `page` is a path in the repository."""
-    listing: list[Command] = []
+    page_commands: list[Command] = []
     for block in blocks(ROOT / page):
         if block.info == EXECUTED:
-            listing += commands_of(block.text)
-    return listing
+            page_commands += commands_of(block.text)
+    return page_commands
 
 
 def run(text: str, kubeconfig: Path, *tools: Path, folder: Path = ROOT) -> str:

@@ -140,21 +140,21 @@ def main() -> int:
     bound = {(ref["kind"], ref["name"]) for ref in (o["roleRef"] for o in rendered.of_kind(*BINDINGS))}
     rights = rights_of(rendered.by_kind[key] for key in bound)
     used: Counter[Right] = Counter()
-    denial: Counter[str] = Counter()
+    denials: Counter[str] = Counter()
     total = 0
     for path in sorted(folder.glob("*.log")):
         with path.open(encoding="utf-8") as lines:
             for event in calls_of(lines):
                 total += 1
                 if is_denied(event):
-                    denial[denied_call(event)] += 1
+                    denials[denied_call(event)] += 1
                 elif (right := used_right(event, rights)) is not None:
                     used[right] += 1
     unused = sorted(right for right in rights if not used[right])
     missing = [right for right in unused if str(right) not in EXCEPTIONS]
     out = sys.stdout.write
-    out(f"{total} calls of Bowline's programs, {denial.total()} denied\n{len(used)} of {len(rights)} rights used\n")
-    for call, count in sorted(denial.items()):
+    out(f"{total} calls of Bowline's programs, {denials.total()} denied\n{len(used)} of {len(rights)} rights used\n")
+    for call, count in sorted(denials.items()):
         out(f"denied {count} times: {call}\n")
     for right in unused:
         out(f"unused: {right} ({EXCEPTIONS.get(str(right), 'NO REASON')})\n")

@@ -122,13 +122,13 @@ def test_fields_that_no_kai_scheduler_has_are_listed() -> None:
 
 @pytest.mark.parametrize("body", [request for requests in REQUESTS.values() for request in requests])
 def test_requests_of_each_kai_scheduler_are_decoded(body: dict[str, Any]) -> None:
-    decoding, errors = decode_spec(body)
+    decoded_spec, errors = decode_spec(body)
     assert errors == ()
-    assert decoding is not None
+    assert decoded_spec is not None
     is_share = body["receivedResourceType"] == "Fraction"
-    assert decoding.gpu_groups == ((GROUP,) if is_share else ())
+    assert decoded_spec.gpu_groups == ((GROUP,) if is_share else ())
     modes = [group.get("computeSharingMode") for group in body.get("selectedFractionalGpuGroups", ())]
-    assert decoding.compute_modes == ({GROUP: "sm-sharing"} if "sm-sharing" in modes else {})
+    assert decoded_spec.compute_modes == ({GROUP: "sm-sharing"} if "sm-sharing" in modes else {})
 
 
 @pytest.mark.parametrize("body", ON_THE_WIRE)

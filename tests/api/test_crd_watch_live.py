@@ -146,12 +146,12 @@ def test_kubectl_explains_every_field(crd_cluster: Cluster) -> None:
 
 def test_the_api_server_keeps_all_of_the_definition(crd_cluster: Cluster) -> None:
     """It drops unknown parts of a schema; a rule of ours would then silently not apply."""
-    expectation = crd.custom_resource_definition()
-    stored_object = crd_cluster.api.get(
-        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{expectation['metadata']['name']}"
+    definition = crd.custom_resource_definition()
+    stored_definition = crd_cluster.api.get(
+        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
     )
-    assert contains(expectation["spec"], stored_object["spec"])
-    assert "NonStructuralSchema" not in [condition["type"] for condition in stored_object["status"]["conditions"]]
+    assert contains(definition["spec"], stored_definition["spec"])
+    assert "NonStructuralSchema" not in [condition["type"] for condition in stored_definition["status"]["conditions"]]
 
 
 def contains(expected: Any, stored: Any) -> bool:

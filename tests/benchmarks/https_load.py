@@ -154,10 +154,10 @@ async def load(target: Target) -> Measured:
     for caller in callers:
         caller.send()
     end = asyncio.gather(*(caller.end for caller in callers))
-    completion, _ = await asyncio.wait([end], timeout=target.seconds)
+    ended_futures, _ = await asyncio.wait([end], timeout=target.seconds)
     for caller in callers:
         caller.stop_after_answer()
-    await (completion.pop() if completion else end)
+    await (ended_futures.pop() if ended_futures else end)
     seconds, server_cpu_s = time.perf_counter() - began, _cpu_s(target.server) - server
     took = [duration for caller in callers for duration in caller.took]
     return Measured(

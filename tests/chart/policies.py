@@ -48,8 +48,8 @@ class Policies:
         try:
             client.request(method, path, body, kind)
         except LocalApiError as error:
-            before, findings, text = str(error).partition("denied request: ")
-            if not findings or POLICY not in before or error.status != 403:
+            before, separator, text = str(error).partition("denied request: ")
+            if not separator or POLICY not in before or error.status != 403:
                 raise AssertionError(f"not denied by a policy: {error}") from error
             return text
         return ""
@@ -92,19 +92,19 @@ def _until_in_force(policies: Policies, manifests: Rendered) -> None:
     policies.cluster.api.post(f"{core}/pods", _pod("probe"))
     policies.cluster.api.post(f"{core}/persistentvolumeclaims", _volume_claim())
     policies.cluster.api.post("/api/v1/persistentvolumes", _volume())
-    neighbour = {"metadata": {"labels": {"x": "y"}}}
+    label_patch = {"metadata": {"labels": {"x": "y"}}}
     user = policies.as_user("probe")
     probes: dict[str, tuple[ApiClient, str, str, Any]] = {
         "devices": (user, "POST", f"{core}/pods{DRY}", _pod("x", labels={names.LABEL_GPU_GROUP: "g"})),
         "share-configmaps": (user, "POST", f"{core}/configmaps{DRY}", share),
-        "reconciler-pods": (reconciler, "PATCH", f"{core}/pods/probe{DRY}", neighbour),
-        "reconciler-pod-status": (reconciler, "PATCH", f"{core}/pods/probe/status{DRY}", neighbour),
+        "reconciler-pods": (reconciler, "PATCH", f"{core}/pods/probe{DRY}", label_patch),
+        "reconciler-pod-status": (reconciler, "PATCH", f"{core}/pods/probe/status{DRY}", label_patch),
         "reconciler-configmaps": (reconciler, "POST", f"{core}/configmaps{DRY}", share),
         "reconciler-claims": (reconciler, "POST", f"{claims}{DRY}", {"metadata": {"name": "x"}, "spec": {}}),
-        "reconciler-volumes": (reconciler, "PATCH", f"/api/v1/persistentvolumes/probe{DRY}", neighbour),
+        "reconciler-volumes": (reconciler, "PATCH", f"/api/v1/persistentvolumes/probe{DRY}", label_patch),
         "reconciler-bindings": (reconciler, "POST", f"{core}/pods/probe/binding{DRY}", _binding()),
-        "reconciler-volume-claims": (reconciler, "PATCH", f"{core}/persistentvolumeclaims/probe{DRY}", neighbour),
-        "agent": (agent, "PATCH", f"{RESERVATIONS}/probe{DRY}", neighbour),
+        "reconciler-volume-claims": (reconciler, "PATCH", f"{core}/persistentvolumeclaims/probe{DRY}", label_patch),
+        "agent": (agent, "PATCH", f"{RESERVATIONS}/probe{DRY}", label_patch),
     }
     policies.cluster.api.post(RESERVATIONS, _pod("probe"))
     rights = [("probe", "edit", "default")]
@@ -145,8 +145,8 @@ def _binding() -> dict[str, Any]:
 
 
 def _volume_claim() -> dict[str, Any]:
-    target = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    return {"metadata": {"name": "probe"}, "spec": target}
+    claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": "probe"}, "spec": claim_spec}
 
 
 def _volume() -> dict[str, Any]:

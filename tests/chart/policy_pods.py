@@ -84,15 +84,15 @@ def random_pods(seed: int, count: int) -> list[dict[str, Any]]:
     """Return that many pods, equal for equal seeds."""
     dice = random.Random(seed)  # noqa: S311 - no secret
     pods = [random_pod(dice, f"pod-{number}") for number in range(count)]
-    for item in pods[3::17]:
-        item["spec"]["nodeName"] = "node-a"
+    for pod in pods[3::17]:
+        pod["spec"]["nodeName"] = "node-a"
     return pods
 
 
 def random_pod(dice: random.Random, name: str) -> dict[str, Any]:
     """Return one pod."""
     # Few annotations mostly, so that each rule is also violated alone.
-    target = [key for key in CHOICES if dice.random() < dice.choice((0.25, 0.6))]
+    annotation_names = [key for key in CHOICES if dice.random() < dice.choice((0.25, 0.6))]
     spec: dict[str, Any] = {
         "schedulerName": "bowline",
         "containers": [_container(dice, known) for known in CONTAINERS[: dice.randint(1, 3)]],
@@ -101,7 +101,7 @@ def random_pod(dice: random.Random, name: str) -> dict[str, Any]:
     if init:
         spec["initContainers"] = init
     return {
-        "metadata": {"name": name, "annotations": {key: _value(dice, key) for key in target}},
+        "metadata": {"name": name, "annotations": {key: _value(dice, key) for key in annotation_names}},
         "spec": spec,
     }
 
@@ -126,7 +126,7 @@ def _container(dice: random.Random, name: str) -> dict[str, Any]:
         dice.choice((limits, requests))[dice.choice((CLASS, OTHER_CLASS))] = dice.choice((0, 1, "2"))
     if dice.random() < 0.3:
         limits["cpu"] = "100m"
-    inputs = {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
-    if inputs:
-        container["resources"] = inputs
+    resources = {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
+    if resources:
+        container["resources"] = resources
     return container

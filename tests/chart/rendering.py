@@ -70,8 +70,8 @@ class Chart:
         self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
     ) -> Rendered:
         """Render with these values over the chart's and the required ones; CommandError with Helm's message."""
-        inputs = merged(REQUIRED, values or {})
-        return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=inputs)))
+        chart_values = merged(REQUIRED, values or {})
+        return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=chart_values)))
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,8 +73,13 @@ def claim(name: str, *, extended: bool = True, owned: bool = True) -> dict[str, 
 
 
 def volume(name: str, **spec: Any) -> dict[str, Any]:
-    target = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}, **spec}
-    return {"metadata": {"name": name}, "spec": target}
+    volume_spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/x"},
+        **spec,
+    }
+    return {"metadata": {"name": name}, "spec": volume_spec}
 
 
 def metadata(**fields: Any) -> dict[str, Any]:
@@ -485,9 +490,9 @@ def test_a_stolen_token_of_the_reconciler_cannot(
 def test_by_the_status_of_a_claim_nothing_else_of_it_changes(policies: Policies) -> None:
     """No policy covers the status: the API server itself ignores the rest."""
     body = {**ALLOCATED, "metadata": {"name": "users", "labels": {"a": "b"}, "finalizers": ["x.example/y"]}}
-    stored_request = policies.as_user(RECONCILER).request("PUT", f"{CLAIMS}/users/status{DRY}", body)
-    assert "labels" not in stored_request["metadata"]
-    assert "finalizers" not in stored_request["metadata"]
+    stored_claim = policies.as_user(RECONCILER).request("PUT", f"{CLAIMS}/users/status{DRY}", body)
+    assert "labels" not in stored_claim["metadata"]
+    assert "finalizers" not in stored_claim["metadata"]
 
 
 OWN, NEXT = f"{RESERVATIONS}/own", f"{RESERVATIONS}/next"

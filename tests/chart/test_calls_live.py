@@ -85,9 +85,7 @@ def stocked(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module", params=["mutating", "validating"])
-def policies_in_force(
-    request: pytest.FixtureRequest, stocked: Cluster, chart: Chart
-) -> Iterator[tuple[str, Cluster]]:
+def word_and_cluster(request: pytest.FixtureRequest, stocked: Cluster, chart: Chart) -> Iterator[tuple[str, Cluster]]:
     """The hooks of one kind, failing closed, with an address without a listener."""
     word = str(request.param)
     kind = f"{word.capitalize()}WebhookConfiguration"
@@ -113,10 +111,10 @@ def called(cluster: Cluster, method: str, path: str, body: Any) -> str | None:
     try:
         cluster.api.request(method, path + DRY, body, kind)
     except LocalApiError as error:
-        findings = re.search(rf"{NO_LISTENER}([a-z/]+)", str(error))
-        if findings is None:
+        match = re.search(rf"{NO_LISTENER}([a-z/]+)", str(error))
+        if match is None:
             raise AssertionError("refused by something else than a hook") from error
-        return findings.group(1)
+        return match.group(1)
     return None
 
 
@@ -207,9 +205,9 @@ CREATES = [
 
 @pytest.mark.parametrize(("path", "body", "mutating", "validating"), CREATES)
 def test_creations_call_these_hooks(
-    policies_in_force: tuple[str, Cluster], path: str, body: Any, mutating: str | None, validating: str | None
+    word_and_cluster: tuple[str, Cluster], path: str, body: Any, mutating: str | None, validating: str | None
 ) -> None:
-    word, cluster = policies_in_force
+    word, cluster = word_and_cluster
     assert called(cluster, "POST", path, body) == {"mutating": mutating, "validating": validating}[word]
 
 
@@ -262,9 +260,9 @@ UPDATES = [
 
 @pytest.mark.parametrize(("change", "path"), UPDATES)
 def test_updates_call_these_hooks(
-    policies_in_force: tuple[str, Cluster], change: tuple[str, Any], path: str | None
+    word_and_cluster: tuple[str, Cluster], change: tuple[str, Any], path: str | None
 ) -> None:
-    word, cluster = policies_in_force
+    word, cluster = word_and_cluster
     verb = {"mutating": "/mutate", "validating": "/validate"}[word]
     expectation = path.replace("*", verb) if path else None
     if expectation and not expectation.startswith(verb):
@@ -272,8 +270,8 @@ def test_updates_call_these_hooks(
     assert called(cluster, "PATCH", *change) == expectation
 
 
-def test_binding_eviction_and_deletion_call_no_hook(policies_in_force: tuple[str, Cluster]) -> None:
-    _, cluster = policies_in_force
+def test_binding_eviction_and_deletion_call_no_hook(word_and_cluster: tuple[str, Cluster]) -> None:
+    _, cluster = word_and_cluster
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",

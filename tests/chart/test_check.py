@@ -92,8 +92,8 @@ def test_the_package_has_what_users_need_and_nothing_of_the_tests(helm_command: 
 
 def test_annotations_of_pods_are_those_of_the_values(helm_command: HelmCli) -> None:
     """Rendered as text: a duplicate key would be lost in a parsed object."""
-    inputs = ["--set=image.registry=r.example", '--set-json=webhook.podAnnotations={"checksum/config":"mine"}']
-    text = helm_command.run(["template", "bowline", str(CHART), *inputs])
+    options = ["--set=image.registry=r.example", '--set-json=webhook.podAnnotations={"checksum/config":"mine"}']
+    text = helm_command.run(["template", "bowline", str(CHART), *options])
     assert text.count("checksum/config") == 1
 
 

@@ -113,13 +113,13 @@ class Installed:
         # The garbage collector deletes the pod of the former check.
         wait_until(lambda: len(self.objects("pods")) == 1, "the pod of the last check is the only one")
         (pod,) = self.objects("pods").values()
-        return "\n".join(item["state"]["terminated"]["message"] for item in pod["status"]["containerStatuses"])
+        return "\n".join(status["state"]["terminated"]["message"] for status in pod["status"]["containerStatuses"])
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec(kwok=False)) as start:
-        yield start
+    with Cluster.start(ClusterSpec(kwok=False)) as local_cluster:
+        yield local_cluster
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def refused_upgrades_change_nothing_and_list_every_error(installation: Installed
     kinds = ("configmaps", "deployments", "services", "clusterroles", "validatingwebhookconfigurations")
     installation.await_settled()
     before = installation.objects(*kinds)
-    refusal: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
         ({"config": LEASE}, ("leaderElection", "renewDeadline", "binding.backoff.max")),
         # An error of each process.
@@ -180,11 +180,11 @@ def refused_upgrades_change_nothing_and_list_every_error(installation: Installed
             ("no object can fulfil", "pool", "--no-such-flag"),
         ),
     ]
-    for values, expectation in refusal:
+    for values, messages in cases:
         with pytest.raises(CommandError, match="bowline-check"):
             installation.upgrade(values)
         errors = installation.errors()
-        assert [words for words in expectation if words not in errors] == []
+        assert [words for words in messages if words not in errors] == []
         after = {
             key: obj for key, obj in installation.objects(*kinds).items() if key != ("configmaps", "bowline-check")
         }

@@ -32,8 +32,8 @@ def running() -> Iterator[tuple[Cluster, Pair]]:
         # A reconciler waits this long after its start before the first rollback.
         "config.binding.inFlightTimeout": "2s",
     }
-    with running_pair(2, values) as start:
-        yield start
+    with running_pair(2, values) as cluster_and_pair:
+        yield cluster_and_pair
 
 
 @pytest.fixture

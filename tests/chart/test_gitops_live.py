@@ -27,9 +27,9 @@ CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguratio
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A control plane on which nothing is installed."""
-    with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as start:
-        start.make_namespace(NAMESPACE)
-        yield start
+    with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as local_cluster:
+        local_cluster.make_namespace(NAMESPACE)
+        yield local_cluster
 
 
 def manifest(chart: Chart, values: Mapping[str, Any]) -> list[str]:
@@ -80,9 +80,9 @@ def test_the_ca_of_a_running_webhook_survives_every_apply(chart: Chart, cluster:
         apply(cluster, text)
         assert stored(cluster, text) == before
         # A change of something else is applied, and only that.
-        change = text.replace("--log-level=info", "--log-level=debug")
-        apply(cluster, change)
-        after = stored(cluster, change)
+        changed_text = text.replace("--log-level=info", "--log-level=debug")
+        apply(cluster, changed_text)
+        after = stored(cluster, changed_text)
         assert {key for key in after if after[key] != before[key]} == {
             ("Deployment", "bowline-webhook"),
             ("Deployment", "bowline-reconciler"),

@@ -232,9 +232,9 @@ def test_an_ephemeral_container_brings_no_devices(policies: Policies) -> None:
     body = policies.cluster.api.get(FRACTIONED)
     body["metadata"]["annotations"][f"{names.NV_CONTAINER}debug{names.NV_DEVICES}"] = "GPU-2"
     body["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "registry.example/debug:1"}]
-    stored_request = policies.as_user(TENANT).request("PUT", f"{FRACTIONED}/ephemeralcontainers{DRY}", body)
-    assert [container["name"] for container in stored_request["spec"]["ephemeralContainers"]] == ["debug"]
-    assert stored_request["metadata"]["annotations"] == {NV_DEVICES: "GPU-1", NV_PORTION: "0.5"}
+    stored_pod = policies.as_user(TENANT).request("PUT", f"{FRACTIONED}/ephemeralcontainers{DRY}", body)
+    assert [container["name"] for container in stored_pod["spec"]["ephemeralContainers"]] == ["debug"]
+    assert stored_pod["metadata"]["annotations"] == {NV_DEVICES: "GPU-1", NV_PORTION: "0.5"}
 
 
 @pytest.mark.parametrize("name", ["kai-scale-adjust", "kai-resource-reservation"])

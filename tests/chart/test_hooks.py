@@ -42,20 +42,20 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
 
 def table(manifests: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str | None, Any]]:
     """The hooks as in the table above."""
-    findings = {}
+    rows = {}
     for word, hook in manifests.hooks():
         rules = {
             rule["apiGroups"][0]: (tuple(rule["resources"]), tuple(rule["operations"]))
             for rule in hook.get("rules", ())
         }
-        findings[word, hook["name"].removesuffix(".bowline.dev")] = (
+        rows[word, hook["name"].removesuffix(".bowline.dev")] = (
             hook["clientConfig"]["service"]["path"],
             hook["failurePolicy"],
             hook["timeoutSeconds"],
             hook.get("reinvocationPolicy"),
             rules,
         )
-    return findings
+    return rows
 
 
 def test_hooks_are_those_of_the_table_and_no_others(manifests: Rendered) -> None:
@@ -112,8 +112,12 @@ def test_the_service_that_is_called_is_the_charts_own(manifests: Rendered) -> No
     service = manifests.get("Service", "bowline-webhook")
     (port,) = service["spec"]["ports"]
     for _, hook in manifests.hooks():
-        calls = hook["clientConfig"]["service"]
-        assert (calls["name"], calls["namespace"], calls["port"]) == ("bowline-webhook", NAMESPACE, port["port"])
+        reference = hook["clientConfig"]["service"]
+        assert (reference["name"], reference["namespace"], reference["port"]) == (
+            "bowline-webhook",
+            NAMESPACE,
+            port["port"],
+        )
     (only,) = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     listens = {p["name"]: p["containerPort"] for p in only["ports"]}
     assert f"--listen=:{listens[port['targetPort']]}" in only["args"]
@@ -147,10 +151,10 @@ def test_owned_annotations_are_those_of_the_code(manifests: Rendered, condition:
 
 
 def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(manifests: Rendered) -> None:
-    findings = expressions(manifests)
+    cel_expressions = expressions(manifests)
     for word in ("mutating", "validating"):
-        assert f"'{names.MIRROR_POD}'" in findings[word, "pods", "not-a-mirror-pod"]
-    assert f"'{DEFAULT_SCHEDULER}'" in findings["validating", "pods", "ours"]
+        assert f"'{names.MIRROR_POD}'" in cel_expressions[word, "pods", "not-a-mirror-pod"]
+    assert f"'{DEFAULT_SCHEDULER}'" in cel_expressions["validating", "pods", "ours"]
 
 
 def test_controllers_whose_objects_pass_are_the_validated_kinds(manifests: Rendered) -> None:
@@ -172,15 +176,15 @@ def test_a_ready_kind_gets_a_hook_of_its_own(chart: Chart, ready: Workload) -> N
     assert table(manifests) == TABLE | {("validating", name): row}
     (hook,) = [hook for _, hook in manifests.hooks() if hook["name"] == f"{name}.bowline.dev"]
     assert hook["rules"][0]["apiVersions"] == ["*"]
-    findings = expressions(manifests)
+    cel_expressions = expressions(manifests)
     for condition in ("ours-or-annotated", "created-or-template-changed"):
         for template in ready.templates:
             for field in set(template.steps) - {"[*]", "*"}:
-                assert f".{field}" in findings["validating", name, condition]
+                assert f".{field}" in cel_expressions["validating", name, condition]
     # Objects created by such an object are not validated again by a hook of workloads.
     for hook_name in ("workloads", name):
         clause = f"(o.kind == '{ready.kind}' && o.apiVersion.startsWith('{ready.group}/'))"
-        assert clause in findings["validating", hook_name, "not-controlled-by-a-validated-kind"]
+        assert clause in cel_expressions["validating", hook_name, "not-controlled-by-a-validated-kind"]
 
 
 OWN = {"group": "a.b", "kind": "Own", "resource": "owns", "templates": ["spec.x[*].t"]}
@@ -213,17 +217,17 @@ def test_a_kind_that_the_processes_reject_is_not_rendered(chart: Chart, entry: A
 
 
 def test_the_listed_schedulers_are_those_of_the_configuration(chart: Chart) -> None:
-    findings = expressions(chart.render({"config": {"schedulerNames": ["a.b", "c"]}}))
+    cel_expressions = expressions(chart.render({"config": {"schedulerNames": ["a.b", "c"]}}))
     for condition in (("mutating", "pods", "ours-or-annotated"), ("validating", "pods", "ours")):
-        assert ["a.b", "c"] in lists_in(findings[condition])
+        assert ["a.b", "c"] in lists_in(cel_expressions[condition])
 
 
 def test_a_star_serves_every_scheduler(chart: Chart) -> None:
-    findings = expressions(
+    cel_expressions = expressions(
         chart.render({"config": {"schedulerNames": ["a", "*"], "namespaces": {"exclude": ["infra"]}}})
     )
-    assert findings["validating", "pods", "ours"] == "true"
-    assert "schedulerName" not in "".join(findings.values())
+    assert cel_expressions["validating", "pods", "ours"] == "true"
+    assert "schedulerName" not in "".join(cel_expressions.values())
 
 
 # --- hooks that come with their plugin ---
@@ -241,8 +245,10 @@ def test_ephemeral_containers_are_reviewed_where_a_plugin_hides_devices(
     chart: Chart, config: Any, conditions: set[str]
 ) -> None:
     for word in ("mutating", "validating"):
-        findings = expressions(chart.render({"config": config}))
-        assert {name for at, hook, name in findings if (at, hook) == (word, "ephemeralcontainers")} == conditions
+        cel_expressions = expressions(chart.render({"config": config}))
+        assert {
+            name for at, hook, name in cel_expressions if (at, hook) == (word, "ephemeralcontainers")
+        } == conditions
 
 
 def test_the_share_condition_names_the_annotations_of_a_share(manifests: Rendered) -> None:

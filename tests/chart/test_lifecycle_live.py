@@ -32,8 +32,8 @@ class Release:
 
     def install(self, **values: Any) -> str:
         """Install, or upgrade what is installed."""
-        target = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=merged(LOCAL, values))
-        return self.helm.upgrade_install(target, self.cluster.kubeconfig)
+        chart_release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=merged(LOCAL, values))
+        return self.helm.upgrade_install(chart_release, self.cluster.kubeconfig)
 
     def uninstall(self) -> str:
         """Uninstall."""

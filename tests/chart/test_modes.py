@@ -59,7 +59,7 @@ def test_the_mode_is_given_in_one_place(chart: Chart) -> None:
 def test_every_object_that_can_deny_is_found_by_the_labels_of_the_release(chart: Chart) -> None:
     """With these one command deletes them all."""
     manifests = chart.render(merged(EVERYTHING, WITH_FAIL))
-    for findings in manifests.of_kind(*HOOKS, POLICY, BINDING):
-        labels = findings["metadata"]["labels"]
+    for obj in manifests.of_kind(*HOOKS, POLICY, BINDING):
+        labels = obj["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "bowline"
         assert labels["app.kubernetes.io/instance"] == "bowline"

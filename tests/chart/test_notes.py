@@ -107,8 +107,8 @@ CASES = [
 def test_notes(
     helm_command: HelmCli, values: dict[str, Any], namespace: str, present: set[str], absent: set[str]
 ) -> None:
-    inputs = [f"--set-json={key}={json.dumps(value)}" for key, value in merged(REQUIRED, values).items()]
-    command = ["install", RELEASE, str(CHART), "--dry-run=client", f"--namespace={namespace}", *inputs]
+    options = [f"--set-json={key}={json.dumps(value)}" for key, value in merged(REQUIRED, values).items()]
+    command = ["install", RELEASE, str(CHART), "--dry-run=client", f"--namespace={namespace}", *options]
     notes = helm_command.run(command).partition("\nNOTES:\n")[2]
     assert {words for words in present if words not in notes} == set()
     assert {words for words in absent if words in notes} == set()

@@ -58,11 +58,11 @@ def shell(helm_command: HelmCli, tmp_path: Path) -> Iterator[Shell]:
 
 def start(cluster: Cluster, address: str) -> None:
     """Start what the pages have installed, as kubelets would."""
-    beginning = [
+    processes = [
         start_workload(cluster, NAMESPACE, "bowline-webhook", WorkloadOptions(listen=address)),
         start_workload(cluster, NAMESPACE, "bowline-reconciler"),
     ]
-    for process in beginning:
+    for process in processes:
         process.wait_ready()
 
 

@@ -74,8 +74,8 @@ def test_labels_of_the_pods_of_one_process(chart: Chart, process: str) -> None:
 
 def test_every_reference_to_an_account_has_its_name(chart: Chart) -> None:
     """RBAC, pods, and the policies that restrict the reconciler's account."""
-    inputs = {process: {"serviceAccount": {"name": f"own-{process}"}} for process in PROCESSES}
-    renamed, default = chart.render(inputs), chart.render()
+    account_values = {process: {"serviceAccount": {"name": f"own-{process}"}} for process in PROCESSES}
+    renamed, default = chart.render(account_values), chart.render()
     for process in PROCESSES:
         own = ("ServiceAccount", f"own-{process}")
         assert own in renamed.by_kind
@@ -235,8 +235,8 @@ def test_an_argument_of_the_plugin_precedes_a_value_of_the_reservation(chart: Ch
         "args": {"reservationPriorityClassName": "own", "reservationLimits": {}},
     }
     values = {"reservation": {"priorityClassName": "gpu"}, "config": {"plugins": [own, {"name": "node_fit"}]}}
-    neighbour, plugin = yaml.safe_load(chart.render(values).config_text())["plugins"]
-    assert neighbour == {"name": "node_fit"}
+    node_fit, plugin = yaml.safe_load(chart.render(values).config_text())["plugins"]
+    assert node_fit == {"name": "node_fit"}
     assert plugin["enabled"] is True
     assert plugin["args"].items() >= own["args"].items()
 

@@ -33,8 +33,8 @@ def with_seats(chart: Chart) -> Rendered:
 def test_the_processes_know_which_plugins_are_granted(chart: Chart, manifests: Rendered) -> None:
     """One that is enabled and not granted is an error at start; without plugins of others there is nothing to say."""
     enabled = {"config": {"plugins": [{"name": "seats"}, {"name": "forgotten"}]}}
-    grant = chart.render({**enabled, "pluginAccess": [SEATS]})
-    assert parse_settings(grant.config_text()).granted_plugins == ("seats",)
+    manifests_with_access = chart.render({**enabled, "pluginAccess": [SEATS]})
+    assert parse_settings(manifests_with_access.config_text()).granted_plugins == ("seats",)
     assert parse_settings(chart.render(enabled).config_text()).granted_plugins == ()
     assert parse_settings(manifests.config_text()).granted_plugins is None
 
@@ -53,10 +53,10 @@ def test_a_plugins_rights_are_granted_where_they_end(with_seats: Rendered) -> No
 
 def test_a_change_of_what_a_plugin_reviews_calls_the_webhook(with_seats: Rendered, manifests: Rendered) -> None:
     condition = "validating", "pods", "created-or-changed"
-    change, before = expressions(with_seats)[condition], expressions(manifests)[condition]
-    assert '"seats.example/count"' in change
-    assert '["seats.example/team"].exists(k,' in change
-    assert "object.spec.tolerations == oldObject.spec.tolerations" in change
+    expression, before = expressions(with_seats)[condition], expressions(manifests)[condition]
+    assert '"seats.example/count"' in expression
+    assert '["seats.example/team"].exists(k,' in expression
+    assert "object.spec.tolerations == oldObject.spec.tolerations" in expression
     assert "labels" not in before
     assert "tolerations" not in before
 

@@ -157,10 +157,10 @@ def test_trusted_users_and_groups_pass_both_guards(chart: Chart) -> None:
     manifests = chart.render({"policy": {"trusted": trusted}})
     for name in GUARDS - {"bowline-namespaces"}:
         conditions = manifests.get(POLICY, name)["spec"]["matchConditions"]
-        (findings,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
+        (expression,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
         reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
-        assert f'in ["{trusted["users"][0]}","{reconciler}"]' in findings
-        assert 'in ["admins"]' in findings
+        assert f'in ["{trusted["users"][0]}","{reconciler}"]' in expression
+        assert 'in ["admins"]' in expression
 
 
 def policies(manifests: Rendered) -> set[str]:
@@ -168,7 +168,7 @@ def policies(manifests: Rendered) -> set[str]:
 
 
 def validating_pods_hook(manifests: Rendered) -> Any:
-    (findings,) = [
+    (pods_hook,) = [
         hook for word, hook in manifests.hooks() if (word, hook["name"]) == ("validating", "pods.bowline.dev")
     ]
-    return findings
+    return pods_hook

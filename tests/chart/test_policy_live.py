@@ -54,25 +54,25 @@ def refusal(cluster: Cluster, body: Any, path: str = PODS) -> str | None:
     try:
         cluster.api.post(path + DRY, body)
     except LocalApiError as error:
-        before, findings, text = str(error).partition(DENIED)
-        if not findings or "ValidatingAdmissionPolicy" not in before:
+        before, separator, text = str(error).partition(DENIED)
+        if not separator or "ValidatingAdmissionPolicy" not in before:
             raise AssertionError(f"refused by something else than the policy: {body}") from error
         return f"{error.status}: {text}"
     return None
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
-def policies_in_force(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) -> Iterator[Armed]:
+def cluster_with_policy(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) -> Iterator[Armed]:
     """Only the policy, in force."""
     config, settings = SETTINGS[request.param]
     with_policy = chart.render({"config": config})
     objects = [with_policy.get(f"ValidatingAdmissionPolicy{suffix}", "bowline-pods") for suffix in ("", "Binding")]
-    for kind, findings in zip(KINDS, objects, strict=True):
-        chart_cluster.api.post(f"{API}{kind}?fieldValidation=Strict", findings)
+    for kind, obj in zip(KINDS, objects, strict=True):
+        chart_cluster.api.post(f"{API}{kind}?fieldValidation=Strict", obj)
     until_refused(chart_cluster, True)
     yield Armed(chart_cluster, settings)
-    for kind, findings in zip(KINDS, objects, strict=True):
-        chart_cluster.api.delete(f"{API}{kind}/{findings['metadata']['name']}")
+    for kind, obj in zip(KINDS, objects, strict=True):
+        chart_cluster.api.delete(f"{API}{kind}/{obj['metadata']['name']}")
     until_refused(chart_cluster, False)
 
 
@@ -95,13 +95,13 @@ def expected(body: Any, settings: Policy) -> str | None:
     return f"422: {messages[0]}" if messages else None
 
 
-def test_the_policy_and_the_python_rules_deny_the_same_pods_with_the_same_message(policies_in_force: Armed) -> None:
-    refusal = 0
+def test_the_policy_and_the_python_rules_deny_the_same_pods_with_the_same_message(cluster_with_policy: Armed) -> None:
+    denials = 0
     for body in random_pods(seed=20, count=COUNT):
-        target = expected(body, policies_in_force.settings)
-        assert policies_in_force.refusal(body) == target, body
-        refusal += target is not None
-    assert COUNT * 0.2 < refusal < COUNT * 0.98, "the pods are too similar for a meaningful result"
+        message = expected(body, cluster_with_policy.settings)
+        assert cluster_with_policy.refusal(body) == message, body
+        denials += message is not None
+    assert COUNT * 0.2 < denials < COUNT * 0.98, "the pods are too similar for a meaningful result"
 
 
 def many_containers() -> Any:
@@ -132,20 +132,20 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("body", EXTREMES)
-def test_extreme_values_stay_within_the_limits_of_cost_and_message(policies_in_force: Armed, body: Any) -> None:
-    assert policies_in_force.refusal(body) == expected(body, policies_in_force.settings)
+def test_extreme_values_stay_within_the_limits_of_cost_and_message(cluster_with_policy: Armed, body: Any) -> None:
+    assert cluster_with_policy.refusal(body) == expected(body, cluster_with_policy.settings)
 
 
 def test_every_rule_of_the_policy_denies_some_generated_pod() -> None:
     pods = random_pods(seed=20, count=300)
-    findings = {
+    rule_ids = {
         fault.rule.id
         for _, settings in SETTINGS.values()
         for body in pods
         for fault in request_errors(body, settings)
         if not fault.is_warning
     }
-    assert findings == {rule.id for rule in RULES if rule.cel is not None}
+    assert rule_ids == {rule.id for rule in RULES if rule.cel is not None}
 
 
 PASSING = [
@@ -159,12 +159,12 @@ PASSING = [
 
 
 @pytest.mark.parametrize(("body", "path"), PASSING)
-def test_the_policy_does_not_apply_to(policies_in_force: Armed, body: Any, path: str) -> None:
-    assert policies_in_force.refusal(body, path) is None
+def test_the_policy_does_not_apply_to(cluster_with_policy: Armed, body: Any, path: str) -> None:
+    assert cluster_with_policy.refusal(body, path) is None
 
 
-def test_changes_are_left_to_the_webhook(policies_in_force: Armed) -> None:
-    api = policies_in_force.cluster.api
+def test_changes_are_left_to_the_webhook(cluster_with_policy: Armed) -> None:
+    api = cluster_with_policy.cluster.api
     api.post(PODS, pod("stored", "bowline"))
     try:
         api.patch(f"{PODS}/stored{DRY}", {"metadata": {"annotations": BAD}})
@@ -179,21 +179,21 @@ def test_changes_are_left_to_the_webhook(policies_in_force: Armed) -> None:
         pytest.param([{"limits": {f"example.com/r{number}": "1" for number in range(17)}}], id="limits and requests"),
     ],
 )
-def test_a_pod_with_more_than_the_rules_read_is_denied(policies_in_force: Armed, containers: Any) -> None:
+def test_a_pod_with_more_than_the_rules_read_is_denied(cluster_with_policy: Armed, containers: Any) -> None:
     body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
     body["spec"]["containers"] = [
         {"name": f"c{number}", "image": "registry.example/app:1", "resources": resources}
         for number, resources in enumerate(containers)
     ]
-    assert "at most 512 containers with 16 resources each" in (policies_in_force.refusal(body) or "")
+    assert "at most 512 containers with 16 resources each" in (cluster_with_policy.refusal(body) or "")
 
 
-def test_a_pod_with_as_much_as_the_rules_read_is_within_the_api_servers_budget(policies_in_force: Armed) -> None:
+def test_a_pod_with_as_much_as_the_rules_read_is_within_the_api_servers_budget(cluster_with_policy: Armed) -> None:
     body = pod("large", "bowline", {names.GPU_FRACTION: "0.5"})
     amounts = {f"example.com/a-resource-with-a-long-name-{number:02}": "1" for number in range(16)}
     containers = [{"name": f"c{number}", "image": "registry.example/app:1"} for number in range(512)]
     body["spec"]["containers"] = [each | {"resources": {"limits": amounts}} for each in containers]
-    refusal = policies_in_force.refusal(body) or ""
-    assert refusal == "" if policies_in_force.settings.sharing else "GPU sharing is switched off" in refusal
+    refusal = cluster_with_policy.refusal(body) or ""
+    assert refusal == "" if cluster_with_policy.settings.sharing else "GPU sharing is switched off" in refusal
     body["spec"]["containers"][511]["resources"] = {"limits": {names.RESOURCE_GPU: "1"}}
-    assert "a share cannot be combined with whole GPUs" in (policies_in_force.refusal(body) or "")
+    assert "a share cannot be combined with whole GPUs" in (cluster_with_policy.refusal(body) or "")

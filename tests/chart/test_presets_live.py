@@ -45,10 +45,10 @@ CLUSTER_KINDS = "clusterroles,clusterrolebindings,validatingadmissionpolicies,va
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec()) as start:
-        start.make_nodes(2)
-        start.make_runtime_class()
-        yield start
+    with Cluster.start(ClusterSpec()) as local_cluster:
+        local_cluster.make_nodes(2)
+        local_cluster.make_runtime_class()
+        yield local_cluster
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def test_a_shard_is_tested_upgraded_and_rolled_back(cluster: Cluster, helm_comma
 
 
 @pytest.fixture(scope="module")
-def installation(cluster: Cluster, helm_command: HelmCli) -> Iterator[Pair]:
+def preset_pair(cluster: Cluster, helm_command: HelmCli) -> Iterator[Pair]:
     (file,) = (file for file in FILES if file.stem == "scheduler")
     with release(cluster, helm_command, file) as pair:
         pair.start()
@@ -164,7 +164,7 @@ def installation(cluster: Cluster, helm_command: HelmCli) -> Iterator[Pair]:
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace for the ServiceAccount's files")
-def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, installation: Pair) -> None:
+def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, preset_pair: Pair) -> None:
     scheduler = start_workload(cluster, NAMESPACE, "example-scheduler", WorkloadOptions(in_pod=True))
     try:
         cluster.api.post("/api/v1/namespaces/default/pods", pod("example", "default", schedulerName="bowline"))
@@ -174,10 +174,10 @@ def test_the_example_scheduler_of_the_preset_schedules(cluster: Cluster, install
 
 
 def test_a_shard_binds_beside_the_release_with_the_webhook(
-    cluster: Cluster, helm_command: HelmCli, installation: Pair
+    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
 ) -> None:
     # Only the shard can bind.
-    installation.reconcilers[0].stop()
+    preset_pair.reconcilers[0].stop()
     try:
         with shard_release(cluster, helm_command):
             assert "this release has no webhook" in helm_test(cluster, helm_command, "pool")
@@ -187,11 +187,11 @@ def test_a_shard_binds_beside_the_release_with_the_webhook(
             cluster.api.post(REQUESTS, request)
             wait_until(lambda: bound_node(cluster, "shard"), "the shard binds the pod")
     finally:
-        installation.launch_reconciler().wait_ready()
+        preset_pair.launch_reconciler().wait_ready()
 
 
 def test_helm_test_prints_both_versions_and_leaves_nothing(
-    cluster: Cluster, helm_command: HelmCli, installation: Pair
+    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
 ) -> None:
     output = helm_test(cluster, helm_command)
     assert "all is well" in output
@@ -202,10 +202,10 @@ def test_helm_test_prints_both_versions_and_leaves_nothing(
 
 
 def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
-    cluster: Cluster, helm_command: HelmCli, installation: Pair
+    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
 ) -> None:
-    assert installation.webhook is not None
-    installation.webhook.stop()
+    assert preset_pair.webhook is not None
+    preset_pair.webhook.stop()
     try:
         with pytest.raises(CommandError, match="bowline-test"):
             helm_test(cluster, helm_command)
@@ -213,12 +213,12 @@ def test_helm_test_fails_and_names_the_webhook_that_is_stopped(
         accounts = cluster.kubectl("get", "serviceaccounts", "-n", NAMESPACE, "-o", "name").stdout
         assert "serviceaccount/bowline-test" not in accounts.splitlines()
     finally:
-        installation.launch_webhook().wait_ready()
+        preset_pair.launch_webhook().wait_ready()
     assert "all is well" in helm_test(cluster, helm_command)
 
 
 def test_a_stolen_token_of_the_test_creates_nothing(
-    cluster: Cluster, helm_command: HelmCli, installation: Pair
+    cluster: Cluster, helm_command: HelmCli, preset_pair: Pair
 ) -> None:
     """The account and its roles exist, as while the test runs."""
     hooks = [

@@ -90,9 +90,9 @@ def test_wheel_chart_and_changelog_have_one_version() -> None:
 def test_the_metadata_names_the_crd_and_the_license() -> None:
     annotations = METADATA["annotations"]
     (crd,) = yaml.safe_load(annotations["artifacthub.io/crds"])
-    installation = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
-    assert (crd["name"], crd["kind"]) == (installation["metadata"]["name"], installation["spec"]["names"]["kind"])
-    assert crd["version"] in [version["name"] for version in installation["spec"]["versions"]]
+    definition = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
+    assert (crd["name"], crd["kind"]) == (definition["metadata"]["name"], definition["spec"]["names"]["kind"])
+    assert crd["version"] in [version["name"] for version in definition["spec"]["versions"]]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert annotations["artifacthub.io/license"] == project["license"]
 

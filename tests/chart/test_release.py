@@ -80,10 +80,10 @@ def test_the_released_digest_is_that_of_the_untouched_image(
 
 
 def test_the_values_of_the_install_page_name_the_image_that_it_builds(helm_command: HelmCli, archive: Path) -> None:
-    (inputs,) = [yaml.safe_load(block.text) for block in blocks(INSTALL) if block.info == "yaml"]
+    (page_values,) = [yaml.safe_load(block.text) for block in blocks(INSTALL) if block.info == "yaml"]
     pushed = re.findall(r"(?m)^ *docker push (\S+)$", INSTALL.read_text(encoding="utf-8"))
-    assert list(images(helm_command, archive, inputs)) == pushed
-    assert list(images(helm_command, CHART, inputs)) == pushed
+    assert list(images(helm_command, archive, page_values)) == pushed
+    assert list(images(helm_command, CHART, page_values)) == pushed
 
 
 def test_readme_and_presets_work_from_the_package(helm_command: HelmCli, archive: Path, tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def test_the_alerts_of_the_package_link_to_the_page_of_its_version(helm_command:
 
 
 def test_the_packaged_chart_names_its_sources_and_its_image(helm_command: HelmCli, archive: Path) -> None:
-    publication = yaml.safe_load(helm_command.run(["show", "chart", str(archive)]))
-    assert (publication["home"], publication["sources"], publication["maintainers"][0]["url"]) == (
+    chart_metadata = yaml.safe_load(helm_command.run(["show", "chart", str(archive)]))
+    assert (chart_metadata["home"], chart_metadata["sources"], chart_metadata["maintainers"][0]["url"]) == (
         SOURCE,
         [SOURCE],
         SOURCE,
     )
-    (image,) = yaml.safe_load(publication["annotations"]["artifacthub.io/images"])
+    (image,) = yaml.safe_load(chart_metadata["annotations"]["artifacthub.io/images"])
     assert image == {"name": "bowline", "image": f"ghcr.example/team/bowline@{DIGEST}"}
     unpublished = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert publication["annotations"].items() >= unpublished["annotations"].items()
+    assert chart_metadata["annotations"].items() >= unpublished["annotations"].items()
 
 
 def test_the_packaged_chart_is_the_chart(helm_command: HelmCli, tmp_path: Path) -> None:
@@ -182,15 +182,15 @@ def test_a_build_behind_a_proxy_passes_its_options_to_the_builder(builder: str, 
 
 @pytest.mark.parametrize("target", ["image", "release"])
 def test_make_passes_the_options_of_a_build(target: str) -> None:
-    inputs = ["BUILD_OPTIONS=--build-arg=HTTPS_PROXY=http://proxy:3128 --secret=id=pip,src=/etc/pip.conf"]
-    printout = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", target, *inputs],
+    options = ["BUILD_OPTIONS=--build-arg=HTTPS_PROXY=http://proxy:3128 --secret=id=pip,src=/etc/pip.conf"]
+    output = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", target, *options],
         cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    assert "--option=--build-arg=HTTPS_PROXY=http://proxy:3128 --option=--secret=id=pip,src=/etc/pip.conf" in printout
+    assert "--option=--build-arg=HTTPS_PROXY=http://proxy:3128 --option=--secret=id=pip,src=/etc/pip.conf" in output
 
 
 @pytest.fixture

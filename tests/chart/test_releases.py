@@ -34,9 +34,9 @@ def test_a_release_without_a_webhook_has_nothing_of_it(chart: Chart, mode: str) 
 def test_a_release_without_a_webhook_limits_only_its_own_accounts(chart: Chart) -> None:
     """Its guards would deny the writes of the other release's reconciler, and vice versa."""
     manifests = chart.render(SHARD, release="shard")
-    findings = {policy["metadata"]["name"] for policy in manifests.of_kind("ValidatingAdmissionPolicy")}
-    assert {"shard-pods", "shard-devices", "shard-share-configmaps"} & findings == set()
-    assert {"shard-reconciler-pods", "shard-reconciler-configmaps"} <= findings
+    policy_names = {policy["metadata"]["name"] for policy in manifests.of_kind("ValidatingAdmissionPolicy")}
+    assert {"shard-pods", "shard-devices", "shard-share-configmaps"} & policy_names == set()
+    assert {"shard-reconciler-pods", "shard-reconciler-configmaps"} <= policy_names
 
 
 def test_a_second_release_collides_with_the_first_in_no_object(chart: Chart) -> None:
@@ -47,15 +47,17 @@ def test_a_second_release_collides_with_the_first_in_no_object(chart: Chart) -> 
 
 
 def selectors(manifests: Rendered) -> list[dict[str, str]]:
-    findings: list[dict[str, str]] = [o["spec"]["selector"]["matchLabels"] for o in manifests.of_kind("Deployment")]
-    findings += [o["spec"]["selector"] for o in manifests.of_kind("Service")]
-    return findings + [o["spec"]["selector"]["matchLabels"] for o in manifests.of_kind("PodDisruptionBudget")]
+    match_labels: list[dict[str, str]] = [
+        o["spec"]["selector"]["matchLabels"] for o in manifests.of_kind("Deployment")
+    ]
+    match_labels += [o["spec"]["selector"] for o in manifests.of_kind("Service")]
+    return match_labels + [o["spec"]["selector"]["matchLabels"] for o in manifests.of_kind("PodDisruptionBudget")]
 
 
 def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) -> None:
     """As aliases of a parent chart: one release, distinguished by their names."""
-    item, neighbour = (chart.render({"fullnameOverride": name}, release="platform") for name in ("one", "other"))
-    for here, there in ((item, neighbour), (neighbour, item)):
+    alias, other_alias = (chart.render({"fullnameOverride": name}, release="platform") for name in ("one", "other"))
+    for here, there in ((alias, other_alias), (other_alias, alias)):
         pods: list[Any] = [o["spec"]["template"]["metadata"]["labels"] for o in there.of_kind("Deployment")]
         assert not [s for s in selectors(here) for labels in pods if s.items() <= labels.items()]
 
@@ -73,8 +75,8 @@ def test_selectors_of_a_release_without_an_override_do_not_change(manifests: Ren
 
 def test_a_name_that_is_the_releases_own_changes_no_selector(chart: Chart) -> None:
     """A release with dots in its name has objects with dashes; to give that name must not prevent an upgrade."""
-    without, inputs = (chart.render(values, release="my.rel") for values in ({}, {"fullnameOverride": "my-rel"}))
-    assert selectors(inputs) == selectors(without)
+    without, override = (chart.render(values, release="my.rel") for values in ({}, {"fullnameOverride": "my-rel"}))
+    assert selectors(override) == selectors(without)
 
 
 # --- allowed connections ---
@@ -96,8 +98,8 @@ def test_no_network_policy_by_default(manifests: Rendered) -> None:
 
 
 def test_a_network_policy_admits_only_the_given_peers(chart: Chart) -> None:
-    inputs = {"enabled": True, "apiServers": PEERS, "monitoring": MONITORING}
-    manifests = chart.render({"networkPolicy": inputs})
+    policy_values = {"enabled": True, "apiServers": PEERS, "monitoring": MONITORING}
+    manifests = chart.render({"networkPolicy": policy_values})
     assert ingress(manifests, "webhook") == [("https", PEERS), ("metrics", MONITORING)]
     assert ingress(manifests, "reconciler") == [("metrics", MONITORING)]
 
@@ -113,14 +115,16 @@ def test_a_network_policy_without_peers_leaves_only_the_webhook_open(chart: Char
 
 def test_the_role_for_schedulers_is_opt_in_and_has_no_binding(chart: Chart, manifests: Rendered) -> None:
     assert ("ClusterRole", "bowline-scheduler") not in manifests.by_kind
-    question = chart.render({"schedulerRole": {"create": True}})
-    (rule,) = question.get("ClusterRole", "bowline-scheduler")["rules"]
+    manifests_with_role = chart.render({"schedulerRole": {"create": True}})
+    (rule,) = manifests_with_role.get("ClusterRole", "bowline-scheduler")["rules"]
     assert rule == {
         "apiGroups": ["scheduling.run.ai"],
         "resources": ["bindrequests"],
         "verbs": ["get", "list", "watch", "create", "delete"],
     }
-    assert not [b for b in question.of_kind("ClusterRoleBinding") if b["roleRef"]["name"] == "bowline-scheduler"]
+    assert not [
+        b for b in manifests_with_role.of_kind("ClusterRoleBinding") if b["roleRef"]["name"] == "bowline-scheduler"
+    ]
 
 
 def test_the_namespace_of_reservations_admits_restricted_pods_only(manifests: Rendered) -> None:

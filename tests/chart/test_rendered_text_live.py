@@ -49,9 +49,9 @@ WAYS = {
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A control plane on which the pods of Jobs are run."""
-    with Cluster.start(ClusterSpec(kwok=False)) as start, running_jobs(start, NAMESPACE):
-        start.make_namespace(NAMESPACE)
-        yield start
+    with Cluster.start(ClusterSpec(kwok=False)) as local_cluster, running_jobs(local_cluster, NAMESPACE):
+        local_cluster.make_namespace(NAMESPACE)
+        yield local_cluster
 
 
 @pytest.fixture
@@ -176,5 +176,5 @@ def test_an_apply_after_the_removal_works(
     cluster: Cluster, helm_command: HelmCli, folder: Path, chart: Chart
 ) -> None:
     shell(cluster, helm_command, folder, commands(PAGE)[0].text)
-    stored_object = json.loads(cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)["items"]
-    assert len(stored_object) == len(chart.render().of_kind("Deployment"))
+    deployments = json.loads(cluster.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)["items"]
+    assert len(deployments) == len(chart.render().of_kind("Deployment"))

@@ -32,8 +32,8 @@ def pods(manifests: Rendered) -> list[Any]:
 
 
 def container(manifests: Rendered, name: str) -> Any:
-    (findings,) = manifests.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
-    return findings
+    (process_container,) = manifests.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
+    return process_container
 
 
 # --- names ---
@@ -53,8 +53,8 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
     # Names of policies and ConfigMaps may be longer: neither is a label, nor the name of a Service or of a pod.
     long = ("ValidatingAdmissionPolicy", "ConfigMap")
-    short = {kind: findings for kind, findings in names.items() if not kind.startswith(long)}
-    assert all(len(name) <= 63 for findings in short.values() for name in findings)
+    short = {kind: object_names for kind, object_names in names.items() if not kind.startswith(long)}
+    assert all(len(name) <= 63 for object_names in short.values() for name in object_names)
     assert f"--lease-name={base}-reconciler" in container(manifests, f"{base}-reconciler")["args"]
 
 
@@ -167,9 +167,9 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
         assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
         assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
         assert only["readinessProbe"]["periodSeconds"] == 2
-        start = only["startupProbe"]
-        assert start["httpGet"] == only["livenessProbe"]["httpGet"]
-        assert (start["periodSeconds"], start["failureThreshold"]) == (1, 120)
+        startup_probe = only["startupProbe"]
+        assert startup_probe["httpGet"] == only["livenessProbe"]["httpGet"]
+        assert (startup_probe["periodSeconds"], startup_probe["failureThreshold"]) == (1, 120)
         assert pod["enableServiceLinks"] is False
         assert f"--metrics-listen=:{ports['metrics']}" in only["args"]
         # Debug pages are neither encrypted nor authorized.
@@ -188,8 +188,8 @@ def test_pods_are_matched_by_their_own_selectors_only(chart: Chart, values: dict
     manifests = chart.render(values)
     selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in workloads(manifests)]
     labels = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in workloads(manifests)]
-    findings = [[selector.items() <= label.items() for label in labels] for selector in selectors]
-    assert findings == [[True, False], [False, True]]
+    matches = [[selector.items() <= label.items() for label in labels] for selector in selectors]
+    assert matches == [[True, False], [False, True]]
     webhook = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["metadata"]["labels"]
     assert manifests.get("Service", "bowline-webhook")["spec"]["selector"].items() <= webhook.items()
     for budget in manifests.of_kind("PodDisruptionBudget"):
@@ -213,9 +213,9 @@ def test_the_mounted_configuration_is_one_that_the_processes_read(chart: Chart, 
 
 
 def test_a_changed_configuration_restarts_both_processes(chart: Chart, manifests: Rendered) -> None:
-    change = chart.render({"config": {"binding": {"workers": 8}}})
-    assert change.configuration() != manifests.configuration()
-    for before, after in zip(workloads(manifests), workloads(change), strict=True):
+    changed_manifests = chart.render({"config": {"binding": {"workers": 8}}})
+    assert changed_manifests.configuration() != manifests.configuration()
+    for before, after in zip(workloads(manifests), workloads(changed_manifests), strict=True):
         assert before["spec"]["template"] != after["spec"]["template"]
     assert chart.render({"log": {"level": "debug"}}).configuration() == manifests.configuration()
     name, digest = manifests.configuration().rsplit("-", 1)
@@ -231,8 +231,8 @@ def test_a_changed_configuration_restarts_both_processes(chart: Chart, manifests
 
 def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, manifests: Rendered) -> None:
     crd = manifests.get("CustomResourceDefinition", "bindrequests.scheduling.run.ai")
-    generation = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
-    assert crd["spec"] == generation["spec"]
+    definition = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
+    assert crd["spec"] == definition["spec"]
     assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert not chart.render({"crds": {"enabled": False}}).of_kind("CustomResourceDefinition")
     (mortal,) = chart.render({"crds": {"keep": False}}).of_kind("CustomResourceDefinition")
@@ -386,8 +386,10 @@ def test_replicas_are_spread_over_nodes_by_default(chart: Chart, manifests: Rend
         {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
         for selector in (both_processes, elsewhere)
     ]
-    neighbour = chart.render({"webhook": {"topologySpreadConstraints": own}}).get("Deployment", "bowline-webhook")
-    assert neighbour["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
+    custom_deployment = chart.render({"webhook": {"topologySpreadConstraints": own}}).get(
+        "Deployment", "bowline-webhook"
+    )
+    assert custom_deployment["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
     none = chart.render({"webhook": {"topologySpreadConstraints": []}}).get("Deployment", "bowline-webhook")
     assert "topologySpreadConstraints" not in none["spec"]["template"]["spec"]
 
@@ -403,18 +405,18 @@ def test_both_processes_prefer_nodes_without_gpus(manifests: Rendered) -> None:
 def test_every_value_of_a_process_reaches_its_pods(chart: Chart) -> None:
     manifests = chart.render(EVERYTHING)
     template = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]
-    pod, inputs = template["spec"], EVERYTHING["webhook"]
+    pod, webhook_values = template["spec"], EVERYTHING["webhook"]
     (only,) = pod["containers"]
     for key in ("nodeSelector", "tolerations", "priorityClassName"):
-        assert pod[key] == inputs[key]
-    assert pod["affinity"]["podAntiAffinity"] == inputs["affinity"]["podAntiAffinity"]
-    assert template["metadata"]["annotations"].items() >= inputs["podAnnotations"].items()
+        assert pod[key] == webhook_values[key]
+    assert pod["affinity"]["podAntiAffinity"] == webhook_values["affinity"]["podAntiAffinity"]
+    assert template["metadata"]["annotations"].items() >= webhook_values["podAnnotations"].items()
     assert only["args"][-1] == "--drain=1s"
     assert only["env"][-1] == {"name": "A", "value": "b"}
     assert pod["imagePullSecrets"] == [{"name": "pull"}, {"name": "parent"}]
     assert container(manifests, "bowline-reconciler")["args"][-1] == "--x"
     for configuration in manifests.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        assert configuration["metadata"]["annotations"] == inputs["annotations"]
+        assert configuration["metadata"]["annotations"] == webhook_values["annotations"]
 
 
 def test_the_local_values_start_no_pod_and_call_outside(chart: Chart) -> None:

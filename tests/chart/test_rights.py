@@ -114,8 +114,8 @@ def rights(role: Any) -> dict[tuple[str, str, str], set[str]]:
 
 
 def test_roles_hold_the_rights_of_the_table_and_no_others(manifests: Rendered) -> None:
-    findings = {(o["kind"], o["metadata"]["name"]): rights(o) for o in manifests.of_kind("Role", "ClusterRole")}
-    assert findings == TABLE
+    rights_by_role = {(o["kind"], o["metadata"]["name"]): rights(o) for o in manifests.of_kind("Role", "ClusterRole")}
+    assert rights_by_role == TABLE
 
 
 def test_each_account_is_bound_to_its_own_role_only(manifests: Rendered) -> None:
@@ -206,8 +206,8 @@ def test_with_a_given_certificate_there_is_no_right_on_secrets(
 ) -> None:
     manifests = chart.render({"webhook": {"tls": tls}})
     assert ("Role", "bowline-webhook") not in manifests.by_kind
-    findings = rights(manifests.get("ClusterRole", "bowline-webhook"))
-    on_configurations = {frozenset(held) for (group, *_), held in findings.items() if group == ADMISSION}
+    role_rights = rights(manifests.get("ClusterRole", "bowline-webhook"))
+    on_configurations = {frozenset(held) for (group, *_), held in role_rights.items() if group == ADMISSION}
     assert on_configurations == {frozenset(verbs)}
 
 
@@ -220,9 +220,9 @@ def test_with_a_given_certificate_there_is_no_right_on_secrets(
 )
 def test_a_disabled_plugin_gets_no_rights(chart: Chart, plugin: str, prefixes: tuple[str, ...]) -> None:
     def held(values: dict[str, Any]) -> list[str]:
-        findings = rights(chart.render(values).get("ClusterRole", "bowline-reconciler"))
+        role_rights = rights(chart.render(values).get("ClusterRole", "bowline-reconciler"))
         return [
-            f"{group}/{resource}" for group, resource, _ in findings if f"{group}/{resource}".startswith(prefixes)
+            f"{group}/{resource}" for group, resource, _ in role_rights if f"{group}/{resource}".startswith(prefixes)
         ]
 
     assert held({})
@@ -251,7 +251,7 @@ def test_without_its_policy_the_account_of_the_test_may_create_nothing(chart: Ch
     manifests = chart.render(values)
     assert ("ValidatingAdmissionPolicy", "bowline-test") not in manifests.by_kind
     verbs = [rights(manifests.get(kind, "bowline-test")).values() for kind in ("Role", "ClusterRole")]
-    assert set().union(*(verb for findings in verbs for verb in findings)) == {"get", "list"}
+    assert set().union(*(verb for role_verbs in verbs for verb in role_verbs)) == {"get", "list"}
 
 
 def test_the_test_can_be_left_out(chart: Chart) -> None:
@@ -279,9 +279,9 @@ def test_the_test_can_be_left_out(chart: Chart) -> None:
     ],
 )
 def test_the_webhook_may_read(chart: Chart, values: Any, read: Any) -> None:
-    findings = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
-    neighbours = {resource: verbs for (group, resource, _), verbs in findings.items() if group != ADMISSION}
-    assert neighbours == read
+    role_rights = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
+    other_rights = {resource: verbs for (group, resource, _), verbs in role_rights.items() if group != ADMISSION}
+    assert other_rights == read
 
 
 def test_the_account_and_label_of_reservation_pods_are_settings(chart: Chart) -> None:

@@ -125,13 +125,13 @@ def may(cluster: Cluster, user: str, verb: str, resource: str, *, name: str = ""
     """Ask the API server whether the user may do that to ``GROUP:RESOURCE[/SUBRESOURCE]``."""
     group, _, rest = resource.partition(":")
     kind, _, subresource = rest.partition("/")
-    question = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "name": name}
+    attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "name": name}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "user": user,
-            "resourceAttributes": {**question, "namespace": namespace},
+            "resourceAttributes": {**attributes, "namespace": namespace},
         },
     }
     answer = cluster.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
@@ -139,7 +139,7 @@ def may(cluster: Cluster, user: str, verb: str, resource: str, *, name: str = ""
 
 
 @pytest.fixture(scope="module")
-def installation(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
+def cluster_with_roles(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
     """The chart's roles and accounts, without the rest of it."""
     roles = chart.render().of_kind("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     text = yaml.safe_dump_all(roles)
@@ -158,25 +158,27 @@ def is_in_force(cluster: Cluster, case: Any) -> bool:
 
 @pytest.mark.parametrize(("account", "verb", "resource", "where", "allowed"), MAY)
 def test_the_accounts_may(
-    installation: Cluster, account: str, verb: str, resource: str, where: dict[str, str], allowed: bool
+    cluster_with_roles: Cluster, account: str, verb: str, resource: str, where: dict[str, str], allowed: bool
 ) -> None:
     user = f"system:serviceaccount:{NAMESPACE}:{account}"
-    assert may(installation, user, verb, resource, **where) is allowed
+    assert may(cluster_with_roles, user, verb, resource, **where) is allowed
 
 
-def test_viewers_of_a_namespace_may_only_view_its_requests(installation: Cluster) -> None:
-    installation.kubectl(
+def test_viewers_of_a_namespace_may_only_view_its_requests(cluster_with_roles: Cluster) -> None:
+    cluster_with_roles.kubectl(
         "create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "--namespace=default"
     )
     requests = f"{names.GROUP}:{names.PLURAL}"
     # A controller adds the right to the role "view"; each attempt is a request, no sleep.
-    while not may(installation, "viewer", "list", requests):
+    while not may(cluster_with_roles, "viewer", "list", requests):
         pass
-    assert may(installation, "viewer", "watch", requests)
-    assert not may(installation, "viewer", "create", requests)
-    assert not may(installation, "viewer", "list", requests, namespace="kube-system")
+    assert may(cluster_with_roles, "viewer", "watch", requests)
+    assert not may(cluster_with_roles, "viewer", "create", requests)
+    assert not may(cluster_with_roles, "viewer", "list", requests, namespace="kube-system")
     for role in ("edit", "admin"):
-        installation.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}", "-n=default")
-        while not may(installation, role, "list", requests):
+        cluster_with_roles.kubectl(
+            "create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}", "-n=default"
+        )
+        while not may(cluster_with_roles, role, "list", requests):
             pass
-        assert not may(installation, role, "create", requests), "creating requests is a scheduler's right"
+        assert not may(cluster_with_roles, role, "create", requests), "creating requests is a scheduler's right"

@@ -32,11 +32,11 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/bowline-system/deployments/bowline-reconc
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.start(ClusterSpec()) as start:
-        start.make_nodes(1)
-        start.make_runtime_class()
-        start.api.post("/api/v1/nodes", SILENT)
-        yield start
+    with Cluster.start(ClusterSpec()) as local_cluster:
+        local_cluster.make_nodes(1)
+        local_cluster.make_runtime_class()
+        local_cluster.api.post("/api/v1/nodes", SILENT)
+        yield local_cluster
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def pair(cluster: Cluster) -> Iterator[Pair]:
 @contextmanager
 def scaled_processes(cluster: Cluster, pair: Pair) -> Iterator[None]:
     """Stop the reconcilers when their Deployment is scaled to zero, as a kubelet would."""
-    completion = threading.Event()
+    stop_event = threading.Event()
 
     def watch() -> None:
-        while not completion.wait(0.2):
+        while not stop_event.wait(0.2):
             if cluster.api.get(DEPLOYMENT)["spec"]["replicas"] == 0:
                 for process in pair.reconcilers:
                     process.stop()
@@ -64,7 +64,7 @@ def scaled_processes(cluster: Cluster, pair: Pair) -> Iterator[None]:
     try:
         yield
     finally:
-        completion.set()
+        stop_event.set()
         thread.join()
 
 

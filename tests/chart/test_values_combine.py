@@ -17,9 +17,9 @@ PRESETS = CHART / "presets"
 
 def plugins(manifests: Rendered) -> dict[str, Any]:
     """The plugins of the rendered configuration, by name; each once."""
-    listing = yaml.safe_load(manifests.config_text())["plugins"]
-    by_name = {plugin["name"]: plugin for plugin in listing}
-    assert len(by_name) == len(listing)
+    entries = yaml.safe_load(manifests.config_text())["plugins"]
+    by_name = {plugin["name"]: plugin for plugin in entries}
+    assert len(by_name) == len(entries)
     return by_name
 
 
@@ -66,22 +66,22 @@ def test_a_context_is_removed_by_null_and_replaced_as_a_whole_by_the_plugins_arg
     none = chart.render({"reservation": {"podSecurityContext": None, "containerSecurityContext": None}})
     arguments = plugins(none)["gpu_sharing"]["args"]
     assert arguments["reservationPodSecurityContext"] == arguments["reservationContainerSecurityContext"] == {}
-    inputs = {"gpu_sharing": {"args": {"reservationPodSecurityContext": {"runAsNonRoot": True}}}}
-    arguments = plugins(chart.render({"config": {"plugins": inputs}}))["gpu_sharing"]["args"]
+    plugin_values = {"gpu_sharing": {"args": {"reservationPodSecurityContext": {"runAsNonRoot": True}}}}
+    arguments = plugins(chart.render({"config": {"plugins": plugin_values}}))["gpu_sharing"]["args"]
     assert arguments["reservationPodSecurityContext"] == {"runAsNonRoot": True}
 
 
 @pytest.mark.parametrize(
-    ("inputs", "words"),
+    ("plugin_values", "words"),
     [
         pytest.param({"node_fit": {"enable": True}}, "/config/plugins/node_fit", id="a misspelt key"),
         pytest.param({"node_fit": True}, "/config/plugins/node_fit", id="a switch without its key"),
         pytest.param("node_fit", "/config/plugins", id="a name alone"),
     ],
 )
-def test_plugins_of_another_form_are_refused(chart: Chart, inputs: Any, words: str) -> None:
+def test_plugins_of_another_form_are_refused(chart: Chart, plugin_values: Any, words: str) -> None:
     with pytest.raises(CommandError, match=words):
-        chart.render({"config": {"plugins": inputs}})
+        chart.render({"config": {"plugins": plugin_values}})
 
 
 def pods(manifests: Rendered) -> list[Any]:
@@ -116,13 +116,13 @@ def test_probes_and_disruption_budgets_are_values(chart: Chart, manifests: Rende
         },
         "reconciler": {"podDisruptionBudget": {"enabled": False}},
     }
-    change = chart.render(values)
-    (container,) = change.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
+    changed_manifests = chart.render(values)
+    (container,) = changed_manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     (before,) = manifests.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     assert container["startupProbe"] == before["startupProbe"] | {"failureThreshold": 300}
     assert container["livenessProbe"] == before["livenessProbe"] | {"timeoutSeconds": 9}
     assert container["readinessProbe"] == before["readinessProbe"]
-    (budget,) = change.of_kind("PodDisruptionBudget")
+    (budget,) = changed_manifests.of_kind("PodDisruptionBudget")
     assert (budget["metadata"]["name"], budget["spec"]["maxUnavailable"]) == ("bowline-webhook", "50%")
 
 

@@ -82,11 +82,11 @@ class Page:
     def denial_of_a_share(self) -> str:
         """Return why the API server denies KAI-Scheduler's binder a share; empty if it does not."""
         create = ("create", f"--as={BINDER}", "-f", "-")
-        creation = self.cluster.kubectl(*create, input=yaml.safe_dump(reservation_pod()), check=False)
-        if creation.returncode == 0:
+        completion = self.cluster.kubectl(*create, input=yaml.safe_dump(reservation_pod()), check=False)
+        if completion.returncode == 0:
             label = ("label", "pod", "a-user", "--overwrite", "runai-gpu-group=a-group", f"--as={BINDER}")
-            creation = self.cluster.kubectl(*label, check=False)
-        return creation.stderr
+            completion = self.cluster.kubectl(*label, check=False)
+        return completion.stderr
 
     def assert_namespace_is_kais(self) -> None:
         """Labels and annotations of KAI-Scheduler's chart are on the namespace."""

@@ -53,7 +53,7 @@ BEFORE: list[tuple[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def policies_in_force(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
+def cluster_with_hooks(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
     """A cluster with the kinds, an object or two of each, and the validating hooks failing closed."""
     install(chart_cluster, *KINDS)
     for path, body in BEFORE:
@@ -207,18 +207,18 @@ DESCRIBED = [
 
 
 @pytest.mark.parametrize(("path", "body", "call"), [*CREATES, *DESCRIBED])
-def test_creations_call_the_hook(policies_in_force: Cluster, path: str, body: Any, call: str | None) -> None:
-    assert called(policies_in_force, "POST", path, body) == call
+def test_creations_call_the_hook(cluster_with_hooks: Cluster, path: str, body: Any, call: str | None) -> None:
+    assert called(cluster_with_hooks, "POST", path, body) == call
 
 
 def jobs_of(*templates: Any, replicas: int = 1) -> Any:
     jobs = job_set("", *templates)["spec"]["replicatedJobs"]
-    return [{**item, "replicas": replicas} for item in jobs]
+    return [{**replicated_job, "replicas": replicas} for replicated_job in jobs]
 
 
 def groups_of(*templates: Any, replicas: int = 1) -> Any:
     groups = ray_cluster("", OURS, *templates)["spec"]["workerGroupSpecs"]
-    return [{**item, "replicas": replicas} for item in groups]
+    return [{**group, "replicas": replicas} for group in groups]
 
 
 UPDATES = [
@@ -263,8 +263,8 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("path", "patch", "call"), UPDATES)
-def test_updates_call_the_hook(policies_in_force: Cluster, path: str, patch: Any, call: str | None) -> None:
-    assert called(policies_in_force, "PATCH", f"{path}/ours", patch) == call
+def test_updates_call_the_hook(cluster_with_hooks: Cluster, path: str, patch: Any, call: str | None) -> None:
+    assert called(cluster_with_hooks, "PATCH", f"{path}/ours", patch) == call
 
 
 @pytest.mark.parametrize(
@@ -280,6 +280,6 @@ def test_updates_call_the_hook(policies_in_force: Cluster, path: str, patch: Any
     ],
 )
 def test_requests_of_a_covered_kind_without_a_call(
-    policies_in_force: Cluster, method: str, name: str, patch: Any
+    cluster_with_hooks: Cluster, method: str, name: str, patch: Any
 ) -> None:
-    assert called(policies_in_force, method, f"{JOB_SETS}/{name}", patch) is None
+    assert called(cluster_with_hooks, method, f"{JOB_SETS}/{name}", patch) is None

@@ -54,9 +54,9 @@ def test_without_wait_the_request_is_created(pair: Live) -> None:
 
 def test_a_share_and_a_pod_that_does_not_exist_are_refused(pair: Live) -> None:
     pair.create_pod("share", {names.GPU_FRACTION: "0.5"})
-    refusal = bind(pair, "share")
-    assert refusal.returncode == 1
-    assert "it requests a share (gpu-fraction): its scheduler must choose the device" in refusal.stderr
+    completion = bind(pair, "share")
+    assert completion.returncode == 1
+    assert "it requests a share (gpu-fraction): its scheduler must choose the device" in completion.stderr
     assert pair.not_found(pair.request_path("share"))
     absent = bind(pair, "absent")
     assert (absent.returncode, absent.stdout) == (1, "")

@@ -81,11 +81,11 @@ def running(
     head = {"apiVersion": "config.bowline.dev/v1alpha1", "kind": "BowlineConfiguration"}
     config.write_text(yaml.safe_dump({**head, "plugins": plugins}))
     capture = pytest.MonkeyPatch()
-    printout: list[str] = []
+    output_parts: list[str] = []
     with capture.context() as patch:
-        patch.setattr("sys.stdout.write", printout.append)
+        patch.setattr("sys.stdout.write", output_parts.append)
         assert main(["plugin", "access", "--config", str(config)]) == 0
-    access = yaml.safe_load("".join(printout))
+    access = yaml.safe_load("".join(output_parts))
     values = {"config.plugins": plugins, "config.binding.inFlightTimeout": "2s", **LEASE, **access}
     with running_pair(2, values) as (cluster, pair):
         cluster.kubectl("label", "node", "gpu-node-0", f"{RACK}=r1")
@@ -107,8 +107,8 @@ def create(live: Live, name: str = "pod", **annotations: str) -> str:
 
 
 def configmaps(live: Live) -> list[Any]:
-    findings = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/configmaps")["items"]
-    return [item for item in findings if item["metadata"]["name"] != "kube-root-ca.crt"]
+    config_maps = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/configmaps")["items"]
+    return [item for item in config_maps if item["metadata"]["name"] != "kube-root-ca.crt"]
 
 
 def test_the_network_waits_until_the_address_is_there_and_passes_it_on(live: Live) -> None:

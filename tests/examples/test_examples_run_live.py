@@ -48,8 +48,8 @@ def live(local_cluster: Live) -> Iterator[Live]:
 
 
 def pods(live: Live) -> list[dict[str, Any]]:
-    listing: list[dict[str, Any]] = live.cluster.api.get("/api/v1/namespaces/default/pods")["items"]
-    return listing
+    items: list[dict[str, Any]] = live.cluster.api.get("/api/v1/namespaces/default/pods")["items"]
+    return items
 
 
 def node_of(live: Live, name: str) -> str:

@@ -48,8 +48,8 @@ def left_of(live: LiveCluster, name: str = "pod") -> list[str]:
     pod = next((obj for obj in objects.pods if obj["metadata"]["name"] == name), None)
     if pod is not None and pod["spec"].get("nodeName"):
         return []
-    neighbours = {obj["metadata"]["uid"] for obj in objects.requests if obj["metadata"]["name"] != name}
-    effects = [obj for obj in objects.effects if obj["metadata"]["labels"][OWNER] not in neighbours]
+    other_uids = {obj["metadata"]["uid"] for obj in objects.requests if obj["metadata"]["name"] != name}
+    effects = [obj for obj in objects.effects if obj["metadata"]["labels"][OWNER] not in other_uids]
     return [f"effect {obj['metadata']['name']}" for obj in effects] + (
         objects.held_by(pod) if pod is not None else []
     )

@@ -146,12 +146,12 @@ class Matrix:
         assert ORPHAN not in run.expected["effects"], f"{run} leaves an effect behind"
         calls = proxy.exchanges(before)
         # A denied request leaves nothing to disturb, and all runs would have the same result without it.
-        denial = [
+        denials = [
             f"{exchange.call.kind} {exchange.call.name}"
             for exchange in calls
             if exchange.code == HTTPStatus.FORBIDDEN
         ]
-        assert not denial, f"{run}: the API server denies {', '.join(denial)}"
+        assert not denials, f"{run}: the API server denies {', '.join(denials)}"
         reasons = [request["reason"] for request in run.expected["requests"].values()]
         assert set(reasons) <= {scenario.reason}, f"{run} ends with {reasons}, not with {scenario.reason!r}"
         return run, calls

@@ -41,23 +41,21 @@ def differences(expected: State, actual: State) -> str:
 
 def miscounts(run: Run, deeds_by_namespace: Mapping[str, Deeds]) -> list[str]:
     """Return where the executed writes of a run do not match the existing objects."""
-    stored_object, did, elsewhere = (
+    objects, did, elsewhere = (
         read_objects(run.live),
         deeds_by_namespace[run.live.namespace],
         deeds_by_namespace.get(RESERVATIONS, Deeds()),
     )
     groups = [group_name(run.live, group) for group in GROUPS]
-    bound = [pod for pod in stored_object.pods if pod["spec"].get("nodeName") and pod["metadata"]["name"] != HOLDER]
+    bound = [pod for pod in objects.pods if pod["spec"].get("nodeName") and pod["metadata"]["name"] != HOLDER]
     extended_claims = [
-        obj
-        for obj in stored_object.claims
-        if names.EXTENDED_RESOURCE_CLAIM in (obj["metadata"].get("annotations") or {})
+        obj for obj in objects.claims if names.EXTENDED_RESOURCE_CLAIM in (obj["metadata"].get("annotations") or {})
     ]
-    reservations = [obj for obj in stored_object.reservations if group_of(obj) in groups]
+    reservations = [obj for obj in objects.reservations if group_of(obj) in groups]
     counts = (
         ("effective Bindings and bound pods", did.bindings, len(bound)),
-        ("ConfigMaps made less removed and left", did.remaining("configmaps"), made_by_us(stored_object.maps)),
-        ("effects made less removed and left", did.remaining("secrets"), len(stored_object.effects)),
+        ("ConfigMaps made less removed and left", did.remaining("configmaps"), made_by_us(objects.maps)),
+        ("effects made less removed and left", did.remaining("secrets"), len(objects.effects)),
         ("claims made less removed and left", did.remaining("resourceclaims"), len(extended_claims)),
         (
             "reservations made less removed and left",

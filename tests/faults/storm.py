@@ -78,26 +78,26 @@ def unfinished_requests(api: Administrator, *, waiting: bool) -> list[str]:
 
 
 def classify(
-    request: Mapping[str, Any], question: Asked, deleted_nodes: set[str], pods: Mapping[str, Mapping[str, Any]]
+    request: Mapping[str, Any], intent: Asked, deleted_nodes: set[str], pods: Mapping[str, Mapping[str, Any]]
 ) -> str:
     """Return the end of a request: Succeeded, its reason, or what is untrue about it."""
     status = request.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):
         return "not ended"
     pod = pods.get(request["spec"]["podName"])
-    is_there = pod is not None and pod["metadata"]["uid"] == question.pod_uid
+    is_there = pod is not None and pod["metadata"]["uid"] == intent.pod_uid
     node = pod["spec"].get("nodeName", "") if pod is not None and is_there else ""
     if status["phase"] == "Succeeded":
-        is_true = question.wait is not Wait.NEVER and (node == question.node or not is_there)
+        is_true = intent.wait is not Wait.NEVER and (node == intent.node or not is_there)
         return "Succeeded" if is_true else "UNTRUE Succeeded"
     reason = str(status["reason"]).partition(":")[0]
     truth = {
-        "NodeGone": question.node in deleted_nodes and node != question.node,
+        "NodeGone": intent.node in deleted_nodes and node != intent.node,
         "PodGone": not is_there,
-        "Rejected": question.refused and node != question.node,
-        "BoundElsewhere": node not in ("", question.node),
-        "BackoffLimitExceeded": node != question.node and (status.get("failedAttempts") or 0) > 0,
-        "WaitTimeout": question.wait is Wait.NEVER and node != question.node,
+        "Rejected": intent.refused and node != intent.node,
+        "BoundElsewhere": node not in ("", intent.node),
+        "BackoffLimitExceeded": node != intent.node and (status.get("failedAttempts") or 0) > 0,
+        "WaitTimeout": intent.wait is Wait.NEVER and node != intent.node,
     }
     return f"Failed, {reason}" if truth.get(reason, False) else f"UNTRUE {reason}"
 
@@ -108,13 +108,13 @@ def examine(world: World, truth: TruthObserver) -> Counter[str]:
     pods = {item["metadata"]["name"]: item for item in list_pages(api, PODS)}
     table: Counter[str] = Counter()
     for request in list_pages(api, REQUESTS):
-        question = world.asked[request["metadata"]["uid"]]
-        table[classify(request, question, world.deleted_nodes, pods)] += 1
+        intent = world.asked[request["metadata"]["uid"]]
+        table[classify(request, intent, world.deleted_nodes, pods)] += 1
         table["leftover finalizers"] += bool(request["metadata"].get("finalizers"))
     bound = truth.bound()
     for effect in list_pages(api, EFFECTS, f"labelSelector={OWNER}"):
-        question = world.asked[effect["metadata"]["labels"][OWNER]]
-        table["leftover effects"] += bound.get(question.pod_uid) != question.node
+        intent = world.asked[effect["metadata"]["labels"][OWNER]]
+        table["leftover effects"] += bound.get(intent.pod_uid) != intent.node
     table["double Bindings"] = deeds(world.cluster)[NAMESPACE].bindings - len(bound)
     return table
 
@@ -129,7 +129,7 @@ class Storm:
 
 
 def rage(
-    world: World, blockage: BlockedNamespace, pair: Sequence[Reconciler], truth: TruthObserver, storm: Storm
+    world: World, blocked_namespace: BlockedNamespace, pair: Sequence[Reconciler], truth: TruthObserver, storm: Storm
 ) -> Mapping[str, int]:
     """Run the storm until no request is left that could end in it; returns the counts of what it did, by name."""
     for reconciler in pair:
@@ -137,7 +137,7 @@ def rage(
     with Weather(storm.seed) as weather, Weather(storm.seed + 1) as people:
         weather.every(_CHECK_S, "leaders killed", leader_killer(pair, LEADER_LIVES_S))
         weather.every((2, 6), "clocks set", clock_setter(pair))
-        people.every((0.2, 0.6), "pods whose webhook is unavailable", blockage.submit)
+        people.every((0.2, 0.6), "pods whose webhook is unavailable", blocked_namespace.submit)
         people.every((1, 4), "nodes vanished", world.vanish_node)
         people.every((2, 6), "times gates were opened", world.open_gates)
         people.every((0.2, 0.6), "pods remade", world.remake_pod)
@@ -179,26 +179,28 @@ def run(count: int, seed: int, patience_s: float) -> bool:
         lab.cluster.make_nodes(VANISHING, prefix="vanishing")
         lab.cluster.make_namespace(NAMESPACE)
         api = stack.enter_context(closing(administrator(lab.cluster)))
-        world, blockage = World(lab.cluster, api), BlockedNamespace(api, NODES)
-        blockage.open(lab.cluster)
+        world, blocked_namespace = World(lab.cluster, api), BlockedNamespace(api, NODES)
+        blocked_namespace.open(lab.cluster)
         truth = stack.enter_context(TruthObserver(lab.cluster, leftovers))
         pair = [stack.enter_context(lab.reconciler(f"storm-{n}", seed + n)) for n in (1, 2)]
         began = time.monotonic()
         deadline = began + patience_s
         try:
-            counts = rage(world, blockage, pair, truth, Storm(count, seed, deadline))
+            counts = rage(world, blocked_namespace, pair, truth, Storm(count, seed, deadline))
         except BaseException:
             sys.stdout.write("\n".join(reconciler.tail() for reconciler in pair))
             raise
         head = [("pods", str(count)), ("seed", str(seed)), ("seconds of storm", f"{time.monotonic() - began:.0f}")]
         left = await_all(
-            lambda: unfinished_requests(world.api, waiting=True) + blockage.unfinished_requests(), truth, deadline
+            lambda: unfinished_requests(world.api, waiting=True) + blocked_namespace.unfinished_requests(),
+            truth,
+            deadline,
         )
         exchanges = [exchange for reconciler in pair for exchange in reconciler.proxy.exchanges()]
         head.append(("seconds in all", f"{time.monotonic() - began:.0f}"))
         head.append(("calls failed", failed_share(exchanges)))
         table = examine(world, truth)
-        table.update(blockage.examine())
+        table.update(blocked_namespace.examine())
         head.append(("longest time before a claim was checked", f"{truth.slowest_s:.1f} s"))
         claims = {f"claims checked: {kind}": number for kind, number in truth.checked.items()}
         show([*head, *((name, str(number)) for name, number in {**table, **counts, **claims}.items())])
@@ -224,10 +226,10 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=10_000, help="how many (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of everything that is left to chance (%(default)s)")
     parser.add_argument("--patience", type=float, default=3600, help="seconds until it must be over (%(default)s)")
-    inputs = parser.parse_args()
+    options = parser.parse_args()
     # The proxies share this process with busy threads, and the Lease is renewed through them.
     sys.setswitchinterval(0.0005)
-    sys.exit(0 if run(inputs.pods, inputs.seed, inputs.patience) else 1)
+    sys.exit(0 if run(options.pods, options.seed, options.patience) else 1)
 
 
 if __name__ == "__main__":

@@ -32,30 +32,34 @@ def test_a_leader_that_continues_after_another_one_has_led_writes_nothing(
     lab: Lab, truth: TruthObserver, last: CallMatch
 ) -> None:
     live = lab.namespace("stopped")
-    with lab.reconciler("one") as item, lab.reconciler("other") as neighbour:
-        live.until("one leads", lambda: is_leading(item) or is_leading(neighbour))
-        stop, successor = (item, neighbour) if is_leading(item) else (neighbour, item)
+    with lab.reconciler("one") as first_reconciler, lab.reconciler("other") as second_reconciler:
+        live.until("one leads", lambda: is_leading(first_reconciler) or is_leading(second_reconciler))
+        former_leader, successor = (
+            (first_reconciler, second_reconciler)
+            if is_leading(first_reconciler)
+            else (second_reconciler, first_reconciler)
+        )
         gate = FaultGate()
         match = CallMatch(last.verbs, last.resource, last.subresource, live.namespace)
-        stop.proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
+        former_leader.proxy.add(FaultRule(Hold(gate, outlives=True), match, nth=1))
         FRACTION.play(live)
         assert gate.wait_reached(LIMIT_S)
-        assert stop.process is not None
-        stop.process.process.pause()
+        assert former_leader.process is not None
+        former_leader.process.process.pause()
         gate.open()
         live.until("the other one leads", lambda: is_leading(successor))
         live.until("it has bound the pod", lambda: FRACTION.ended(live))
-        before, state = stop.proxy.latest(), state_of(live)
+        before, state = former_leader.proxy.latest(), state_of(live)
 
         def exchanges() -> list[Exchange]:
-            return [e for e in stop.proxy.exchanges(before) if e.number > before]
+            return [e for e in former_leader.proxy.exchanges(before) if e.number > before]
 
-        stop.process.process.resume()
+        former_leader.process.process.resume()
         live.until("the stopped one follows the Lease again", lambda: any(map(_reads_lease, exchanges())))
         assert [str(e.call) for e in exchanges() if e.call.writes and e.call.resource not in _OWN] == []
         assert [str(e.call) for e in exchanges() if e.call.resource == "leases" and e.applied and e.call.writes] == []
         assert state_of(live) == state
-        stop.check()
+        former_leader.check()
 
 
 def _reads_lease(exchange: Exchange) -> bool:

@@ -22,7 +22,7 @@ def failed_status(reason: str, attempts: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("status", "question", "pods_by_name", "verdict"),
+    ("status", "intent", "pods_by_name", "verdict"),
     [
         pytest.param({"phase": "Succeeded"}, ASKED, pods("node-a"), "Succeeded", id="the pod is on its node"),
         pytest.param({"phase": "Succeeded"}, ASKED, pods(), "UNTRUE Succeeded", id="the pod is unbound"),
@@ -65,6 +65,6 @@ def failed_status(reason: str, attempts: int = 0) -> dict[str, Any]:
     ],
 )
 def test_the_end_of_a_request_is_checked(
-    status: dict[str, Any], question: Asked, pods_by_name: dict[str, Any], verdict: str
+    status: dict[str, Any], intent: Asked, pods_by_name: dict[str, Any], verdict: str
 ) -> None:
-    assert classify({"spec": {"podName": "p"}, "status": status}, question, {"deleted"}, pods_by_name) == verdict
+    assert classify({"spec": {"podName": "p"}, "status": status}, intent, {"deleted"}, pods_by_name) == verdict

@@ -93,8 +93,8 @@ class World:
         prefix, count = ("vanishing", VANISHING) if rng.random() < _odds(wait) else ("gpu-node", NODES)
         node = f"{prefix}-{rng.randrange(count)}"
         annotations = {EFFECT: "yes"} if rng.random() < 0.3 else {}
-        refusal = rng.random() < 0.05
-        if refusal:
+        is_refused = rng.random() < 0.05
+        if is_refused:
             annotations[REFUSE] = "yes"
         if wait is not Wait.NOTHING:
             # Named after the pod, so that the gate of a recreated request may be open already.
@@ -103,7 +103,7 @@ class World:
         if wait is Wait.NEVER:
             made_request["metadata"]["labels"] = {NEVER_ENDS: "yes"}
         request_uid = create_once(api, REQUESTS, made_request, annotations)
-        self.asked[request_uid] = Asked(uid, node, refusal, wait)
+        self.asked[request_uid] = Asked(uid, node, is_refused, wait)
         self.waits[wait] += 1
         if wait is Wait.OPENS:
             self._shut.append(name)

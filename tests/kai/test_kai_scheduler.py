@@ -145,9 +145,9 @@ def test_devices_that_the_scheduler_allocates_are_reserved(team: Team) -> None:
     team.live.create(shared_claim)
     team.submit("pod", resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
     (decision,) = team.runs("pod")["spec"]["resourceClaimAllocations"]
-    stored_object = get_claim(team.live, "one")
-    assert stored_object["status"]["allocation"]["devices"]["results"] == decision["allocation"]["devices"]["results"]
-    assert reserved_by(stored_object) == {team.live.pod("pod")["metadata"]["uid"]}
+    stored_claim = get_claim(team.live, "one")
+    assert stored_claim["status"]["allocation"]["devices"]["results"] == decision["allocation"]["devices"]["results"]
+    assert reserved_by(stored_claim) == {team.live.pod("pod")["metadata"]["uid"]}
 
 
 @pytest.mark.kai

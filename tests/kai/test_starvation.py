@@ -39,8 +39,8 @@ def test_a_bind_that_always_fails_starves_no_neighbour(team: Team) -> None:
     team.does_not_fit("neighbour")
     team.live.pair.launch_reconciler().wait_ready()
     team.runs("neighbour")
-    attempt = list(decisions(team))
-    before = attempt[: attempt.index(("neighbour", 201))]
+    attempts = list(decisions(team))
+    before = attempts[: attempts.index(("neighbour", 201))]
     # The scheduler decides for a pod once in a cycle. The first decision fails; of the two cycles that follow, one
     # denies its repetition, and in that cycle the neighbour gets the node.
     assert before[0] == ("doomed", 201)

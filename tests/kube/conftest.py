@@ -85,7 +85,7 @@ async def proxy_client(bare_cluster: Cluster, proxy: FaultProxy, namespace: str)
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:proxied", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "proxied", *rights)
     account = bare_cluster.service_account_kubeconfig(namespace, "proxied")
-    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route"))))
+    access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
     async with KubeClient(access, ClientOptions(metrics=KubeMetrics(CollectorRegistry()))) as client:
         yield client
 

@@ -101,7 +101,7 @@ async def test_a_strategic_patch_of_a_status(client: KubeClient, namespace: str)
     condition = {"type": "PodBound", "status": "True", "reason": "Bound", "message": ""}
     body = {"status": {"conditions": [condition]}}
     patched = await client.patch(PODS, namespace, "a", body, subresource="status", content_type=PatchType.STRATEGIC)
-    assert [findings["type"] for findings in patched["status"]["conditions"]] == ["PodBound"]
+    assert [stored_condition["type"] for stored_condition in patched["status"]["conditions"]] == ["PodBound"]
 
 
 async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> None:
@@ -113,9 +113,9 @@ async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> No
     assert [cause.field for cause in invalid.value.causes] == ["metadata.name"]
     with pytest.raises(Conflict):
         await client.patch(PODS, namespace, "a", {"metadata": {"resourceVersion": "1", "labels": {"x": "y"}}})
-    with pytest.raises(Invalid) as neighbour:
+    with pytest.raises(Invalid) as uid_refusal:
         await client.patch(PODS, namespace, "a", {"metadata": {"uid": "another"}})
-    assert {cause.field for cause in neighbour.value.causes} == {"metadata.uid"}
+    assert {cause.field for cause in uid_refusal.value.causes} == {"metadata.uid"}
     with pytest.raises(Conflict):
         await client.delete(PODS, namespace, "a", uid="another")
     with pytest.raises(UnrecognizedReply, match="404 page not found"):
@@ -167,9 +167,9 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(client: 
     for number in range(12):
         await client.create(CONFIGMAPS, namespace, configmap(f"m{number:02}", x="x" * 900_000))
     pages = client.pages(Selection(CONFIGMAPS, namespace), page_size=12)
-    listing = [[item["metadata"]["name"] for item in page["items"]] async for page in pages]
-    assert [len(page) for page in listing] == [6, 2, 2, 2]
-    assert [name for page in listing for name in page] == [f"m{number:02}" for number in range(12)]
+    names_of_pages = [[item["metadata"]["name"] for item in page["items"]] async for page in pages]
+    assert [len(page) for page in names_of_pages] == [6, 2, 2, 2]
+    assert [name for page in names_of_pages for name in page] == [f"m{number:02}" for number in range(12)]
 
 
 async def test_of_an_object_with_too_many_values_only_the_metadata_is_read(
@@ -180,10 +180,10 @@ async def test_of_an_object_with_too_many_values_only_the_metadata_is_read(
     await client.create(CONFIGMAPS, namespace, configmap("few", x="y"))
     with pytest.raises(TooLarge):  # the reply; it is stored
         await client.create(CONFIGMAPS, namespace, many)
-    listing = {item["metadata"]["name"]: item for item in await client.list_all(CONFIGMAPS, namespace)}
-    assert listing["few"]["data"] == {"x": "y"}
-    assert "data" not in listing["many"]
-    assert is_reduced(listing["many"])
+    config_maps = {item["metadata"]["name"]: item for item in await client.list_all(CONFIGMAPS, namespace)}
+    assert config_maps["few"]["data"] == {"x": "y"}
+    assert "data" not in config_maps["many"]
+    assert is_reduced(config_maps["many"])
     with pytest.raises(TooLarge, match=f"configmaps {namespace}/many: has more than {MAX_VALUES} values"):
         await client.get(CONFIGMAPS, namespace, "many")
     selection, version = Selection(CONFIGMAPS, namespace), await version_before(client, namespace)
@@ -223,11 +223,11 @@ async def test_lists_take_turns_and_one_that_hangs_delays_the_others_by_a_limit(
 async def test_lists_of_metadata_only(client: KubeClient, namespace: str) -> None:
     await client.create(CONFIGMAPS, namespace, configmap("a", x="1"))
     resource = CONFIGMAPS.as_metadata()
-    item = await client.get(resource, namespace, "a")
-    (listing,) = (await client.list(resource, namespace))["items"]
-    for findings in (item, listing):
-        assert findings["metadata"]["name"] == "a"
-        assert "data" not in findings
+    config_map = await client.get(resource, namespace, "a")
+    (list_entry,) = (await client.list(resource, namespace))["items"]
+    for partial_object in (config_map, list_entry):
+        assert partial_object["metadata"]["name"] == "a"
+        assert "data" not in partial_object
 
 
 async def test_a_watch_passes_an_object_of_a_megabyte(client: KubeClient, namespace: str) -> None:
@@ -290,8 +290,8 @@ async def a_page_in_between(access: ClusterAccess) -> AsyncIterator[KubeClient]:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        arrival = replace(access, server=f"http://127.0.0.1:{port}", trust=None)
-        async with KubeClient(arrival) as client:
+        page_access = replace(access, server=f"http://127.0.0.1:{port}", trust=None)
+        async with KubeClient(page_access) as client:
             yield client
 
 

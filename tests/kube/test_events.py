@@ -46,11 +46,11 @@ async def counted(access: ClusterAccess, registry: CollectorRegistry) -> AsyncIt
 
 
 def outcomes(registry: CollectorRegistry) -> dict[str, float]:
-    findings = {
+    counts = {
         word: registry.get_sample_value("bowline_events_total", {"outcome": word})
         for word in ("written", "dropped", "failed")
     }
-    return {word: value for word, value in findings.items() if value}
+    return {word: value for word, value in counts.items() if value}
 
 
 async def stored(client: KubeClient, namespace: str) -> list[dict[str, Any]]:

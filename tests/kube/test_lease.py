@@ -54,13 +54,13 @@ async def set_(event: asyncio.Event) -> None:
 
 
 async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient, namespace: str) -> None:
-    item = elector(client, namespace, "one")
-    async with electing(item):
-        await set_(item.is_leader)
+    candidate = elector(client, namespace, "one")
+    async with electing(candidate):
+        await set_(candidate.is_leader)
         spec = (await lease(client, namespace))["spec"]
         assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 120, 0)
-    assert not item.is_leader.is_set()
-    assert not item.lost.is_set()
+    assert not candidate.is_leader.is_set()
+    assert not candidate.lost.is_set()
     # A release sets an empty holder; the API server omits the empty field.
     assert not (await lease(client, namespace))["spec"].get("holderIdentity")
 
@@ -68,19 +68,19 @@ async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient
 async def test_a_process_that_lost_its_lease_leads_again(client: KubeClient, namespace: str) -> None:
     # As between two terms: until the process leads, it may write only the Lease.
     client.forbid_writes()
-    item = elector(client, namespace, "one")
+    candidate = elector(client, namespace, "one")
     try:
-        async with electing(item):
-            await set_(item.is_leader)
+        async with electing(candidate):
+            await set_(candidate.is_leader)
             assert (await lease(client, namespace))["spec"]["holderIdentity"] == "one"
     finally:
-        client.permit_writes(lambda: item.left_s)
+        client.permit_writes(lambda: candidate.left_s)
 
 
 async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
-    item = elector(client, namespace, "one")
-    async with electing(item):
-        await set_(item.is_leader)
+    candidate = elector(client, namespace, "one")
+    async with electing(candidate):
+        await set_(candidate.is_leader)
         first = (await lease(client, namespace))["spec"]
         seen: set[str] = set()
         async with asyncio.timeout(LIMIT_S):
@@ -91,7 +91,7 @@ async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
 
 
 @asynccontextmanager
-async def proxy_client(
+async def proxy_and_client(
     cluster: Cluster, namespace: str, connections: int = 128
 ) -> AsyncIterator[tuple[FaultProxy, KubeClient]]:
     """A proxy that can disturb single requests, and a client behind it."""
@@ -101,51 +101,51 @@ async def proxy_client(
         rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:leader", f"--namespace={namespace}")
         cluster.kubectl("create", "rolebinding", "leader", *rights)
         cluster.service_account_kubeconfig(namespace, "leader", account)
-        access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route"))))
+        access = await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
         async with KubeClient(access, ClientOptions(connections=connections)) as client:
             yield proxy, client
 
 
 async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_cluster: Cluster, namespace: str) -> None:
-    async with proxy_client(bare_cluster, namespace) as (proxy, client):
+    async with proxy_and_client(bare_cluster, namespace) as (proxy, client):
         gate = FaultGate()
         proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "selfsubjectreviews")))
-        item = elector(client, namespace, "one")
-        async with electing(item):
+        candidate = elector(client, namespace, "one")
+        async with electing(candidate):
             await until(lambda: gate.wait_reached(0))
-            await set_(item.is_leader)
+            await set_(candidate.is_leader)
             assert "ownerReferences" not in (await lease(client, namespace))["metadata"]
 
 
 async def test_a_slow_read_of_the_lease_does_not_shorten_the_term(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=60), timedelta(seconds=30), timedelta(seconds=20))
-    async with proxy_client(bare_cluster, namespace) as (proxy, client):
+    async with proxy_and_client(bare_cluster, namespace) as (proxy, client):
         gate = FaultGate()
         proxy.add(FaultRule(Hold(gate), CallMatch(("get",), "leases"), nth=1))
-        item = elector(client, namespace, "one", timings)
-        async with electing(item):
+        candidate = elector(client, namespace, "one", timings)
+        async with electing(candidate):
             await until(lambda: gate.wait_reached(0))
             released = client.clock.monotonic()
             gate.open()
-            await set_(item.is_leader)
-            assert item.left_s + client.clock.monotonic() >= released + 60
+            await set_(candidate.is_leader)
+            assert candidate.left_s + client.clock.monotonic() >= released + 60
 
 
 async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=0.5))
-    async with proxy_client(bare_cluster, namespace) as (proxy, client):
-        item = elector(client, namespace, "one", timings)
-        async with electing(item):
-            await set_(item.is_leader)
+    async with proxy_and_client(bare_cluster, namespace) as (proxy, client):
+        candidate = elector(client, namespace, "one", timings)
+        async with electing(candidate):
+            await set_(candidate.is_leader)
             gate = FaultGate()
             proxy.add(FaultRule(Hold(gate), CallMatch(("update",), "leases"), nth=1))
             await until(lambda: gate.wait_reached(0))
             hung = (await lease(client, namespace))["spec"]["renewTime"]
             async with asyncio.timeout(LIMIT_S):
                 while (await lease(client, namespace))["spec"]["renewTime"] == hung:
-                    assert not item.lost.is_set()
+                    assert not candidate.lost.is_set()
                     await asyncio.sleep(0.1)
-            assert not item.lost.is_set()
+            assert not candidate.lost.is_set()
 
 
 async def test_hanging_renewals_end_the_leadership_at_the_deadline(
@@ -153,15 +153,15 @@ async def test_hanging_renewals_end_the_leadership_at_the_deadline(
 ) -> None:
     # One renewal at 3 s, which lasts until the deadline at 5 s; the next would be due at 8 s.
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
-    async with proxy_client(bare_cluster, namespace) as (proxy, disturbed):
-        item, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
-        async with electing(item):
-            await set_(item.is_leader)
+    async with proxy_and_client(bare_cluster, namespace) as (proxy, disturbed):
+        candidate, rival = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
+        async with electing(candidate):
+            await set_(candidate.is_leader)
             proxy.add(FaultRule(Hold(FaultGate()), CallMatch(("update",), "leases")))
-            async with electing(two):
-                await set_(two.is_leader)
-                assert item.lost.is_set()
-                assert not item.is_leader.is_set()
+            async with electing(rival):
+                await set_(rival.is_leader)
+                assert candidate.lost.is_set()
+                assert not candidate.is_leader.is_set()
 
 
 class LateAnswer(KubeClient):
@@ -183,16 +183,16 @@ async def test_a_term_starts_when_the_request_for_the_lease_was_sent(
 ) -> None:
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
     async with LateAnswer(access) as late:
-        item, two = elector(late, namespace, "one", rare), elector(client, namespace, "two", rare)
-        async with electing(item):
+        candidate, rival = elector(late, namespace, "one", rare), elector(client, namespace, "two", rare)
+        async with electing(candidate):
             await until_awaited(lambda: client.list_all(LEASES, namespace), bool)
-            async with electing(two):
-                await set_(two.is_leader)
-                assert item.lost.is_set()
+            async with electing(rival):
+                await set_(rival.is_leader)
+                assert candidate.lost.is_set()
 
 
 async def test_a_failed_takeover_is_retried_at_the_retry_period(bare_cluster: Cluster, namespace: str) -> None:
-    async with proxy_client(bare_cluster, namespace) as (proxy, client):
+    async with proxy_and_client(bare_cluster, namespace) as (proxy, client):
         spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1}
         await client.create(LEASES, namespace, {"metadata": {"name": "bowline"}, "spec": spec})
         takes = CallMatch(("update",), "leases")
@@ -211,12 +211,12 @@ async def test_any_number_of_hanging_writes_costs_no_leadership(
     bare_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
     async with (
-        proxy_client(bare_cluster, namespace, connections=4) as (proxy, client),
+        proxy_and_client(bare_cluster, namespace, connections=4) as (proxy, client),
         KubeClient(access) as observer,
     ):
-        item = elector(client, namespace, "one")
-        async with electing(item):
-            await set_(item.is_leader)
+        candidate = elector(client, namespace, "one")
+        async with electing(candidate):
+            await set_(candidate.is_leader)
             gate = FaultGate()
             proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "configmaps")))
             maps = [configmap(f"map-{number}") for number in range(8)]
@@ -225,39 +225,39 @@ async def test_any_number_of_hanging_writes_costs_no_leadership(
             hung = (await lease(observer, namespace))["spec"]["renewTime"]
             await until_awaited(
                 lambda: lease(observer, namespace),
-                lambda seen: seen["spec"]["renewTime"] != hung or item.lost.is_set(),
+                lambda seen: seen["spec"]["renewTime"] != hung or candidate.lost.is_set(),
             )
-            assert not item.lost.is_set()
+            assert not candidate.lost.is_set()
             for write in writes:
                 write.cancel()
             await asyncio.gather(*writes, return_exceptions=True)
 
 
 async def test_a_release_is_noticed_through_the_watch(client: KubeClient, namespace: str) -> None:
-    item, two = (elector(client, namespace, name, SLOW) for name in ("one", "two"))
-    async with electing(item) as stop:
-        await set_(item.is_leader)
-        async with electing(two):
-            await until(lambda: two.leader == "one")
-            assert not two.is_leader.is_set()
+    candidate, rival = (elector(client, namespace, name, SLOW) for name in ("one", "two"))
+    async with electing(candidate) as stop:
+        await set_(candidate.is_leader)
+        async with electing(rival):
+            await until(lambda: rival.leader == "one")
+            assert not rival.is_leader.is_set()
             stop.set()
-            await set_(two.is_leader)
+            await set_(rival.is_leader)
             spec = (await lease(client, namespace))["spec"]
             assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
 
 
 async def test_a_crashed_leader_is_replaced_when_its_lease_expires(client: KubeClient, namespace: str) -> None:
-    item, two = (elector(client, namespace, name, QUICK) for name in ("one", "two"))
+    candidate, rival = (elector(client, namespace, name, QUICK) for name in ("one", "two"))
     async with asyncio.TaskGroup() as group:
-        dying = group.create_task(item.run(asyncio.Event()))
-        await set_(item.is_leader)
-        async with electing(two):
-            await until(lambda: two.leader == "one")
+        dying = group.create_task(candidate.run(asyncio.Event()))
+        await set_(candidate.is_leader)
+        async with electing(rival):
+            await until(lambda: rival.leader == "one")
             dying.cancel()
             await asyncio.wait([dying])
             last = (await lease(client, namespace))["spec"]
             assert last["holderIdentity"] == "one", "a cancelled run does not release"
-            await set_(two.is_leader)
+            await set_(rival.is_leader)
             assert (await lease(client, namespace))["spec"]["leaseTransitions"] == 1
 
 
@@ -282,11 +282,11 @@ async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: st
     many = [elector(client, namespace, f"e{number}") for number in range(5)]
     async with asyncio.TaskGroup() as group:
         stops = [asyncio.Event() for _ in many]
-        for item, stop in zip(many, stops, strict=True):
-            group.create_task(item.run(stop))
-        await until(lambda: any(item.is_leader.is_set() for item in many))
-        await until(lambda: len({item.leader for item in many}) == 1)
-        assert sum(item.is_leader.is_set() for item in many) == 1
+        for candidate, stop in zip(many, stops, strict=True):
+            group.create_task(candidate.run(stop))
+        await until(lambda: any(candidate.is_leader.is_set() for candidate in many))
+        await until(lambda: len({candidate.leader for candidate in many}) == 1)
+        assert sum(candidate.is_leader.is_set() for candidate in many) == 1
         for stop in stops:
             stop.set()
 
@@ -294,44 +294,44 @@ async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: st
 async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
-    item, two = elector(wired, namespace, "one", QUICK), elector(client, namespace, "two", QUICK)
+    candidate, rival = elector(wired, namespace, "one", QUICK), elector(client, namespace, "two", QUICK)
     was_leading = []
-    async with electing(item):
-        await set_(item.is_leader)
-        async with electing(two):
-            await until(lambda: two.leader == "one")
+    async with electing(candidate):
+        await set_(candidate.is_leader)
+        async with electing(rival):
+            await until(lambda: rival.leader == "one")
             await wire.cut()
-            await set_(two.is_leader)
-            was_leading.append(item.is_leader.is_set())
-            await set_(item.lost)
+            await set_(rival.is_leader)
+            was_leading.append(candidate.is_leader.is_set())
+            await set_(candidate.lost)
     assert was_leading == [False]
 
 
 async def test_a_hanging_api_server_costs_the_leadership_too(
     bare_cluster: Cluster, client: KubeClient, namespace: str
 ) -> None:
-    item = elector(client, namespace, "one", QUICK)
-    async with electing(item):
-        await set_(item.is_leader)
+    candidate = elector(client, namespace, "one", QUICK)
+    async with electing(candidate):
+        await set_(candidate.is_leader)
         bare_cluster.pause_apiserver()
         try:
-            await set_(item.lost)
+            await set_(candidate.lost)
         finally:
             bare_cluster.resume_apiserver()
-    assert not item.is_leader.is_set()
+    assert not candidate.is_leader.is_set()
 
 
 async def test_a_short_outage_costs_nothing(
     wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
 ) -> None:
-    item = elector(wired, namespace, "one")
-    async with electing(item):
-        await set_(item.is_leader)
+    candidate = elector(wired, namespace, "one")
+    async with electing(candidate):
+        await set_(candidate.is_leader)
         await wire.cut()
-        await until(lambda: item.failing)
+        await until(lambda: candidate.failing)
         await wire.restore()
-        await until(lambda: not item.failing)
-        assert item.is_leader.is_set()
+        await until(lambda: not candidate.failing)
+        assert candidate.is_leader.is_set()
 
 
 @pytest.mark.parametrize(
@@ -345,36 +345,36 @@ async def test_a_short_outage_costs_nothing(
 async def test_a_lease_written_by_another_process_ends_the_leadership(
     client: KubeClient, namespace: str, patch: dict[str, object], lost: bool
 ) -> None:
-    item = elector(client, namespace, "one")
-    async with electing(item):
-        await set_(item.is_leader)
+    candidate = elector(client, namespace, "one")
+    async with electing(candidate):
+        await set_(candidate.is_leader)
         version = (await client.patch(LEASES, namespace, "bowline", patch))["metadata"]["resourceVersion"]
         if lost:
-            await set_(item.lost)
+            await set_(candidate.lost)
         else:
             now = await until_awaited(
                 lambda: lease(client, namespace), lambda seen: seen["metadata"]["resourceVersion"] != version
             )
             assert now["spec"]["holderIdentity"] == "one"
-        assert item.is_leader.is_set() is not lost
+        assert candidate.is_leader.is_set() is not lost
 
 
 async def test_a_deleted_lease_is_recreated(client: KubeClient, namespace: str) -> None:
-    item = elector(client, namespace, "one")
-    async with electing(item):
-        await set_(item.is_leader)
+    candidate = elector(client, namespace, "one")
+    async with electing(candidate):
+        await set_(candidate.is_leader)
         old = (await lease(client, namespace))["metadata"]["uid"]
         await client.delete(LEASES, namespace, "bowline")
         leases: list[dict[str, object]] = []
         async with asyncio.timeout(LIMIT_S):
             while not leases:
                 leases = await client.list_all(LEASES, namespace)
-        assert item.is_leader.is_set()
+        assert candidate.is_leader.is_set()
         assert (await lease(client, namespace))["metadata"]["uid"] != old
 
 
 async def test_without_rights_no_process_leads_and_a_stop_is_obeyed(unprivileged: KubeClient, namespace: str) -> None:
-    item = elector(unprivileged, namespace, "one")
-    async with electing(item):
-        await until(lambda: item.failing)
-        assert not item.is_leader.is_set()
+    candidate = elector(unprivileged, namespace, "one")
+    async with electing(candidate):
+        await until(lambda: candidate.failing)
+        assert not candidate.is_leader.is_set()

@@ -30,7 +30,7 @@ async def pooled(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> Cl
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:pooled", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "pooled", *rights)
     bare_cluster.service_account_kubeconfig(namespace, "pooled", account)
-    return await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route"))))
+    return await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied"))))
 
 
 async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
@@ -57,8 +57,8 @@ async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
         await asyncio.gather(*holding)
         # Both connections are idle again.
         await asyncio.gather(create("later-0"), create("later-1"))
-        config_map = await client.list_all(CONFIGMAPS, namespace)
-    names = {item["metadata"]["name"] for item in config_map}
+        config_maps = await client.list_all(CONFIGMAPS, namespace)
+    names = {item["metadata"]["name"] for item in config_maps}
     assert {"held-0", "held-1", "later-0", "later-1"} <= names
     assert "queued" not in names
 

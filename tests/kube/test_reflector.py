@@ -56,7 +56,7 @@ class Recorder:
         self.all.append((kind, key.name, x(old), x(new)))
 
     def of(self, name: str) -> list[tuple[EventType, str | None, str | None]]:
-        return [(kind, old, new) for kind, findings, old, new in self.all if findings == name]
+        return [(kind, old, new) for kind, object_name, old, new in self.all if object_name == name]
 
 
 @asynccontextmanager
@@ -91,14 +91,14 @@ async def test_an_empty_selection_is_synced(client: KubeClient, namespace: str) 
 
 async def test_objects_are_transformed_on_arrival(client: KubeClient, namespace: str) -> None:
     def transform(raw: dict[str, Any]) -> Object:
-        remainder = {key: raw["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
-        return {"metadata": remainder}
+        metadata = {key: raw["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
+        return {"metadata": metadata}
 
     await client.create(CONFIGMAPS, namespace, configmap("listed", x="1"))
     async with running(Reflector(client, Selection(CONFIGMAPS, namespace), transform=transform)) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
         await until(lambda: len(reflector.store) == 2)
-        assert [list(findings) for findings in reflector.store.values()] == [["metadata"], ["metadata"]]
+        assert [list(cached_object) for cached_object in reflector.store.values()] == [["metadata"], ["metadata"]]
 
 
 async def test_a_selection_of_metadata_caches_only_metadata(client: KubeClient, namespace: str) -> None:
@@ -106,7 +106,7 @@ async def test_a_selection_of_metadata_caches_only_metadata(client: KubeClient, 
     async with running(Reflector(client, Selection(CONFIGMAPS.as_metadata(), namespace))) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
         await until(lambda: len(reflector.store) == 2)
-        assert not any("data" in findings for findings in reflector.store.values())
+        assert not any("data" in cached_object for cached_object in reflector.store.values())
 
 
 async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_content(
@@ -426,7 +426,7 @@ async def test_a_selection_of_many_pages(client: KubeClient, namespace: str) -> 
         )
     async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
         assert len(reflector.store) == 1100
-        assert ObjectUID("") not in {uid_of(findings) for findings in reflector.store.values()}
+        assert ObjectUID("") not in {uid_of(cached_object) for cached_object in reflector.store.values()}
 
 
 @pytest.mark.parametrize(

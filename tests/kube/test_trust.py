@@ -62,13 +62,13 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
 
 async def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> None:
     """As while the file is being written."""
-    item, two = (LocalAuthority(name).pem for name in ("one", "two"))
+    first_pem, second_pem = (LocalAuthority(name).pem for name in ("one", "two"))
     (tmp_path / "token").write_text("t")
-    (tmp_path / "ca.crt").write_bytes(item)
+    (tmp_path / "ca.crt").write_bytes(first_pem)
     access = await load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
     assert access.trust is not None
     before = access.trust.context
-    for content in (two[: len(two) // 2], b"", b"\xff"):
+    for content in (second_pem[: len(second_pem) // 2], b"", b"\xff"):
         (tmp_path / "ca.crt").write_bytes(content)
         with pytest.raises(CredentialsError):
             access.trust.load()
@@ -76,7 +76,7 @@ async def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> No
     (tmp_path / "ca.crt").unlink()
     with pytest.raises(CredentialsError):
         access.trust.load()
-    (tmp_path / "ca.crt").write_bytes(two)
+    (tmp_path / "ca.crt").write_bytes(second_pem)
     assert access.trust.load()
     assert access.trust.context is not before
     assert not access.trust.load()

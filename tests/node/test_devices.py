@@ -104,5 +104,5 @@ def running(live: NodeLive, names: set[str]) -> set[str] | None:
 
 def requests(live: NodeLive) -> list[dict[str, Any]]:
     """Return the namespace's BindRequests; those of deleted pods may be deleted."""
-    stored_request: list[dict[str, Any]] = live.cluster.api.get(live.request_path("").rstrip("/"))["items"]
-    return [request for request in stored_request if not request["metadata"].get("deletionTimestamp")]
+    stored_requests: list[dict[str, Any]] = live.cluster.api.get(live.request_path("").rstrip("/"))["items"]
+    return [request for request in stored_requests if not request["metadata"].get("deletionTimestamp")]

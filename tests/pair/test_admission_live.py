@@ -270,9 +270,9 @@ class TestStart:
         late = tmp_path / "token"
         process = another(live, f"--token-file={late}")
         live.until("it reports the file", lambda: is_not_ready(process, str(late)))
-        inputs = webhook(live).kubeconfig
-        assert inputs is not None
-        token_file = api_server(inputs).token_file
+        kubeconfig = webhook(live).kubeconfig
+        assert kubeconfig is not None
+        token_file = api_server(kubeconfig).token_file
         assert token_file is not None
         late.write_bytes(token_file.read_bytes())
         process.wait_ready()

@@ -61,7 +61,7 @@ def test_many_binds_cost_no_read_of_completed_requests(pair: Live) -> None:
     pods = [f"pod-{number}" for number in range(100)]
     pair.create(*(pod(name) for name in pods))
     stored_pods = pair.cluster.api.get(f"/api/v1/namespaces/{pair.namespace}/pods")["items"]
-    uids = {stored_object["metadata"]["name"]: stored_object["metadata"]["uid"] for stored_object in stored_pods}
+    uids = {stored_pod["metadata"]["name"]: stored_pod["metadata"]["uid"] for stored_pod in stored_pods}
     pair.create(*(bind_request(name, "gpu-node-0", uid=uids[name]) for name in pods))
     pair.pair.launch_reconciler().wait_ready()
     for name in pods:

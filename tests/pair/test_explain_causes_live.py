@@ -450,8 +450,8 @@ def clean(live: Live) -> None:
         if each["metadata"]["name"].startswith(live.namespace):
             live.cluster.api.delete(f"/api/v1/nodes/{each['metadata']['name']}")
     without = json.dumps({"metadata": {"finalizers": None}})
-    for remainder in ("pvc/ending", "pod/ending"):
-        live.kubectl("patch", remainder, "--type=merge", f"--patch={without}", check=False)
+    for reference in ("pvc/ending", "pod/ending"):
+        live.kubectl("patch", reference, "--type=merge", f"--patch={without}", check=False)
 
 
 @contextmanager

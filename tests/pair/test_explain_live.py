@@ -472,8 +472,8 @@ def test_a_failed_pod_has_its_own_reason(pair: Live, explain: Explain) -> None:
     pair.create_pod()
     pair.request_bind()
     pair.phase("pod", "Succeeded")
-    refusal = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
-    pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps({'status': refusal})}")
+    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
+    pair.kubectl("patch", "pod", "pod", "--subresource=status", f"--patch={json.dumps({'status': status})}")
     assert "the pod has failed on node gpu-node-0: Failed" in explain("pod")
     assert "UnexpectedAdmissionError: Allocate failed" in explain("pod")
 

@@ -72,11 +72,11 @@ def assert_agreement(live: Live, path: Path) -> list[LintResult]:
     """Apply the file both ways and compare; returns the results of lint."""
     results = lint(live, path)
     answer = live.kubectl("create", "--dry-run=server", "-f", str(path), check=False)
-    denial = [result for result in results if result.verdict is LintVerdict.DENIED]
-    assert (answer.returncode == 0) == (not denial), answer.stderr
-    errors = [error for result in denial for error in result.review.errors]
+    denials = [result for result in results if result.verdict is LintVerdict.DENIED]
+    assert (answer.returncode == 0) == (not denials), answer.stderr
+    errors = [error for result in denials for error in result.review.errors]
     if SIGNATURE in answer.stderr or not any(error.rule.id.startswith(OWN_RULES) for error in errors):
-        assert answer.stderr.count(SIGNATURE) == len(denial), answer.stderr
+        assert answer.stderr.count(SIGNATURE) == len(denials), answer.stderr
         for error in errors:
             # The API server writes a quantity as a string.
             assert f"{error.path}: " in answer.stderr
@@ -90,8 +90,8 @@ def assert_agreement(live: Live, path: Path) -> list[LintResult]:
     ]
     lines = [line.removeprefix("Warning: ") for line in answer.stderr.splitlines() if line.startswith("Warning: ")]
     assert [warning for warning in warnings if warning not in lines] == []
-    report = [line for line in lines if any(key in line for key in (*names.OWNED_ANNOTATIONS, "spec.pod"))]
-    assert report == [line for line in report if line in warnings]
+    own_warnings = [line for line in lines if any(key in line for key in (*names.OWNED_ANNOTATIONS, "spec.pod"))]
+    assert own_warnings == [line for line in own_warnings if line in warnings]
     return results
 
 

@@ -137,9 +137,9 @@ def reconciler(cluster: Cluster) -> Iterator[LocalProcess]:
 
 def peak(process: LocalProcess) -> int:
     """The most memory that the process has had, in bytes."""
-    findings = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.process.pid}/status").read_text())
-    assert findings is not None
-    return int(findings[1]) * 1024
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.process.pid}/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
 
 
 def limit() -> Decimal:

@@ -79,10 +79,10 @@ def test_a_plugin_that_blocks_is_named_counted_and_does_not_stop_others(cluster:
     replicas = [reconciler(cluster, tmp_path, name) for name in ("first", "second")]
     live.create(mistaken("blocks", "block"))
     live.request_bind("blocks")
-    end = live.until(
+    dead_replica = live.until(
         "a process ends", lambda: next((replica for replica in replicas if not replica.process.alive), None)
     )
-    log = (cluster.layout.logs / f"{end.name}.log").read_text()
+    log = (cluster.layout.logs / f"{dead_replica.name}.log").read_text()
     assert "the event loop is blocked" in log
     assert "time.sleep(25)" in log
     assert '"plugin":"pair_mistakes"' in log.replace(" ", "")

@@ -116,7 +116,7 @@ def reviewed(chain: AdmissionChain, raw: Any) -> LintResult:
 
 @pytest.mark.skipif(not FILES, reason=ABSENT)
 def test_public_manifests_have_the_api_servers_verdict(pair: Live, submitter: Submitter) -> None:
-    chain, comparison, wrong = chain_of(pair), 0, []
+    chain, comparisons, wrong = chain_of(pair), 0, []
     for file in FILES:
         try:
             manifests = read_manifests(str(file))
@@ -128,7 +128,7 @@ def test_public_manifests_have_the_api_servers_verdict(pair: Live, submitter: Su
             result = reviewed(chain, raw)
             if denial is None or result.verdict in (LintVerdict.UNRENDERED, LintVerdict.PARTIAL):
                 continue
-            comparison += 1
+            comparisons += 1
             is_own = SCHEMA.has(*manifest.api)
             # Of another project's kind the API server stores what its pods are denied for later.
             is_later = not is_own and all(e.rule.id.startswith("kubernetes/") for e in result.review.errors)
@@ -138,7 +138,7 @@ def test_public_manifests_have_the_api_servers_verdict(pair: Live, submitter: Su
                 )
     assert wrong == []
     # An older one does not serve some of the kinds.
-    assert comparison >= (70 if IS_OLD else 75), "most of the objects were compared"
+    assert comparisons >= (70 if IS_OLD else 75), "most of the objects were compared"
 
 
 def workloads(pod: Any) -> Iterator[Any]:

@@ -24,13 +24,18 @@ def tenant(pair: Live) -> Iterator[Any]:
 
 def forged_lease(**metadata: Any) -> dict[str, Any]:
     """A Lease that claims to serve all requests, for ever and since ever."""
-    inputs = {"name": "stop", "labels": {names.SHARD_LABEL: "cluster"}, "annotations": {SELECTOR: ""}, **metadata}
+    lease_metadata = {
+        "name": "stop",
+        "labels": {names.SHARD_LABEL: "cluster"},
+        "annotations": {SELECTOR: ""},
+        **metadata,
+    }
     held = {
         "holderIdentity": "nobody",
         "acquireTime": "1970-01-01T00:00:00.000000Z",
         "leaseDurationSeconds": 2**31 - 1,
     }
-    return {"metadata": inputs, "spec": held}
+    return {"metadata": lease_metadata, "spec": held}
 
 
 def leases(pair: Live) -> str:

@@ -32,8 +32,8 @@ class Shares:
         body = pod(name, self.live.namespace, **spec)
         changes = {**HALF, **(annotations or {})}
         body["metadata"]["annotations"] = {key: value for key, value in changes.items() if value is not None}
-        stored_object: dict[str, Any] = self.api.post(self.pods, body)
-        return stored_object
+        stored_pod: dict[str, Any] = self.api.post(self.pods, body)
+        return stored_pod
 
     def ask(self, name: str, groups: Sequence[str], node: str = "gpu-node-0", **spec: Any) -> None:
         """Create the pod's BindRequest, as the scheduler does."""

@@ -29,8 +29,8 @@ class Storage:
 
     def claim(self, name: str = "data") -> dict[str, Any]:
         """The claim as stored."""
-        stored_object: dict[str, Any] = self.live.cluster.api.get(self.claim_path(name))
-        return stored_object
+        stored_claim: dict[str, Any] = self.live.cluster.api.get(self.claim_path(name))
+        return stored_claim
 
     def claim_path(self, name: str) -> str:
         """The API path of the claim."""
@@ -38,8 +38,8 @@ class Storage:
 
     def volume(self, short: str) -> dict[str, Any]:
         """The volume as stored."""
-        stored_object: dict[str, Any] = self.live.cluster.api.get(self.volume_path(short))
-        return stored_object
+        stored_volume: dict[str, Any] = self.live.cluster.api.get(self.volume_path(short))
+        return stored_volume
 
     def volume_path(self, short: str) -> str:
         """The API path of the volume."""

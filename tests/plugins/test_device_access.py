@@ -68,8 +68,8 @@ def test_an_ephemeral_container_gets_no_gpu(strict_pair: Live) -> None:
     assert "spec.ephemeralContainers[0].env[0].value" in result.stderr
     assert debug(strict_pair, container("one")).returncode == 0
     assert debug(strict_pair, container("two", VOID)).returncode == 0
-    stored_pod = strict_pair.pod()["spec"]["ephemeralContainers"]
-    assert {c["name"]: c["env"] for c in stored_pod} == {"one": [VOID], "two": [VOID]}
+    ephemeral_containers = strict_pair.pod()["spec"]["ephemeralContainers"]
+    assert {c["name"]: c["env"] for c in ephemeral_containers} == {"one": [VOID], "two": [VOID]}
 
 
 def test_other_schedulers_pods_are_not_changed(strict_pair: Live) -> None:
@@ -86,9 +86,9 @@ def test_without_the_plugin_another_container_of_a_share_sees_no_device(pair: Li
     pair.create_pod(annotations=half, initContainers=[container("init")], containers=[container(), container("side")])
     spec = pair.pod()["spec"]
     assert [spec["initContainers"][0]["env"], spec["containers"][1]["env"]] == [[VOID], [VOID]]
-    denial = debug(pair, container("one", ALL))
-    assert denial.returncode != 0
-    assert "spec.ephemeralContainers[0].env[0].value" in denial.stderr
+    completion = debug(pair, container("one", ALL))
+    assert completion.returncode != 0
+    assert "spec.ephemeralContainers[0].env[0].value" in completion.stderr
     assert debug(pair, container("one")).returncode == 0
     assert pair.pod()["spec"]["ephemeralContainers"][0]["env"] == [VOID]
     side = {"schedulerName": "bowline", "containers": [container(), container("side", ALL)]}

@@ -77,9 +77,9 @@ def cached(plugin: DynamicResources) -> int:
 async def taint_slice(case: Case, *taints: dict[str, str]) -> None:
     """Let the driver taint the device d0."""
     name = f"{NODE}-{DRIVER}"
-    stored_object = await case.client.get(RESOURCESLICES, "", name)
-    stored_object["spec"]["devices"][0]["taints"] = [*taints]
-    await case.client.update(RESOURCESLICES, "", name, stored_object)
+    resource_slice = await case.client.get(RESOURCESLICES, "", name)
+    resource_slice["spec"]["devices"][0]["taints"] = [*taints]
+    await case.client.update(RESOURCESLICES, "", name, resource_slice)
 
 
 async def taint_by_rule(case: Case, *taints: dict[str, str]) -> None:

@@ -62,12 +62,12 @@ def test_a_pod_with_a_claim_gets_its_device_and_is_bound(dra: Live) -> None:
     dra.request_bind(**claim_decisions("d0"))
     request = dra.phase("pod", "Succeeded")
     assert not request["metadata"].get("finalizers")
-    stored_object = get_claim(dra, "one")
-    stored_allocation = stored_object["status"]["allocation"]
+    stored_claim = get_claim(dra, "one")
+    stored_allocation = stored_claim["status"]["allocation"]
     assert stored_allocation.pop("allocationTimestamp")
     assert stored_allocation == allocation("d0")
-    assert stored_object["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
-    assert is_protected(stored_object)
+    assert stored_claim["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
+    assert is_protected(stored_claim)
     assert dra.pod()["spec"]["nodeName"] == NODE
 
 
@@ -255,17 +255,17 @@ def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Li
     second = dra.create_pod("second", **NAMED)
     dra.request_bind("second", resourceClaimAllocations=[{"name": "dev"}])
     dra.phase("second", "Succeeded")
-    stored_object = get_claim(dra, "one")
-    assert stored_object["status"]["allocation"] == before
-    assert reserved_by(stored_object) == {first, second}
+    stored_claim = get_claim(dra, "one")
+    assert stored_claim["status"]["allocation"] == before
+    assert reserved_by(stored_claim) == {first, second}
     # The allocation of another decision remains with its users when such a bind is rolled back.
     dra.create_pod("third", annotations={FLAKY: "99"}, **NAMED)
     dra.request_bind("third", backoffLimit=0, resourceClaimAllocations=[{"name": "dev"}])
     dra.phase("third", "Failed")
     dra.until("the request is released", lambda: not dra.request("third")["metadata"].get("finalizers") or None)
-    stored_object = get_claim(dra, "one")
-    assert stored_object["status"]["allocation"] == before
-    assert reserved_by(stored_object) == {first, second}
+    stored_claim = get_claim(dra, "one")
+    assert stored_claim["status"]["allocation"] == before
+    assert reserved_by(stored_claim) == {first, second}
 
 
 def test_an_entry_without_an_allocation_does_not_allow_another_node(dra: Live) -> None:

@@ -72,19 +72,19 @@ async def test_a_claim_has_the_fields_that_kube_scheduler_sets(live: LiveCluster
 
 async def test_a_claim_of_extended_resources_equals_kube_schedulers(live: LiveCluster, case: Case) -> None:
     live.create_pod("their-ext", schedulerName="default-scheduler", containers=LIMITED)
-    expectation = bound(live, "their-ext")["status"]["extendedResourceClaimStatus"]
-    theirs = get_claim(live, expectation["resourceClaimName"])
+    their_status = bound(live, "their-ext")["status"]["extendedResourceClaimStatus"]
+    theirs = get_claim(live, their_status["resourceClaimName"])
     allocation = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
     extended_decision = {
         "allocation": allocation,
         "deviceRequests": theirs["spec"]["devices"]["requests"],
-        "containerMappings": expectation["requestMappings"],
+        "containerMappings": their_status["requestMappings"],
     }
     created_pod = await case.pod("our-ext", containers=LIMITED)
     context = await case.context(created_pod, extendedResourceClaimAllocation=extended_decision)
     assert await (await new_plugin(case.client)).pre_bind(context) == Status.ok()
     status = (await case.context(created_pod)).pod["status"]["extendedResourceClaimStatus"]  # type: ignore[index]
-    assert status["requestMappings"] == expectation["requestMappings"]
+    assert status["requestMappings"] == their_status["requestMappings"]
     ours = await case.claim(status["resourceClaimName"])
     assert ours["metadata"]["generateName"] == theirs["metadata"]["generateName"].replace("their", "our")
     assert comparable(ours) == comparable(theirs)
@@ -154,8 +154,8 @@ def report_ready(live: LiveCluster, name: str) -> None:
 def special(live: LiveCluster) -> LiveCluster:
     """The cluster with devices of every kind; skipped where the API server drops their fields."""
     publish_special(live.cluster)
-    stored_object = live.cluster.api.get(f"{API}/resourceslices/{SPECIAL}-devices")
-    for device in stored_object["spec"]["devices"]:
+    resource_slice = live.cluster.api.get(f"{API}/resourceslices/{SPECIAL}-devices")
+    for device in resource_slice["spec"]["devices"]:
         missing = DEVICES[device["name"].partition("-")[0]][0].keys() - device.keys()
         if missing:
             pytest.skip(f"this Kubernetes stores no {', '.join(missing)} of a device by default")
@@ -187,7 +187,7 @@ async def test_a_device_of_an_extension_is_allocated_as_kube_scheduler_does(
     (result,) = decision["devices"]["results"]
     assert result["device"].startswith(kind)
     ours = get_claim(special, ours_name)
-    for stored_object in (ours, theirs):
-        for device in stored_object["status"].get("devices") or ():
+    for stored_claim in (ours, theirs):
+        for device in stored_claim["status"].get("devices") or ():
             assert device.pop("device")
     assert comparable(ours) == comparable(theirs)

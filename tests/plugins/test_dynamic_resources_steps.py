@@ -106,9 +106,9 @@ async def test_the_next_process_continues_and_releases_after_a_crash_at_any_writ
         plugin = await new_plugin(case.client)
         assert await plugin.pre_bind(await case.context(created_pod, **decision)) == Status.ok()
         claims = [
-            stored_object
-            for stored_object in await case.claims()
-            if created_pod["metadata"]["uid"] in reserved_by(stored_object)
+            stored_claim
+            for stored_claim in await case.claims()
+            if created_pod["metadata"]["uid"] in reserved_by(stored_claim)
         ]
         assert len(claims) == 1
         assert claims[0]["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
@@ -120,7 +120,7 @@ async def test_the_next_process_continues_and_releases_after_a_crash_at_any_writ
         case.client.writes_left = -1
         again = await (await new_plugin(case.client)).rollback(await case.context(created_pod, **decision), FAILED)
         assert again == Status.ok()
-        assert [stored_object["metadata"]["name"] for stored_object in await case.claims()] == ["one"]
+        assert [stored_claim["metadata"]["name"] for stored_claim in await case.claims()] == ["one"]
         assert is_free(await case.claim())
         now = await case.client.get(PODS, case.namespace, f"pod-{nth}")
         assert is_cleared(now, ["one"])
@@ -151,8 +151,8 @@ async def test_devices_that_the_node_cannot_use_are_not_reserved(
     """Their labels are read live; the reconciler caches few of them."""
     await case.create(claim("one"))
     before = {
-        stored_object["metadata"]["name"]: stored_object["metadata"]["resourceVersion"]
-        for stored_object in await case.claims()
+        stored_claim["metadata"]["name"]: stored_claim["metadata"]["resourceVersion"]
+        for stored_claim in await case.claims()
     }
     created_pod = await case.pod(**spec)
     plugin = await new_plugin(case.client)
@@ -160,8 +160,8 @@ async def test_devices_that_the_node_cannot_use_are_not_reserved(
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
     assert f"cannot be used on node {NODE}" in answer.message
     assert {
-        stored_object["metadata"]["name"]: stored_object["metadata"]["resourceVersion"]
-        for stored_object in await case.claims()
+        stored_claim["metadata"]["name"]: stored_claim["metadata"]["resourceVersion"]
+        for stored_claim in await case.claims()
     } == before
     context = await case.context(created_pod, **on_nodes(decision, of_host("elsewhere", NODE)))
     assert await plugin.pre_bind(context) == Status.ok()

@@ -189,11 +189,11 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     # Another pod of the group waits for the same agent, which does not get more time for it.
     shares.make("joins", tolerations=SILENT)
     shares.ask("joins", ["never"])
-    statement = {name: until_deadline(shares, name) for name in ("silent", "joins")}
+    deadlines = {name: until_deadline(shares, name) for name in ("silent", "joins")}
     status = shares.live.phase("silent", "Failed")["status"]
-    ends = {name: parse_time(shares.live.phase(name, "Failed")["status"]["completionTime"]) for name in statement}
-    assert {name: str(ends[name]) for name in statement if abs(ends[name] - statement[name]) > ROUNDED} == {}, (
-        statement
+    ends = {name: parse_time(shares.live.phase(name, "Failed")["status"]["completionTime"]) for name in deadlines}
+    assert {name: str(ends[name]) for name in deadlines if abs(ends[name] - deadlines[name]) > ROUNDED} == {}, (
+        deadlines
     )
     assert status["reason"].startswith("WaitTimeout: ")
     assert "has not reported its device within 30 s" in status["reason"]

@@ -147,7 +147,7 @@ def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Sha
     series = Series(shares.live)
     path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
     foreign = {"metadata": {"name": "foreign-0"}, "data": {"precious": "yes"}}
-    stored_object = shares.api.post(path, foreign)
+    config_map = shares.api.post(path, foreign)
     shares.make("greedy", {names.SHARED_GPU_CONFIGMAP: "foreign"})
     shares.ask("greedy", ["greedy"])
     status = shares.live.phase("greedy", "Failed")["status"]
@@ -155,7 +155,7 @@ def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Sha
     assert f"ConfigMap {shares.live.namespace}/foreign-0 exists and does not belong to this pod" in status["reason"]
     assert status["suggestion"] == "DeletePod"
     shares.await_release()
-    assert shares.api.get(f"{path}/foreign-0") == stored_object
+    assert shares.api.get(f"{path}/foreign-0") == config_map
     assert series.increase("gpu_sharing_configmaps_refused_total") == 1
 
 
@@ -211,9 +211,9 @@ def test_a_configmap_that_its_pod_has_left_behind_is_replaced(shares: Shares) ->
     uid = shares.make("half", {names.SHARED_GPU_CONFIGMAP: "again"})["metadata"]["uid"]
     shares.ask("half", ["again"])
     shares.live.phase("half", "Succeeded")
-    stored_object = shares.api.get(f"{path}/again-0")
-    assert [owner["uid"] for owner in stored_object["metadata"]["ownerReferences"]] == [uid]
-    assert "OLD" not in stored_object["data"]
+    config_map = shares.api.get(f"{path}/again-0")
+    assert [owner["uid"] for owner in config_map["metadata"]["ownerReferences"]] == [uid]
+    assert "OLD" not in config_map["data"]
 
 
 def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:

@@ -177,7 +177,9 @@ async def test_a_label_is_not_tried_again_for_a_withdrawn_attempt(case: Case, cl
     async with client:
         plugin = await new_plugin(client, devices, passes)
         context = replace(await case.context(created_pod, **share_of(case)), client=client)
-        change = await case.client.patch(PODS, case.namespace, "half", {"metadata": {"labels": {"changed": "yes"}}})
+        changed_pod = await case.client.patch(
+            PODS, case.namespace, "half", {"metadata": {"labels": {"changed": "yes"}}}
+        )
         attempt = asyncio.create_task(plugin.pre_bind(context))
         await client.is_blocked.wait()
         context.cancelled.set()
@@ -186,7 +188,7 @@ async def test_a_label_is_not_tried_again_for_a_withdrawn_attempt(case: Case, cl
         with pytest.raises(asyncio.CancelledError):
             await attempt
         now = await case.client.get(PODS, case.namespace, "half")
-        assert now["metadata"]["resourceVersion"] == change["metadata"]["resourceVersion"]
+        assert now["metadata"]["resourceVersion"] == changed_pod["metadata"]["resourceVersion"]
         await asyncio.gather(*passes.running)
 
 
@@ -262,7 +264,7 @@ async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
     # kwok would overwrite the eviction later.
     await until_awaited(
         lambda: case.client.get(PODS, devices, reservation["metadata"]["name"]),
-        lambda stored_object: stored_object["status"].get("phase") == "Running",
+        lambda stored_pod: stored_pod["status"].get("phase") == "Running",
     )
     assert await unreserved_groups(case.client, devices) == 0
     eviction = {"status": {"phase": "Failed", "reason": "Evicted"}}
@@ -277,14 +279,14 @@ async def test_configmaps_of_a_pod_that_is_gone_before_it_is_read_are_deleted(
     """The garbage collector may be faster than the reconciler's read after the watch's event."""
     metadata = {"annotations": {names.SHARED_GPU_CONFIGMAP: "half", **annotations}, "finalizers": ["orphan"]}
     deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    display = transform_left({"metadata": {"name": "half", "namespace": case.namespace, **metadata, **deletion}})
-    assert display is not None
+    deleted_pod = transform_left({"metadata": {"name": "half", "namespace": case.namespace, **metadata, **deletion}})
+    assert deleted_pod is not None
     left_maps = {f"half-{position}", f"half-{position}-evar"}
     for name in (*left_maps, "half-other"):
         body = {"metadata": {"name": name, "labels": {names.LABEL_GPU_SHARING: "true"}}, "immutable": True}
         await case.client.create(CONFIGMAPS, case.namespace, body)
     left = LeftConfigMaps(case.client)
-    assert await left.run(left.expect(display)) is None
+    assert await left.run(left.expect(deleted_pod)) is None
     names_left = {
         config_map["metadata"]["name"] for config_map in await case.client.list_all(CONFIGMAPS, case.namespace)
     }

@@ -60,14 +60,14 @@ def test_a_request_of_kai_scheduler_is_bound_and_returned_without_loss(pair: Liv
         "annotations": {"example.kai.scheduler/key": "value"},
         "ownerReferences": [owner],
     }
-    creation = pair.cluster.api.post(
+    created_request = pair.cluster.api.post(
         pair.request_path("").rstrip("/") + "?fieldValidation=Strict",
         {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec},
     )
     finished = pair.phase(name, "Succeeded", "Failed")
     assert finished["status"]["phase"] == "Succeeded", finished["status"]
     # podUID is Bowline's own field, filled from the owner reference.
-    assert finished["spec"] == creation["spec"] == {**spec, "podUID": uid}
+    assert finished["spec"] == created_request["spec"] == {**spec, "podUID": uid}
     for part in ("labels", "ownerReferences"):
         assert finished["metadata"][part] == metadata[part]
     # Bowline records there which plugins may have had side effects (decision 281).

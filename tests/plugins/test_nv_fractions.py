@@ -32,8 +32,8 @@ def fractions(shares: Shares, name: str) -> dict[str, str]:
 
 
 def test_a_fraction_is_bound_with_its_device_and_limits_at_no_additional_write(shares: Shares) -> None:
-    admission = shares.make("half", {names.GPU_FRACTION_LIMIT: "0.75"})
-    limit = admission["metadata"]["annotations"][f"{names.KAI_CONTAINER}main{names.KAI_MEMORY_PORTION_LIMIT}"]
+    admitted_pod = shares.make("half", {names.GPU_FRACTION_LIMIT: "0.75"})
+    limit = admitted_pod["metadata"]["annotations"][f"{names.KAI_CONTAINER}main{names.KAI_MEMORY_PORTION_LIMIT}"]
     assert limit == "0.75"
     assert fractions(shares, "half") == {}
     shares.ask("half", ["fractioned"], receivedGPU={"count": 1, "portion": "0.50", "computePortion": "0.25"})
@@ -49,14 +49,14 @@ def test_a_fraction_is_bound_with_its_device_and_limits_at_no_additional_write(s
 
 
 def test_a_request_in_nvidias_form_is_a_share_of_several_devices(shares: Shares) -> None:
-    admission = shares.make("nv", {names.GPU_FRACTION: None, LIMIT: "20Gi", names.GPU_FRACTION_NUM_DEVICES: "2"})
-    assert admission["metadata"]["annotations"][names.GPU_MEMORY] == "20480"
-    assert admission["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+    admitted_pod = shares.make("nv", {names.GPU_FRACTION: None, LIMIT: "20Gi", names.GPU_FRACTION_NUM_DEVICES: "2"})
+    assert admitted_pod["metadata"]["annotations"][names.GPU_MEMORY] == "20480"
+    assert admitted_pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
     shares.ask("nv", ["nv-a", "nv-b"], receivedGPU={"count": 2, "portion": "0.25"})
     shares.live.phase("nv", "Succeeded")
     devices = ",".join(shares.device(group) for group in ("nv-a", "nv-b"))
     assert fractions(shares, "nv") == {REQUEST: "20Gi", LIMIT: "20Gi", DEVICES: devices, PORTION: "0.25"}
-    prefix = admission["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+    prefix = admitted_pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
     assert shares.maps()[f"{prefix}-0"][names.VISIBLE_DEVICES] == devices
 
 
@@ -80,11 +80,11 @@ _MERGE = "application/merge-patch+json"
 def test_users_cannot_give_a_container_devices(shares: Shares) -> None:
     """As a cluster administrator, which the policies trust: these are denials of the webhook."""
     live = shares.live
-    mark = pod("marked", live.namespace)
-    mark["metadata"]["annotations"] = {DEVICES: "GPU-1"}
-    assert "nv_fractions/owned" in denial(live, "POST", shares.pods, mark)
-    template = {"metadata": {"labels": {"a": "b"}, "annotations": {PORTION: "1"}}, "spec": mark["spec"]}
-    template["spec"] = {**mark["spec"], "restartPolicy": "Always"}
+    marked_pod = pod("marked", live.namespace)
+    marked_pod["metadata"]["annotations"] = {DEVICES: "GPU-1"}
+    assert "nv_fractions/owned" in denial(live, "POST", shares.pods, marked_pod)
+    template = {"metadata": {"labels": {"a": "b"}, "annotations": {PORTION: "1"}}, "spec": marked_pod["spec"]}
+    template["spec"] = {**marked_pod["spec"], "restartPolicy": "Always"}
     deployment = {
         "metadata": {"name": "marked"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},

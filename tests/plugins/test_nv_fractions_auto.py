@@ -52,10 +52,10 @@ def test_a_pod_that_needs_agents_is_bound_where_they_work_and_follows_their_cond
     sized = {names.GPU_FRACTION: None, REQUEST: "8Gi"}
     shares.make("needs", sized)
     shares.ask("needs", ["auto-c"], node=OTHER_NODE)
-    failure = shares.live.phase("needs", "Failed")["status"]
-    assert failure["suggestion"] == "RescheduleElsewhere"
-    assert names.NODE_FRACTIONING_READY in failure["reason"]
-    assert REQUEST in failure["reason"]
+    status = shares.live.phase("needs", "Failed")["status"]
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert names.NODE_FRACTIONING_READY in status["reason"]
+    assert REQUEST in status["reason"]
     # The same pod on the node that reports them.
     shares.live.cluster.api.delete(shares.live.request_path("needs"))
     shares.ask("needs", ["auto-d"], node=READY_NODE)
@@ -70,11 +70,11 @@ def test_a_pod_that_needs_agents_is_bound_where_they_work_and_follows_their_cond
 
 
 def test_two_containers_get_the_device_and_parts_of_its_compute(shares: Shares) -> None:
-    neighbour = f"{names.NV_CONTAINER}other"
+    other_prefix = f"{names.NV_CONTAINER}other"
     containers = [{"name": "main", "image": "i"}, {"name": "other", "image": "i"}]
-    annotations = {names.GPU_FRACTION: None, REQUEST: "8Gi", f"{neighbour}{names.NV_MEMORY_REQUEST}": "24Gi"}
-    admission = shares.make("two", annotations, containers=containers)
-    assert admission["metadata"]["annotations"][names.GPU_MEMORY] == str(32 * 1024)
+    annotations = {names.GPU_FRACTION: None, REQUEST: "8Gi", f"{other_prefix}{names.NV_MEMORY_REQUEST}": "24Gi"}
+    admitted_pod = shares.make("two", annotations, containers=containers)
+    assert admitted_pod["metadata"]["annotations"][names.GPU_MEMORY] == str(32 * 1024)
     shares.ask("two", ["auto-f"], node=READY_NODE, receivedGPU={"count": 1, "portion": "0.40"})
     shares.live.phase("two", "Succeeded")
     device = shares.device("auto-f")
@@ -82,7 +82,7 @@ def test_two_containers_get_the_device_and_parts_of_its_compute(shares: Shares) 
         REQUEST: "8Gi",
         DEVICES: device,
         f"{names.NV_CONTAINER}main{names.NV_COMPUTE_PORTION}": "0.1",
-        f"{neighbour}{names.NV_MEMORY_REQUEST}": "24Gi",
-        f"{neighbour}{names.NV_DEVICES}": device,
-        f"{neighbour}{names.NV_COMPUTE_PORTION}": "0.3",
+        f"{other_prefix}{names.NV_MEMORY_REQUEST}": "24Gi",
+        f"{other_prefix}{names.NV_DEVICES}": device,
+        f"{other_prefix}{names.NV_COMPUTE_PORTION}": "0.3",
     }

@@ -64,12 +64,12 @@ async def case(live: LiveCluster) -> AsyncIterator[Case]:
 def make_group(live: LiveCluster, name: str, *entries: dict[str, str]) -> dict[str, Any]:
     """Create a PodGroup that shares these claims; returns its reference as a consumer."""
     live.create(kubernetes_pod_group(name, 2, *entries))
-    stored_object = live.cluster.api.get(PODGROUPS.path(live.namespace, name))
+    pod_group = live.cluster.api.get(PODGROUPS.path(live.namespace, name))
     return {
         "apiGroup": PODGROUPS.group,
         "resource": "podgroups",
         "name": name,
-        "uid": stored_object["metadata"]["uid"],
+        "uid": pod_group["metadata"]["uid"],
     }
 
 
@@ -104,9 +104,9 @@ async def test_the_first_pod_reserves_the_claim_for_the_group_and_the_next_write
         pod = make_pod(live, name, entry, "gang")
         shared = claim_name(pod) if entry is OF_TEMPLATE else "shared"
         assert await plugin.pre_bind(await case.context(pod, **claim_decisions("d0"))) == Status.ok()
-        stored_object = get_claim(live, shared)
-        assert stored_object["status"]["reservedFor"] == [group]
-        versions.append(stored_object["metadata"]["resourceVersion"])
+        stored_claim = get_claim(live, shared)
+        assert stored_claim["status"]["reservedFor"] == [group]
+        versions.append(stored_claim["metadata"]["resourceVersion"])
     assert versions[0] == versions[1]
 
 
@@ -123,9 +123,9 @@ async def test_a_rollback_leaves_the_groups_claim_and_the_end_of_the_group_frees
         assert await plugin.pre_bind(context) == Status.ok()
     for context in contexts:
         assert await plugin.rollback(context, FAILED) == Status.ok()
-    stored_object = get_claim(live, "shared")
-    assert stored_object["status"]["reservedFor"] == [group]
-    assert stored_object["status"]["allocation"]["devices"]["results"][0]["device"] == "d0"
+    stored_claim = get_claim(live, "shared")
+    assert stored_claim["status"]["reservedFor"] == [group]
+    assert stored_claim["status"]["allocation"]["devices"]["results"][0]["device"] == "d0"
     for name in ("a", "b"):
         live.cluster.api.request("DELETE", PODS.path(live.namespace, name), {"gracePeriodSeconds": 0})
     live.cluster.api.request("DELETE", PODGROUPS.path(live.namespace, "gang"), {})

@@ -30,8 +30,8 @@ def resize(shares: Shares, name: str, resources: dict[str, Any]) -> dict[str, An
     body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
     path = f"{shares.pods}/{name}/resize"
     kind = "application/strategic-merge-patch+json"
-    stored_request: dict[str, Any] = shares.live.cluster.api.request("PATCH", path, body, kind)
-    return stored_request
+    resized_pod: dict[str, Any] = shares.live.cluster.api.request("PATCH", path, body, kind)
+    return resized_pod
 
 
 def bound_share(shares: Shares, name: str) -> None:
@@ -51,8 +51,8 @@ def bound_share(shares: Shares, name: str) -> None:
 def test_cpu_and_memory_of_a_share_can_be_resized_and_its_share_is_unchanged(shares: Shares) -> None:
     bound_share(shares, "resized")
     before = shares.live.pod("resized")["metadata"]["annotations"]
-    stored_request = resize(shares, "resized", {"requests": {"cpu": "200m", "memory": "96Mi"}})
-    assert stored_request["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "96Mi"}
+    resized_pod = resize(shares, "resized", {"requests": {"cpu": "200m", "memory": "96Mi"}})
+    assert resized_pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "96Mi"}
     after = shares.live.pod("resized")["metadata"]["annotations"]
     assert after[names.SHARED_GPU_CONFIGMAP] == before[names.SHARED_GPU_CONFIGMAP]
     assert shares.device("resized")

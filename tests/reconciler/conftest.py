@@ -25,8 +25,8 @@ SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 @pytest.fixture(scope="session")
 def bare_cluster() -> Iterator[Cluster]:
     """An API server on which no other tests create pods and requests."""
-    with bare_control_plane() as start:
-        yield start
+    with bare_control_plane() as control_plane:
+        yield control_plane
 
 
 @pytest.fixture

@@ -95,11 +95,11 @@ class Scripted(BindingPlugin):
 
     def points(self, name: str) -> list[str]:
         """The points called for the request of that name, in order."""
-        return [point for point, calls, _ in self.calls if calls == name]
+        return [point for point, request_name, _ in self.calls if request_name == name]
 
     def uids(self, point: str) -> list[str]:
         """The UIDs of the requests for which that point was called, in order."""
-        return [uid for calls, _, uid in self.calls if calls == point]
+        return [uid for point_name, _, uid in self.calls if point_name == point]
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
@@ -213,8 +213,8 @@ class Stage:
         """Run a reconciler with these plugins and the default binder until the block ends."""
         limits = binding or Binding(in_flight_timeout=NO_FLIGHT)
         settings = Settings(binding=limits, feature_gates=gates or {})
-        inputs = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
-        async with KubeClient(access or self.access, inputs) as client:
+        client_options = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
+        async with KubeClient(access or self.access, client_options) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
             apart = registry or uuid.uuid4().hex
             observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
@@ -250,7 +250,7 @@ class Stage:
                 account = cluster.service_account_kubeconfig(self.namespace, "proxied")
                 yield (
                     proxy,
-                    await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxy_route")))),
+                    await load_access(api_server(proxy.kubeconfig(account, account.with_suffix(".proxied")))),
                 )
         finally:
             cluster.kubectl("delete", "clusterrolebinding", binding)
@@ -262,9 +262,9 @@ class Stage:
             with suppress(NotFound):
                 await self.client.patch(BINDREQUESTS, self.namespace, name, {"metadata": {"finalizers": []}})
                 await self.client.delete(BINDREQUESTS, self.namespace, name)
-        for findings in await self.client.list_all(PODS, self.namespace):
+        for existing_pod in await self.client.list_all(PODS, self.namespace):
             with suppress(NotFound):
-                await self.delete_pod(findings["metadata"]["name"])
+                await self.delete_pod(existing_pod["metadata"]["name"])
 
     # --- writes ---
 
@@ -311,8 +311,8 @@ class Stage:
     def _is_reported_and_idle(self, working: Working, name: str) -> bool:
         state = working.parts.controller.queue.describe(ObjectKey(self.namespace, name)) or ""
         seen = working.seen(self.namespace, name)
-        report = seen is not None and "Waiting" in seen.status.get("reason", "")
-        return report and state.startswith("due in ")
+        is_reported = seen is not None and "Waiting" in seen.status.get("reason", "")
+        return is_reported and state.startswith("due in ")
 
     # --- reads ---
 
@@ -323,8 +323,8 @@ class Stage:
         return await self.client.get(BINDREQUESTS, self.namespace, name)
 
     async def status(self, name: str = "pod") -> dict[str, Any]:
-        findings: dict[str, Any] = (await self.request(name)).get("status") or {}
-        return findings
+        status: dict[str, Any] = (await self.request(name)).get("status") or {}
+        return status
 
     async def phase(self, name: str, *phases: str) -> dict[str, Any]:
         """Wait until the request is in one of the phases; returns its status."""
@@ -348,9 +348,9 @@ class Stage:
 
     async def events(self, name: str = "pod") -> list[str]:
         """Reasons of Bowline's events about an object, oldest first."""
-        findings = (await self.client.list(EVENTS, self.namespace))["items"]
+        events = (await self.client.list(EVENTS, self.namespace))["items"]
         # Those about a request repeat those about its pod.
-        first = [e for e in findings if e["regarding"]["kind"] != "BindRequest" or not e.get("related")]
+        first = [e for e in events if e["regarding"]["kind"] != "BindRequest" or not e.get("related")]
         mine = [e for e in first if e["regarding"].get("name") == name]
         return [e["reason"] for e in sorted(mine, key=lambda e: str(e["eventTime"]))]
 

@@ -53,7 +53,7 @@ async def test_post_bind_has_the_context_of_its_bind(stage: Stage, workers: int)
             await stage.phase(name, "Succeeded")
     assert len(plugin.seen["post_bind"]) == 6
     for c in plugin.seen["post_bind"]:
-        (bound,) = [item for item in plugin.seen["bind"] if item.request.uid == c.request.uid]
+        (bound,) = [context for context in plugin.seen["bind"] if context.request.uid == c.request.uid]
         assert ADDED.items() <= c.annotations.items()
         assert c.annotations is bound.annotations
         assert (c.cancelled, c.posts, c.attempt_id) == (bound.cancelled, bound.posts, bound.attempt_id)

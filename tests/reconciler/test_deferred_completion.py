@@ -68,9 +68,9 @@ async def test_pods_are_bound_before_any_request_is_completed(stage: Stage) -> N
 
 async def defer(stage: Stage, plugin: Scripted) -> str:
     """Return the name of a request that is bound and not completed."""
-    findings = await bound(stage)
+    pod_names = await bound(stage)
     in_hand = {name for point, name, _ in plugin.calls if point == "post_bind"}
-    return next(name for name in findings if name not in in_hand)
+    return next(name for name in pod_names if name not in in_hand)
 
 
 async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(stage: Stage) -> None:
@@ -83,9 +83,9 @@ async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(sta
         assert (await stage.request(name))["metadata"]["deletionTimestamp"], "held by the finalizer"
         plugin.go.set()
         await stage.request_deleted(name)
-        for neighbour in NAMES:
-            if neighbour != name:
-                await stage.phase(neighbour, "Succeeded")
+        for other_name in NAMES:
+            if other_name != name:
+                await stage.phase(other_name, "Succeeded")
         assert (await stage.pod(name))["spec"]["nodeName"] == "gpu-node-0"
     bound_once_each(plugin)
     assert plugin.uids("rollback") == []

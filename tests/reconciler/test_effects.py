@@ -62,8 +62,8 @@ async def test_an_outage_of_one_plugin_holds_only_its_own_pods(stage: Stage) -> 
 
 @pytest.mark.parametrize("is_pod_gone", [False, True], ids=["the pod has lost its annotation", "the pod is gone"])
 async def test_after_a_restart_the_recorded_plugins_are_rolled_back(stage: Stage, is_pod_gone: bool) -> None:
-    mine, neighbour = Prepares("mine"), Prepares("other", down=True)
-    async with stage.working(mine, neighbour) as working:
+    mine, other_plugin = Prepares("mine"), Prepares("other", down=True)
+    async with stage.working(mine, other_plugin) as working:
         await stage.create_pod("pod", {"mine": "yes"})
         await stage.request_bind()
         await until_awaited(partial(record_of, stage, "pod"), lambda record: record == "mine")
@@ -74,10 +74,10 @@ async def test_after_a_restart_the_recorded_plugins_are_rolled_back(stage: Stage
     else:
         await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"annotations": {"mine": None}}})
     await stage.withdraw()
-    mine, neighbour = Prepares("mine"), Prepares("other", down=True)
-    async with stage.working(mine, neighbour):
+    mine, other_plugin = Prepares("mine"), Prepares("other", down=True)
+    async with stage.working(mine, other_plugin):
         await stage.request_deleted()
-    assert (mine.calls, neighbour.calls) == ([("rollback", "pod")], [])
+    assert (mine.calls, other_plugin.calls) == ([("rollback", "pod")], [])
 
 
 async def test_a_plugin_that_joins_later_is_recorded_before_its_attempt(stage: Stage) -> None:

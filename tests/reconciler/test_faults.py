@@ -90,10 +90,10 @@ async def test_a_missing_right_is_terminal_and_named(bare_cluster: Cluster, stag
     kubectl("create", "clusterrole", role, "--verb=*", f"--resource={resources},{ours}")
     kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={stage.namespace}:half")
     try:
-        grant = ("auth", "can-i", "patch", f"bindrequests.{names.GROUP}", f"--as={account}")
+        arguments = ("auth", "can-i", "patch", f"bindrequests.{names.GROUP}", f"--as={account}")
 
         async def may() -> str:
-            return kubectl(*grant, check=False).stdout.strip()
+            return kubectl(*arguments, check=False).stdout.strip()
 
         await until_awaited(may, lambda answer: answer == "yes")
         access = await load_access(api_server(bare_cluster.service_account_kubeconfig(stage.namespace, "half")))
@@ -124,8 +124,8 @@ async def test_watches_continue_while_every_worker_is_busy(stage: Stage) -> None
     async def first_is_slow(ctx: BindContext) -> Status:
         return await hold(ctx) if ctx.request.key.name == "slow" else Status.ok()
 
-    item = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
-    async with stage.working(Scripted(pre_bind=first_is_slow), binding=item) as working:
+    one_worker = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
+    async with stage.working(Scripted(pre_bind=first_is_slow), binding=one_worker) as working:
         await stage.create_pod("slow")
         await stage.request_bind("slow")
         await hold.reached.wait()

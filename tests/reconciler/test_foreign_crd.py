@@ -209,9 +209,9 @@ async def test_a_new_leader_knows_the_failure_that_the_status_cannot_store(stage
         await until_awaited(stage.request, lambda request: "completionTime" in reported_status(request))
     assert heir.points("pod") == ["rollback"], "a failed request is rolled back and not attempted again"
     assert status["reason"].startswith("DeviceConflict: ")
-    failure = reported_status(await stage.request())
-    assert failure_of(failure) == FailureFact(Reason.DEVICE_CONFLICT.value)
-    assert failure["suggestion"] == Suggestion.RESCHEDULE_ELSEWHERE.value
+    final_status = reported_status(await stage.request())
+    assert failure_of(final_status) == FailureFact(Reason.DEVICE_CONFLICT.value)
+    assert final_status["suggestion"] == Suggestion.RESCHEDULE_ELSEWHERE.value
 
 
 async def test_a_wait_that_the_status_cannot_store_has_its_objects_and_deadline(stage: Stage) -> None:

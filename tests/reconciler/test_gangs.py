@@ -83,7 +83,7 @@ def members(count: int) -> list[str]:
 
 async def bound(stage: Stage) -> set[str]:
     pods = await stage.client.list_all(PODS, stage.namespace)
-    return {findings["metadata"]["name"] for findings in pods if findings["spec"].get("nodeName")}
+    return {pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
 
 
 async def all_wait(stage: Stage, working: Working, count: int) -> None:

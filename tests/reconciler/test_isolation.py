@@ -61,7 +61,7 @@ class Broken:
 async def broken(stage: Stage) -> AsyncIterator[Broken]:
     """A namespace other than the stage's."""
     namespace = f"broken-{uuid.uuid4().hex[:8]}"
-    neighbour = Stage(stage.client, stage.access, namespace)
+    other_stage = Stage(stage.client, stage.access, namespace)
     await stage.client.create(NAMESPACES, "", {"metadata": {"name": namespace, "labels": {LABEL: namespace}}})
     hook = {
         "name": "guard.tests.bowline.dev",
@@ -73,13 +73,13 @@ async def broken(stage: Stage) -> AsyncIterator[Broken]:
         "admissionReviewVersions": ["v1"],
     }
     await stage.client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": namespace}, "webhooks": [hook]})
-    made = Broken(neighbour, namespace)
+    made = Broken(other_stage, namespace)
     try:
-        await until_awaited(lambda: _is_in_force(neighbour), bool)
+        await until_awaited(lambda: _is_in_force(other_stage), bool)
         yield made
     finally:
         await made.repair()
-        await neighbour.clear()
+        await other_stage.clear()
 
 
 async def _is_in_force(stage: Stage) -> bool:
@@ -114,9 +114,9 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
         await broken.stage.create_pod(f"broken-{number}")
         # None of them ends: on a slow machine the first would fail before the last is delayed.
         await broken.stage.request_bind(f"broken-{number}", backoffLimit=100)
-    options, rejection = counted(stage)
+    options, rejections = counted(stage)
     async with stage.working(options=options) as working:
-        await until(lambda: rejection() >= BROKEN)
+        await until(lambda: rejections() >= BROKEN)
         # Every worker is free: the requests are delayed, none is being processed.
         await until(lambda: is_idle(working, delayed=BROKEN))
         for number in range(HEALTHY):
@@ -125,7 +125,7 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
         for number in range(HEALTHY):
             assert (await stage.phase(f"healthy-{number}", "Succeeded")).get("failedAttempts", 0) == 0
         # Each of the others has been posted as often as an exponential backoff allows, not in a loop.
-        assert rejection() <= BROKEN * 10
+        assert rejections() <= BROKEN * 10
 
 
 @pytest.mark.parametrize("hung", [3, 8])
@@ -143,14 +143,14 @@ async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
         names.FIELD_MANAGER_RECONCILER, timeout_s=600, connections=connections(64), clock=stage.clock
     )
     async with stage.working(access=access, options=options) as working:
-        neighbours = []
+        hung_stages = []
         try:
             for number, gate in enumerate(gates):
-                neighbour = Stage(stage.client, stage.access, f"{stage.namespace}-hung-{number}")
-                neighbours.append(neighbour)
-                await stage.client.create(NAMESPACES, "", {"metadata": {"name": neighbour.namespace}})
-                proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "pods", "binding", neighbour.namespace)))
-                await _hang(neighbour, working, gate)
+                hung_stage = Stage(stage.client, stage.access, f"{stage.namespace}-hung-{number}")
+                hung_stages.append(hung_stage)
+                await stage.client.create(NAMESPACES, "", {"metadata": {"name": hung_stage.namespace}})
+                proxy.add(FaultRule(Hold(gate), CallMatch(("create",), "pods", "binding", hung_stage.namespace)))
+                await _hang(hung_stage, working, gate)
             for number in range(HEALTHY):
                 await stage.request_bind(f"healthy-{number}")
             for number in range(HEALTHY):
@@ -161,8 +161,8 @@ async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
         finally:
             for gate in gates:
                 gate.open()
-            for neighbour in neighbours:
-                await neighbour.clear()
+            for hung_stage in hung_stages:
+                await hung_stage.clear()
 
 
 async def _hang(other: Stage, working: Working, gate: FaultGate) -> None:
@@ -187,9 +187,9 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
     async with stage.working(Scripted(effects=True)) as working:
         await broken.stage.create_pod()
         await broken.stage.request_bind(backoffLimit=1)
-        report = await until_awaited(broken.stage.status, lambda status: status.get("failedAttempts"))
-        assert report["reason"].startswith("Retrying: attempt 1 of 2 failed: default_binder: 500 InternalError")
-        assert 'failed calling webhook "guard.tests.bowline.dev"' in report["reason"]
+        retry_status = await until_awaited(broken.stage.status, lambda status: status.get("failedAttempts"))
+        assert retry_status["reason"].startswith("Retrying: attempt 1 of 2 failed: default_binder: 500 InternalError")
+        assert 'failed calling webhook "guard.tests.bowline.dev"' in retry_status["reason"]
         assert await broken.stage.event("pod", "BindingRetry")
         status = await broken.stage.phase("pod", "Failed")
         assert status["reason"].startswith("BackoffLimitExceeded: ")

@@ -86,8 +86,8 @@ class Devices:
 
     async def maps(self) -> list[dict[str, Any]]:
         """Return the ConfigMaps of shares in the test's namespace."""
-        config_map = await self.stage.client.list_all(CONFIGMAPS, self.stage.namespace)
-        return [each for each in config_map if each["metadata"]["name"] != "kube-root-ca.crt"]
+        config_maps = await self.stage.client.list_all(CONFIGMAPS, self.stage.namespace)
+        return [each for each in config_maps if each["metadata"]["name"] != "kube-root-ca.crt"]
 
     async def visible(self) -> list[str]:
         """Return the devices in these ConfigMaps."""

@@ -108,8 +108,8 @@ class AnnotatesClaim(Writes):
         return await self.annotate(ctx, None)
 
     async def annotate(self, ctx: BindContext, text: str | None) -> Status:
-        stored_request = await ctx.client.get(PERSISTENTVOLUMECLAIMS, ctx.request.key.namespace, "pvc")
-        guard = {"resourceVersion": stored_request["metadata"]["resourceVersion"], "annotations": {"effect": text}}
+        pvc = await ctx.client.get(PERSISTENTVOLUMECLAIMS, ctx.request.key.namespace, "pvc")
+        guard = {"resourceVersion": pvc["metadata"]["resourceVersion"], "annotations": {"effect": text}}
         try:
             await ctx.client.patch(PERSISTENTVOLUMECLAIMS, ctx.request.key.namespace, "pvc", {"metadata": guard})
         except Conflict as error:
@@ -117,8 +117,8 @@ class AnnotatesClaim(Writes):
         return Status.ok()
 
     async def is_left(self, client: KubeClient, namespace: str) -> bool:
-        stored_object = await client.get(PERSISTENTVOLUMECLAIMS, namespace, "pvc")
-        return "effect" in (stored_object["metadata"].get("annotations") or {})
+        pvc = await client.get(PERSISTENTVOLUMECLAIMS, namespace, "pvc")
+        return "effect" in (pvc["metadata"].get("annotations") or {})
 
 
 async def make_pvc(stage: Stage) -> None:
@@ -201,8 +201,8 @@ async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
     path = (RESOURCECLAIMS, stage.namespace, "common")
     await stage.client.create(RESOURCECLAIMS, stage.namespace, claim("common"))
     made = await stage.client.patch(*path, {"metadata": {"finalizers": [names.RESOURCE_CLAIM_PROTECTION]}})
-    neighbour = {"resource": "pods", "name": "q", "uid": "00000000-0000-4000-8000-000000000001"}
-    status = {"allocation": allocation("d0"), "reservedFor": [neighbour]}
+    other_consumer = {"resource": "pods", "name": "q", "uid": "00000000-0000-4000-8000-000000000001"}
+    status = {"allocation": allocation("d0"), "reservedFor": [other_consumer]}
     await stage.client.update(*path, {**made, "status": status}, subresource="status")
     await stage.create_pod(resourceClaims=[{"name": "dev", "resourceClaimName": "common"}])
     gate = FaultGate()
@@ -225,7 +225,7 @@ async def test_no_claim_stays_reserved_for_the_pod_of_a_withdrawn_request(
         await touch(stage, "pod")
         # The claim's new version proves that the write cannot land again: no time has to pass.
         await stage.request_deleted()
-        assert await consumers() == [neighbour["uid"]]
+        assert await consumers() == [other_consumer["uid"]]
 
 
 async def test_a_request_that_leaves_nothing_holds_its_pod_while_its_binding_may_land(

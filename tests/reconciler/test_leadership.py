@@ -62,8 +62,8 @@ class Starts(Scripted):
 
 async def holder(stage: Stage, lease: str = "reconciler") -> str:
     """Return the identity that holds the Lease; empty without one."""
-    findings = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
-    return str(((findings.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
+    leases = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
+    return str(((leases.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 @asynccontextmanager

@@ -102,9 +102,9 @@ async def test_a_pod_without_the_annotations_of_its_binding_is_reported_as_unpre
         status = await stage.phase("pod", "Failed", "Succeeded")
         await stage.event("pod", names.EVENT_NOT_PREPARED)
     assert status["phase"] == "Succeeded"
-    (preparation,) = (item for item in status["conditions"] if item["type"] == "Prepared")
-    assert preparation["status"] == "Unknown"
-    assert names.PREPARED_FOR in preparation["message"]
+    (condition,) = (entry for entry in status["conditions"] if entry["type"] == "Prepared")
+    assert condition["status"] == "Unknown"
+    assert names.PREPARED_FOR in condition["message"]
 
 
 async def test_a_bind_is_read_from_the_watch_without_a_call(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

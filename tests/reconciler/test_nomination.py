@@ -130,7 +130,7 @@ async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> 
 
 
 @pytest.mark.parametrize(
-    ("stored_object", "nomination", "expectation"),
+    ("stored_node", "nomination", "expectation"),
     [
         pytest.param("other", Nomination(NODE, is_withdrawn=True), "other", id="another component's is not removed"),
         pytest.param("other", Nomination(NODE), NODE, id="another component's is replaced"),
@@ -138,12 +138,12 @@ async def test_a_retry_nominates_in_the_patch_of_its_condition(stage: Stage) -> 
     ],
 )
 async def test_the_nomination_of_a_pod_that_has_changed_since(
-    stage: Stage, stored_object: str, nomination: Nomination, expectation: str
+    stage: Stage, stored_node: str, nomination: Nomination, expectation: str
 ) -> None:
     await stage.create_pod()
     pod = await stage.pod()
     await stage.client.patch(
-        PODS, stage.namespace, "pod", {"status": {"nominatedNodeName": stored_object}}, subresource="status"
+        PODS, stage.namespace, "pod", {"status": {"nominatedNodeName": stored_node}}, subresource="status"
     )
     await PodConditions(stage.client).patch(
         pod, PodBound("False", "Rejected", "no luck"), nomination, stage.clock.now()

@@ -148,8 +148,8 @@ async def test_a_plugin_without_the_api_server_uses_no_attempt(stage: Stage) -> 
             reads += 1
             if reads == 1:
                 await wire.cut()
-            findings = await ctx.client.list_all(CONFIGMAPS, ctx.request.key.namespace)
-            return Status.ok() if findings == [] else Status.fatal("there are none")
+            config_maps = await ctx.client.list_all(CONFIGMAPS, ctx.request.key.namespace)
+            return Status.ok() if config_maps == [] else Status.fatal("there are none")
 
         plugin = Scripted(pre_bind=reads_a_map, sources=[EventSource(CONFIGMAPS)])
         async with stage.working(plugin, access=access) as working:

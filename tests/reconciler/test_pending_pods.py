@@ -39,8 +39,8 @@ async def test_pods_that_fail_without_a_node_leave_the_cache(stage: Stage) -> No
         key = ObjectKey(stage.namespace, "pod")
         await stage.create_pod()
         await until(lambda: key in store)
-        failure = {"status": {"phase": "Failed", "reason": "Evicted"}}
-        await stage.client.patch(PODS, stage.namespace, "pod", failure, subresource="status")
+        body = {"status": {"phase": "Failed", "reason": "Evicted"}}
+        await stage.client.patch(PODS, stage.namespace, "pod", body, subresource="status")
         await until(lambda: key not in store)
         await stage.request_bind()
         assert (await stage.phase("pod", "Failed"))["reason"].startswith("PodGone")

@@ -35,7 +35,11 @@ async def seen(stage: Stage) -> dict[str, Any]:
 
 async def pod_bound(stage: Stage) -> list[tuple[str, str]]:
     conditions = (await stage.pod())["status"].get("conditions") or ()
-    return [(item["status"], item["reason"]) for item in conditions if item["type"] == names.CONDITION_POD_BOUND]
+    return [
+        (condition["status"], condition["reason"])
+        for condition in conditions
+        if condition["type"] == names.CONDITION_POD_BOUND
+    ]
 
 
 async def bind(stage: Stage) -> None:
@@ -196,7 +200,7 @@ async def test_a_webhook_on_pods_status_costs_no_result(
         status = await stage.phase("pod", "Failed")
         await stage.event("pod", "BindingFailed")
         await until(lambda: working.sizes["podConditions"] == 0)
-        sent = [item for item in proxy.exchanges() if conditions.covers(item.call)]
+        sent = [exchange for exchange in proxy.exchanges() if conditions.covers(exchange.call)]
     assert status["failedAttempts"] == 1
     assert status["reason"].startswith("Rejected: ")
     assert len(sent) <= 2 * tries, "two conditions with a few attempts each"

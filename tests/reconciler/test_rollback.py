@@ -32,17 +32,17 @@ async def process_again(stage: Stage) -> None:
         await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
 
 
-async def rolls_back(stage: Stage, working: Working, decision: int = 0) -> int:
+async def rolls_back(stage: Stage, working: Working, former_count: int = 0) -> int:
     """Wait until more reconciles than that have decided on a rollback and ended; return their number."""
 
     async def count() -> int:
         history = working.parts.observation.history.of(ObjectKey(stage.namespace, "pod"))
-        findings = sum(entry.times for entry in history if entry.decision == "Rollback")
-        if decision and findings <= decision:
+        rollbacks = sum(entry.times for entry in history if entry.decision == "Rollback")
+        if former_count and rollbacks <= former_count:
             await process_again(stage)
-        return findings
+        return rollbacks
 
-    return await until_awaited(count, lambda findings: findings > decision)
+    return await until_awaited(count, lambda rollbacks: rollbacks > former_count)
 
 
 def conditions(status: Mapping[str, Any]) -> dict[str, str]:
@@ -76,7 +76,7 @@ class Leaving(Scripted):
 
 
 async def effects(stage: Stage) -> list[str]:
-    return [findings["metadata"]["name"] for findings in await stage.client.list_all(CONFIGMAPS, stage.namespace)]
+    return [config_map["metadata"]["name"] for config_map in await stage.client.list_all(CONFIGMAPS, stage.namespace)]
 
 
 async def unfinalized(stage: Stage) -> None:
@@ -141,13 +141,13 @@ async def test_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) 
         assert conditions(status)["RolledBack"] == "False"
         assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
         await until(lambda: plugin.refuses <= 1_000 - 3)
-        refusal, plugin.refuses = 1_000 - plugin.refuses, 0
-        failure = await stage.phase("pod", "Failed")
+        refusals, plugin.refuses = 1_000 - plugin.refuses, 0
+        final_status = await stage.phase("pod", "Failed")
         assert "finalizers" not in (await stage.request())["metadata"]
         assert await effects(stage) == []
-    assert conditions(failure) == {"Bound": "False", "RolledBack": "True"}
-    assert failure["reason"].startswith("Rejected: ")
-    assert plugin.points("pod") == ["pre_bind", *["rollback"] * (refusal + 1)]
+    assert conditions(final_status) == {"Bound": "False", "RolledBack": "True"}
+    assert final_status["reason"].startswith("Rejected: ")
+    assert plugin.points("pod") == ["pre_bind", *["rollback"] * (refusals + 1)]
     assert (await stage.events()).count("RollbackFailed") == 1
 
 
@@ -208,8 +208,8 @@ async def test_a_failed_request_of_an_earlier_release_is_rolled_back_and_release
     plugin = Leaving(Status.ok())
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
-    failure = {"status": {"phase": "Failed", "reason": "taken", "failure": {"reason": "DeviceConflict"}}}
-    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failure, subresource="status")
+    body = {"status": {"phase": "Failed", "reason": "taken", "failure": {"reason": "DeviceConflict"}}}
+    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body, subresource="status")
     async with stage.working(plugin):
         await unfinalized(stage)
         status = await stage.status()
@@ -361,9 +361,9 @@ async def test_no_rollback_while_an_unacknowledged_binding_may_take_effect(stage
         plugin.on_bind = None
         plugin.on_pre_bind = Hold()
         await stage.withdraw()
-        decision = await rolls_back(stage, working)
+        rollbacks = await rolls_back(stage, working)
         stage.clock.shift += set_by
-        await rolls_back(stage, working, decision)
+        await rolls_back(stage, working, rollbacks)
         assert plugin.points("pod").count("rollback") == 0
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)
@@ -385,9 +385,9 @@ async def test_a_new_leader_waits_for_its_predecessors_bindings(
     plugin = Scripted(effects=True)
     stage.clock.shift = off_by
     async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(minutes=10))) as working:
-        decision = await rolls_back(stage, working)
+        rollbacks = await rolls_back(stage, working)
         stage.clock.shift += set_by
-        await rolls_back(stage, working, decision)
+        await rolls_back(stage, working, rollbacks)
         assert plugin.points("pod") == []
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)

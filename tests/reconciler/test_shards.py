@@ -34,19 +34,23 @@ def labels(stage: Stage, pool: str) -> dict[str, dict[str, str]]:
 
 async def annotation(stage: Stage, lease: str) -> str | None:
     """Return the selector in a held Lease."""
-    findings = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
-    held = findings.get(lease)
+    leases = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
+    held = leases.get(lease)
     if held is None or not held["spec"].get("holderIdentity"):
         return None
     return str(held["metadata"]["annotations"][names.SHARD_SELECTOR])
 
 
 async def test_an_overlapping_shard_waits_until_the_other_has_ended(stage: Stage) -> None:
-    item, two = Scripted(), Scripted()
+    first_plugin, second_plugin = Scripted(), Scripted()
     narrow, wide = shard(stage, "a"), f"{POOL} in ({stage.namespace}-a,{stage.namespace}-b)"
-    async with stage.working(item, shard=narrow, lease="one-x", registry=stage.namespace, timings=TIMINGS) as first:
+    async with stage.working(
+        first_plugin, shard=narrow, lease="one-x", registry=stage.namespace, timings=TIMINGS
+    ) as first:
         await until_awaited(lambda: annotation(stage, "one-x"), lambda seen: seen == narrow)
-        async with stage.working(two, shard=wide, lease="two-x", registry=stage.namespace, timings=TIMINGS) as second:
+        async with stage.working(
+            second_plugin, shard=wide, lease="two-x", registry=stage.namespace, timings=TIMINGS
+        ) as second:
             shards = second.parts.shards
             await until(lambda: shards.conflict)
             assert f"{stage.namespace}/one-x serves {narrow!r}" in (shards.conflict or "")
@@ -59,7 +63,7 @@ async def test_an_overlapping_shard_waits_until_the_other_has_ended(stage: Stage
             await stage.request_bind("b", metadata=labels(stage, "b"))
             await stage.phase("b", "Succeeded")
             assert shards.conflict is None
-    assert (item.points("b"), two.points("a")) == ([], [])
+    assert (first_plugin.points("b"), second_plugin.points("a")) == ([], [])
 
 
 async def test_another_selector_of_the_same_release_waits_and_is_ready(stage: Stage) -> None:
@@ -79,10 +83,10 @@ async def test_a_request_that_changes_its_shard_keeps_what_was_prepared(stage: S
     async def prepares(ctx: BindContext) -> Status:
         return Status.ok() if ctx.request.key.name != "moves" else await there(ctx)
 
-    item, two = Scripted(effects=True), Scripted(effects=True, pre_bind=prepares)
+    first_plugin, second_plugin = Scripted(effects=True), Scripted(effects=True, pre_bind=prepares)
     async with (
-        stage.working(item, shard=shard(stage, "a"), lease="one-x", registry=stage.namespace),
-        stage.working(two, shard=shard(stage, "b"), lease="two-x", registry=stage.namespace) as second,
+        stage.working(first_plugin, shard=shard(stage, "a"), lease="one-x", registry=stage.namespace),
+        stage.working(second_plugin, shard=shard(stage, "b"), lease="two-x", registry=stage.namespace) as second,
     ):
         await stage.create_pod("moves")
         await stage.request_bind("moves", metadata=labels(stage, "b"))
@@ -91,8 +95,8 @@ async def test_a_request_that_changes_its_shard_keeps_what_was_prepared(stage: S
         await stage.phase("moves", "Succeeded")
         await until(lambda: not any(second.sizes.values()))
     assert there.cancelled
-    assert two.points("moves") == ["pre_bind"], "no rollback of what the other has prepared"
-    assert item.points("moves") == ["pre_bind", "post_bind"]
+    assert second_plugin.points("moves") == ["pre_bind"], "no rollback of what the other has prepared"
+    assert first_plugin.points("moves") == ["pre_bind", "post_bind"]
 
 
 async def test_a_request_outside_every_shard_is_counted_and_reported_and_can_be_deleted(stage: Stage) -> None:
@@ -111,9 +115,11 @@ async def test_a_request_outside_every_shard_is_counted_and_reported_and_can_be_
 
 
 def test_equal_selectors_have_one_lease() -> None:
-    writing = ("pool=a,tier=gpu", "tier=gpu,pool=a", "pool in (a),tier=gpu", "tier==gpu, pool=a")
-    options = [parse_options(["--shard-label-selector", text], {}) for text in writing]
-    assert {(inputs.lease_name, inputs.shard) for inputs in options} == {(options[0].lease_name, "pool=a,tier=gpu")}
+    selectors = ("pool=a,tier=gpu", "tier=gpu,pool=a", "pool in (a),tier=gpu", "tier==gpu, pool=a")
+    options = [parse_options(["--shard-label-selector", text], {}) for text in selectors]
+    assert {(shard_options.lease_name, shard_options.shard) for shard_options in options} == {
+        (options[0].lease_name, "pool=a,tier=gpu")
+    }
 
 
 CLUSTERROLES, BINDINGS = (

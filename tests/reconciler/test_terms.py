@@ -29,54 +29,54 @@ async def holder_of(stage: Stage, lease: str = "reconciler") -> str:
     """Wait until the Lease is held; returns its holder."""
 
     async def held_by() -> str:
-        findings = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
-        return str(((findings.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
+        leases = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
+        return str(((leases.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
 
     return await until_awaited(held_by, bool)
 
 
 async def test_a_standby_binds_as_soon_as_the_leader_has_released_the_lease(stage: Stage) -> None:
     """No retry is due for hours: only the watch of the Lease can have notified the standby."""
-    item, two = Scripted(), Scripted()
-    async with stage.working(item) as first:
+    first_plugin, second_plugin = Scripted(), Scripted()
+    async with stage.working(first_plugin) as first:
         holder = await holder_of(stage)
-        async with stage.working(two) as second:
+        async with stage.working(second_plugin) as second:
             await until(lambda: all(r.synced.is_set() for r in second.parts.reflectors.values()))
             await stage.create_pod()
             await first.leave()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
             assert await holder_of(stage) != holder
-    assert (item.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
+    assert (first_plugin.points("pod"), second_plugin.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
 async def test_a_standby_replaces_a_crashed_leader_when_the_lease_expires(stage: Stage) -> None:
     # Long enough that a busy machine does not lose the Lease by itself.
     quick = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
-    item, two = Scripted(), Scripted()
-    async with stage.wire() as (wire, access), stage.working(item, timings=quick, access=access) as first:
+    first_plugin, second_plugin = Scripted(), Scripted()
+    async with stage.wire() as (wire, access), stage.working(first_plugin, timings=quick, access=access) as first:
         holder = await holder_of(stage)
-        async with stage.working(two, timings=quick):
+        async with stage.working(second_plugin, timings=quick):
             await wire.cut()
             await first.crash()
             assert await holder_of(stage) == holder, "a crashed leader does not release"
             await stage.create_pod()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
-    assert (item.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
+    assert (first_plugin.points("pod"), second_plugin.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
 async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> None:
-    item, two = Scripted(effects=True), Scripted(effects=True)
-    async with stage.working(item):
+    first_plugin, second_plugin = Scripted(effects=True), Scripted(effects=True)
+    async with stage.working(first_plugin):
         await holder_of(stage)
-        async with stage.working(two) as standby:
+        async with stage.working(second_plugin) as standby:
             await stage.create_pod()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
             await until(standby.parts.informers.requests.synced.is_set)
             assert not any(standby.sizes.values())
-    assert two.calls == []
+    assert second_plugin.calls == []
 
 
 async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Stage) -> None:
@@ -137,9 +137,9 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
             await stage.phase(f"fails-{number}", "Failed")
         remembered = {"requests": 20, "pluginStates": 10, "waitIndex": 10, "waiting": 10}
         # A wait that is read again leaves the index meanwhile, and bound pods leave their watch later.
-        remainder = ("reportTurns",)
+        lasting_sizes = ("reportTurns",)
         await until(
-            lambda: {k: size for k, size in working.sizes.items() if size and k not in remainder} == remembered
+            lambda: {k: size for k, size in working.sizes.items() if size and k not in lasting_sizes} == remembered
         )
         await until(lambda: len(working.parts.informers.pods.store) == 20)
         assert len(working.parts.informers.requests.store) == 20
@@ -151,11 +151,11 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
 
 
 async def test_shards_share_a_cluster(stage: Stage) -> None:
-    item, two = Scripted(), Scripted()
+    first_plugin, second_plugin = Scripted(), Scripted()
     labels = {pool: {"labels": {"example.com/pool": pool}} for pool in ("a", "b", "c")}
     async with (
-        stage.working(item, shard="example.com/pool=a", lease="reconciler-a"),
-        stage.working(two, shard="example.com/pool=b", lease="reconciler-b") as second,
+        stage.working(first_plugin, shard="example.com/pool=a", lease="reconciler-a"),
+        stage.working(second_plugin, shard="example.com/pool=b", lease="reconciler-b") as second,
     ):
         for pool in ("c", "b", "a"):
             await stage.create_pod(pool)
@@ -164,7 +164,7 @@ async def test_shards_share_a_cluster(stage: Stage) -> None:
         await stage.phase("b", "Succeeded")
         assert (await stage.status("c"))["reason"].startswith("Created: nothing is reported yet"), "in no shard"
         # A waiting request whose label changes belongs to the other shard from then on.
-        two.on_pre_bind = hold = Hold()
+        second_plugin.on_pre_bind = hold = Hold()
         await stage.create_pod("moves")
         await stage.request_bind("moves", metadata=labels["b"])
         await hold.reached.wait()
@@ -174,8 +174,8 @@ async def test_shards_share_a_cluster(stage: Stage) -> None:
         await stage.phase("moves", "Succeeded")
         await until(lambda: not any(second.sizes.values()))
     assert hold.cancelled
-    assert (item.points("moves"), two.points("moves")) == (["pre_bind", "post_bind"], ["pre_bind"])
-    assert two.points("a") == item.points("b") == []
+    assert (first_plugin.points("moves"), second_plugin.points("moves")) == (["pre_bind", "post_bind"], ["pre_bind"])
+    assert second_plugin.points("a") == first_plugin.points("b") == []
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
 async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
     """The Binding may be in flight while the next leader prepares the request again: the report would be false."""
     first, second = Hold(), Hold()
-    async with stage.working(Scripted(effects=True, pre_bind=first)) as item:
+    async with stage.working(Scripted(effects=True, pre_bind=first)) as former_leader:
         await stage.create_pod()
         await stage.request_bind()
         await first.reached.wait()
         seen = await stage.request()
         assert seen["metadata"]["finalizers"]
-        await item.crash()
+        await former_leader.crash()
         await stage.leave_lease("another")
         stage.clock.shift = off_by
         async with stage.working(Scripted(effects=True, pre_bind=second), lease="another"):
@@ -252,15 +252,17 @@ async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
             )
         )
         patient = Binding(in_flight_timeout=timedelta(minutes=1))
-        async with stage.working(Scripted(), access=access, binding=patient) as item:
+        async with stage.working(Scripted(), access=access, binding=patient) as former_leader:
             await stage.create_pod()
             await stage.request_bind(node=node)
             assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
-            await item.crash()
+            await former_leader.crash()
             await stage.client.delete(NODES, "", node)
             await stage.leave_lease("another")
-            async with stage.working(Scripted(), lease="another", binding=patient) as two:
-                await until(lambda: two.sizes["requests"] == 1 and not two.parts.controller.queue.processing)
+            async with stage.working(Scripted(), lease="another", binding=patient) as successor:
+                await until(
+                    lambda: successor.sizes["requests"] == 1 and not successor.parts.controller.queue.processing
+                )
                 assert (await stage.status()).get("phase", "Pending") == "Pending"
                 gate.open()
                 status = await stage.phase("pod", "Succeeded", "Failed")

@@ -92,7 +92,7 @@ async def refuse(_: BindContext) -> Status:
 
 
 async def decisionsleft(stage: Stage) -> list[str]:
-    return [findings["metadata"]["name"] for findings in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
+    return [request["metadata"]["name"] for request in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
 
 
 async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_pods(stage: Stage) -> None:
@@ -159,7 +159,7 @@ def test_is_without_owner(request_: dict[str, Any], is_left: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "creation", "another"),
+    ("uid", "creation_time", "another"),
     [
         pytest.param("u", "2026-01-01T11:00:00Z", False, id="the same pod"),
         pytest.param("v", "2026-01-01T11:00:00Z", True, id="another one"),
@@ -167,8 +167,8 @@ def test_is_without_owner(request_: dict[str, Any], is_left: bool) -> None:
         pytest.param("", "2026-01-01T11:59:00Z", True, id="of an unknown UID, created after the bind"),
     ],
 )
-def test_is_another(uid: str, creation: str, another: bool) -> None:
-    pod = {"metadata": {"name": "pod", "uid": "u", "creationTimestamp": creation}}
+def test_is_another(uid: str, creation_time: str, another: bool) -> None:
+    pod = {"metadata": {"name": "pod", "uid": "u", "creationTimestamp": creation_time}}
     assert is_another(pod, left(completed(ENDED, owner=""), **({"podUID": uid} if uid else {}))) is another
 
 
@@ -239,8 +239,8 @@ async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
 
 def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
     """Return the Failed request of that number: each ended a second after the previous one."""
-    end = {"phase": "Failed", "completionTime": f"2026-01-01T11:00:{number:02}Z"}
-    raw = completed(end, owner=owner, **metadata)
+    status = {"phase": "Failed", "completionTime": f"2026-01-01T11:00:{number:02}Z"}
+    raw = completed(status, owner=owner, **metadata)
     raw["metadata"]["name"] = f"decision-{number}"
     return raw
 
@@ -248,9 +248,9 @@ def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, An
 @pytest.mark.parametrize("order", [1, -1], ids=["oldest first", "newest first"])
 def test_only_the_newest_failed_requests_of_a_pod_are_kept(order: int) -> None:
     superseded = Superseded()
-    findings = [superseded.add(failed(number), NOW) for number in range(6)[::order]]
-    deletion = {item["metadata"]["name"] for item in findings if item is not None}
-    assert deletion == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
+    superseded_requests = [superseded.add(failed(number), NOW) for number in range(6)[::order]]
+    superseded_names = {request["metadata"]["name"] for request in superseded_requests if request is not None}
+    assert superseded_names == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
 
 
 @pytest.mark.parametrize(
@@ -264,14 +264,14 @@ def test_only_the_newest_failed_requests_of_a_pod_are_kept(order: int) -> None:
 )
 def test_other_requests_are_not_superseded(crowd: list[dict[str, Any]]) -> None:
     superseded = Superseded()
-    assert [superseded.add(item, NOW) for item in crowd] == [None] * 9
+    assert [superseded.add(request, NOW) for request in crowd] == [None] * 9
 
 
 def test_a_recently_failed_request_is_kept_for_its_scheduler() -> None:
     superseded = Superseded()
     just_now = datetime(2026, 1, 1, 11, 1, tzinfo=UTC)
-    findings = [superseded.add(failed(number), just_now) for number in range(1, 6)]
-    assert findings == [None] * 5, "all of them ended less than a minute ago"
+    superseded_requests = [superseded.add(failed(number), just_now) for number in range(1, 6)]
+    assert superseded_requests == [None] * 5, "all of them ended less than a minute ago"
 
 
 async def fail_decisions(stage: Stage, count: int) -> None:

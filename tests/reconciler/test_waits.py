@@ -31,13 +31,13 @@ def needs(name: str) -> Scripted:
         namespace = ctx.request.key.namespace
         version = ResourceVersion("")
         try:
-            findings = await ctx.client.get(CONFIGMAPS, namespace, name)
+            config_map = await ctx.client.get(CONFIGMAPS, namespace, name)
         except NotFound:
             pass
         else:
-            if (findings.get("data") or {}).get("ready") == "yes":
+            if (config_map.get("data") or {}).get("ready") == "yes":
                 return Status.ok()
-            version = version_of(findings)
+            version = version_of(config_map)
         ref = ObjectRef("v1", "ConfigMap", ObjectKey(namespace, name), resource_version=version)
         return Status.wait("it is not ready", ref)
 
@@ -176,7 +176,7 @@ async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> Non
     change = asyncio.Event()
 
     async with stage.working(plugin) as working:
-        display = working.parts.reflectors["scripted/0"].store
+        store = working.parts.reflectors["scripted/0"].store
 
         async def read_then_change(ctx: BindContext) -> Status:
             status = await read(ctx)
@@ -184,11 +184,11 @@ async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> Non
                 change.set()
                 await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
                 key = ObjectKey(stage.namespace, "data")
-                await until(lambda: display[key]["data"]["ready"] == "yes")
+                await until(lambda: store[key]["data"]["ready"] == "yes")
             return status
 
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: ObjectKey(stage.namespace, "data") in display)
+        await until(lambda: ObjectKey(stage.namespace, "data") in store)
         await stage.create_pod()
         await stage.request_bind()
         await stage.past_the_silent_period(working, "pod")
@@ -241,10 +241,10 @@ async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -
         status = await stage.phase("pod", "Failed")
         await until(lambda: not working.parts.observation.reconciles)
         assert not working.parts.observation.waiting, "it no longer waits"
-    wait = re.match(r"WaitTimeout: waited for (\d+) s: ", status["reason"])
-    assert wait is not None, status["reason"]
+    match = re.match(r"WaitTimeout: waited for (\d+) s: ", status["reason"])
+    assert match is not None, status["reason"]
     # The clock was set forward by so much; the rest is how long the test has taken.
-    assert 668 <= int(wait[1]) < 668 + LIMIT_S
+    assert 668 <= int(match[1]) < 668 + LIMIT_S
     assert "scripted: it is not ready" in status["reason"]
     assert "failedAttempts" not in status or status["failedAttempts"] == 0
 
@@ -411,11 +411,11 @@ async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage, monk
         if ctx.request.key.name == "fresh":
             return Status.ok()
         if held.is_set():
-            blockage.append(ctx.request.key.name)
+            blocked_names.append(ctx.request.key.name)
             await go.wait()
         return waiting
 
-    blockage: list[str] = []
+    blocked_names: list[str] = []
     plugin = Scripted(pre_bind=read_slowly)
     async with stage.working(plugin, binding=Binding(workers=4, in_flight_timeout=NO_FLIGHT)) as working:
         for number in range(8):
@@ -424,11 +424,11 @@ async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage, monk
         await until(lambda: working.sizes["waitIndex"] == 8)
         held.set()
         # After five seconds all of them are read again and block; only one of the four workers is for them.
-        await until(lambda: blockage)
+        await until(lambda: blocked_names)
         await stage.create_pod("fresh")
         await stage.request_bind("fresh")
         await stage.phase("fresh", "Succeeded")
-        assert len(blockage) == 1
+        assert len(blocked_names) == 1
         go.set()
 
 

@@ -22,8 +22,8 @@ async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor
     def transform(raw: dict[str, Any]) -> Object:
         return {**raw, "ready": raw["data"]["ready"] == "yes"}  # KeyError for one without
 
-    def keys(findings: Object) -> Iterable[ObjectKey]:
-        name = findings["metadata"]["name"]
+    def keys(config_map: Object) -> Iterable[ObjectKey]:
+        name = config_map["metadata"]["name"]
         if name == "raises":
             raise ValueError("a name that is not understood")
         return ("default/pod",) if name == "wrong-type" else (ObjectKey(stage.namespace, "pod"),)  # type: ignore[return-value]
@@ -33,7 +33,7 @@ async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor
             raise ValueError("nor its change")
 
     async def until_ready(ctx: BindContext) -> Status:
-        ready = any(findings["ready"] for findings in working.parts.reflectors["scripted/0"].store.values())
+        ready = any(config_map["ready"] for config_map in working.parts.reflectors["scripted/0"].store.values())
         return Status.ok() if ready else Status.wait("nothing is ready")
 
     source = EventSource(CONFIGMAPS, keys=keys, transform=transform, on_change=on_change, label_selector="of=plugin")
@@ -73,11 +73,11 @@ async def test_a_change_ends_a_wait_unless_the_queueing_hint_excludes_it(stage: 
         return bool(seen["data"]["step"] == "relevant")
 
     async def until_done(ctx: BindContext) -> Status:
-        findings = await stage.client.get(CONFIGMAPS, stage.namespace, "data")
-        reconciled.append(findings["data"]["step"])
-        if findings["data"]["step"] == "relevant":
+        config_map = await stage.client.get(CONFIGMAPS, stage.namespace, "data")
+        reconciled.append(config_map["data"]["step"])
+        if config_map["data"]["step"] == "relevant":
             return Status.ok()
-        ref = ObjectRef("v1", "ConfigMap", key_of(findings), resource_version=version_of(findings))
+        ref = ObjectRef("v1", "ConfigMap", key_of(config_map), resource_version=version_of(config_map))
         return Status.wait("it is not done", ref)
 
     hinted: list[tuple[ObjectKey, str]] = []

@@ -83,8 +83,8 @@ async def test_an_attempt_ends_when_another_process_reports_its_request_failed(s
         await stage.create_pod()
         await stage.request_bind()
         await hold.reached.wait()
-        failure = {"status": {"phase": "Failed", "reason": "Rejected: by another"}}
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failure, subresource="status")
+        body = {"status": {"phase": "Failed", "reason": "Rejected: by another"}}
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body, subresource="status")
         await until(lambda: hold.cancelled)
         await until(lambda: "rollback" in plugin.points("pod"))
 

@@ -162,9 +162,9 @@ def run_mutants(part: str, runs: int) -> int:
         if part not in mutant.name:
             continue
         began = time.monotonic()
-        display, number = is_found(mutant, runs)
-        missed += not display
-        how = f"found as {'; '.join(sorted(display))}" if display else "NOT FOUND"
+        kinds, number = is_found(mutant, runs)
+        missed += not kinds
+        how = f"found as {'; '.join(sorted(kinds))}" if kinds else "NOT FOUND"
         print(f"{mutant.name}: {how}; {number} runs, {time.monotonic() - began:.0f} s", flush=True)
     return missed
 

@@ -128,11 +128,11 @@ class Checks(logging.Handler):
             running = state.attempt.running
             if running is None:
                 continue
-            neighbour = working.setdefault(running.request.pod_id, key)
-            if neighbour != key:
-                self.fail("two requests for one pod in work", f"{process}: {neighbour} and {key}")
-            cache_entry = parts.informers.request(key)
-            if cache_entry is None or not cache_entry.deleting:
+            other_key = working.setdefault(running.request.pod_id, key)
+            if other_key != key:
+                self.fail("two requests for one pod in work", f"{process}: {other_key} and {key}")
+            cached_request = parts.informers.request(key)
+            if cached_request is None or not cached_request.deleting:
                 continue
             since = self._withdrawn.setdefault((process.name, state.uid), self._now())
             # The UID: another pod of that name may be bound meanwhile.
@@ -171,8 +171,8 @@ class Checks(logging.Handler):
 
     def _check_rate(self, process: Process, request: Request) -> None:
         """No hot loop: a request causes few calls, whatever fails."""
-        _, findings, name = request.path.partition("?")[0].partition("/bindrequests/")
-        if not findings:
+        _, separator, name = request.path.partition("?")[0].partition("/bindrequests/")
+        if not separator:
             return
         window = (process.name, name.partition("/")[0], int(self._now() / 10))
         self._calls[window] += 1
@@ -235,8 +235,8 @@ class Checks(logging.Handler):
                 self.counts["bound with deleting claim"] += 1
         if spec.get("extendedResourceClaimAllocation"):
             name = (pod["status"].get("extendedResourceClaimStatus") or {}).get("resourceClaimName", "")
-            extension = self._server.find("resourceclaims", name, NAMESPACE) if name else None
-            self._check_claim(extension or {"metadata": {"name": name}}, uid, who)
+            extended_claim = self._server.find("resourceclaims", name, NAMESPACE) if name else None
+            self._check_claim(extended_claim or {"metadata": {"name": name}}, uid, who)
         for volume in pod["spec"].get("volumes") or ():
             self._check_volume(pod, (volume.get("persistentVolumeClaim") or {}).get("claimName"), who)
 
@@ -271,10 +271,10 @@ class Checks(logging.Handler):
         owners = {owner["uid"] for owner in configmap["metadata"].get("ownerReferences") or ()}
         if pod["metadata"]["uid"] not in owners:
             self.fail("bound with a foreign ConfigMap", f"{who}: {prefix}-0 is of {owners}")
-        display = (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "").split(",")
+        devices = (configmap.get("data") or {}).get(names.VISIBLE_DEVICES, "").split(",")
         held = [self._device_held(node, group) for group in spec["selectedGPUGroups"]]
-        if display != held:
-            self.fail("bound with a wrong device", f"{who}: ConfigMap shows {display}, reserved are {held}")
+        if devices != held:
+            self.fail("bound with a wrong device", f"{who}: ConfigMap shows {devices}, reserved are {held}")
 
     def _device_held(self, node: str, group: str) -> str | None:
         for pod in self._server.objects("pods"):
@@ -324,21 +324,21 @@ class Checks(logging.Handler):
 
     def _on_bind_request(self, change: Change) -> None:
         old, new = change.old, change.new
-        stored_object = new or old
-        assert stored_object is not None
-        uid, name = stored_object["metadata"]["uid"], stored_object["metadata"]["name"]
+        bind_request = new or old
+        assert bind_request is not None
+        uid, name = bind_request["metadata"]["uid"], bind_request["metadata"]["name"]
         if new is not None:
             self._past.requests[uid] = new
-        self._note_member(stored_object, new is not None and (new.get("status") or {}).get("phase") != "Failed")
+        self._note_member(bind_request, new is not None and (new.get("status") or {}).get("phase") != "Failed")
         ours = change.user.startswith("reconciler")
         if ours:
             self.writes_by_request[uid] += 1
-        status, before = (stored_object.get("status") or {}), ((old or {}).get("status") or {})
+        status, before = (bind_request.get("status") or {}), ((old or {}).get("status") or {})
         who = f"request {name} ({uid[:8]}) by {change.user}"
         phase = status.get("phase")
         if not ours or new is None:
             if ours and new is None and phase not in _ENDED:
-                self._check_abandoned(stored_object, who, "finalizer dropped")
+                self._check_abandoned(bind_request, who, "finalizer dropped")
             return
         if before.get("phase") in _ENDED and phase != before["phase"]:
             self.fail("phase changed after the end", f"{who}: {before['phase']} to {phase}")
@@ -432,8 +432,8 @@ class Checks(logging.Handler):
             ):
                 continue
             if user["status"].get("phase") not in _ENDED:
-                neighbours = self._device_held(node, str(group))
-                if neighbours is None:
+                device = self._device_held(node, str(group))
+                if device is None:
                     self.fail(
                         "device released in use",
                         f"{change.user}: {group} on {node}, used by {user['metadata']['name']}",

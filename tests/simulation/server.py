@@ -114,10 +114,10 @@ class Watcher:
         if not was and not matches:
             return None
         what = "ADDED" if not was else "MODIFIED" if matches else "DELETED"
-        display: Any = change.new if matches else change.old
+        obj: Any = change.new if matches else change.old
         # Of an object that leaves the selection, the version is that of the write.
-        display = {**display, "metadata": {**display["metadata"], "resourceVersion": str(change.version)}}
-        return orjson.dumps({"type": what, "object": self.shown(display)}) + b"\n"
+        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(change.version)}}
+        return orjson.dumps({"type": what, "object": self.shown(obj)}) + b"\n"
 
     def shown(self, obj: Object) -> Object:
         return partial(obj) if self.as_metadata else obj
@@ -196,15 +196,15 @@ class Server:
             groups = {kind.api_version for kind in KINDS if "/" in kind.api_version}
             return Answer(200, {"groups": [{"versions": [{"groupVersion": group}]} for group in sorted(groups)]})
         if url.path.removeprefix("/apis/") in {kind.api_version for kind in KINDS}:
-            service = [kind.plural for kind in KINDS if url.path == f"/apis/{kind.api_version}"]
-            return Answer(200, {"resources": [{"name": plural} for plural in service]})
+            plurals = [kind.plural for kind in KINDS if url.path == f"/apis/{kind.api_version}"]
+            return Answer(200, {"resources": [{"name": plural} for plural in plurals]})
         if url.path.endswith("/selfsubjectreviews"):
             return Answer(201, {"status": {"userInfo": {"username": "system:serviceaccount:sim:r", "uid": "sa"}}})
-        findings = self._parse(url.path)
-        if findings is None:
+        location = self._parse(url.path)
+        if location is None:
             # As for a path that is not served: plain text.
             return Answer(404, {}, {"Content-Type": "text/plain"})
-        kind, namespace, name, subresource = findings
+        kind, namespace, name, subresource = location
         as_metadata = "as=PartialObjectMetadata" in accept
         try:
             if method == "GET" and not name:
@@ -227,10 +227,10 @@ class Server:
         """Open a watch; the answer is a rejection. Events after the version are delivered at once."""
         url = urlsplit(path)
         params = {key: values[0] for key, values in parse_qs(url.query).items()}
-        findings = self._parse(url.path)
-        if findings is None:
+        location = self._parse(url.path)
+        if location is None:
             return Answer(404, {}, {"Content-Type": "text/plain"})
-        kind, namespace = findings[0], findings[1]
+        kind, namespace = location[0], location[1]
         since = int(params["resourceVersion"])
         if since < self._oldest:
             return Answer(410, _status(RejectedError(410, "Expired", "too old resource version"), kind, ""))
@@ -293,8 +293,8 @@ class Server:
         if rest:
             metadata["continue"] = token = f"token-{next(self._tokens)}"
             self._pages[token] = rest, version
-        display = [partial(obj) for obj in page] if as_metadata else page
-        return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": display}
+        entries = [partial(obj) for obj in page] if as_metadata else page
+        return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": entries}
 
     def _create(self, user: str, kind: Kind, namespace: str, body: Any) -> Object:
         metadata = dict(body["metadata"])
@@ -400,26 +400,30 @@ class Server:
         if metadata.get("finalizers") or seconds:
             if metadata.get("deletionTimestamp") and seconds >= metadata.get("deletionGracePeriodSeconds", 0):
                 return old
-            mark = {
+            deletion_metadata = {
                 **metadata,
                 "deletionTimestamp": metadata.get("deletionTimestamp") or self.timestamp(seconds),
                 "deletionGracePeriodSeconds": seconds,
             }
             if not metadata.get("deletionTimestamp"):
-                mark["generation"] = metadata.get("generation", 0) + 1
-            return self._commit(user, "delete", kind, key, old, {**old, "metadata": mark}, "", body)
+                deletion_metadata["generation"] = metadata.get("generation", 0) + 1
+            return self._commit(user, "delete", kind, key, old, {**old, "metadata": deletion_metadata}, "", body)
         if kind.plural == "pods":
             # Two writes: watches see the deletion first.
-            mark = {**metadata, "deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
-            old = self._commit(user, "delete", kind, key, old, {**old, "metadata": mark}, "", body, is_final=False)
+            deletion_metadata = {**metadata, "deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
+            old = self._commit(
+                user, "delete", kind, key, old, {**old, "metadata": deletion_metadata}, "", body, is_final=False
+            )
         self._commit(user, "delete", kind, key, old, None, "", body)
         return old if kind.returns_deleted else {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _bind(self, user: str, kind: Kind, key: Key, body: Any) -> None:
-        old, target = self._get(kind, key), body["metadata"]
+        old, binding_metadata = self._get(kind, key), body["metadata"]
         metadata, spec = old["metadata"], old["spec"]
-        if target.get("uid") and target["uid"] != metadata["uid"]:
-            raise RejectedError(409, "Conflict", f"Precondition failed: UID in precondition: {target['uid']}")
+        if binding_metadata.get("uid") and binding_metadata["uid"] != metadata["uid"]:
+            raise RejectedError(
+                409, "Conflict", f"Precondition failed: UID in precondition: {binding_metadata['uid']}"
+            )
         if metadata.get("deletionTimestamp"):
             raise RejectedError(409, "Conflict", f"pod {key[1]} is being deleted, cannot be assigned to a host")
         if spec.get("nodeName"):
@@ -427,9 +431,9 @@ class Server:
         if spec.get("schedulingGates"):
             raise RejectedError(409, "Conflict", f"pod {key[1]} has non-empty .spec.schedulingGates")
         added = {
-            name: {**(metadata.get(name) or {}), **target[name]}
+            name: {**(metadata.get(name) or {}), **binding_metadata[name]}
             for name in ("annotations", "labels")
-            if target.get(name)
+            if binding_metadata.get(name)
         }
         scheduled = {"type": "PodScheduled", "status": "True"}
         status = strategic_patch(old["status"], {"conditions": [scheduled]})

@@ -96,8 +96,8 @@ def _name(event: Any) -> str:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """An API server in which nothing acts."""
-    with bare_control_plane() as start:
-        yield start
+    with bare_control_plane() as control_plane:
+        yield control_plane
 
 
 @pytest.fixture
@@ -147,12 +147,12 @@ async def _events(side: Side, path: str, version: str, prefix: str) -> list[Any]
 async def test_equal_calls_have_equal_answers_and_events(seed: int, transport: HTTPTransport) -> None:
     chance, prefix = Random(seed), f"s{seed}-"
     sides: tuple[Side, ...] = (RealSide(transport), ModelSide())
-    stored_object: list[dict[str, Object | None]] = [{}, {}]
+    objects_by_side: list[dict[str, Object | None]] = [{}, {}]
     starts = [[await _version(side, path) for path, _ in WATCHES] for side in sides]
     for number in range(CALLS):
         make = draw_call(chance, f"{prefix}{chance.choice('ab')}")
-        calls = [make(known) for known in stored_object]
-        real, model = [await _make(*of) for of in zip(sides, calls, stored_object, strict=True)]
+        calls = [make(side_objects) for side_objects in objects_by_side]
+        real, model = [await _make(*of) for of in zip(sides, calls, objects_by_side, strict=True)]
         assert model == real, f"call {number}: {calls[0]}"
     for path in (BINDREQUESTS, PODS, CLAIMS):
         # The last event of each watch.

@@ -440,8 +440,8 @@ class World:
                 continue
             for entry in request["spec"].get("resourceClaimAllocations") or ():
                 taken |= {result["device"] for result in _results(entry.get("allocation"))}
-            extension = request["spec"].get("extendedResourceClaimAllocation") or {}
-            taken |= {result["device"] for result in _results(extension.get("allocation"))}
+            claim_allocation = request["spec"].get("extendedResourceClaimAllocation") or {}
+            taken |= {result["device"] for result in _results(claim_allocation.get("allocation"))}
         devices = [f"{node}-d{number}" for number in range(self.profile.devices)]
         free = devices if unwise else [device for device in devices if device not in taken]
         if not free:
@@ -518,8 +518,8 @@ class World:
                     if chance.random() < self.profile.silent and not self.is_calm:
                         silent.add(key["uid"])
                 device = self.device_of(key["uid"])
-                annotation = (key.get("annotations") or {}).get(names.RESERVED_DEVICE)
-                if key["uid"] in silent or device is None or annotation or key.get("deletionTimestamp"):
+                reserved_device = (key.get("annotations") or {}).get(names.RESERVED_DEVICE)
+                if key["uid"] in silent or device is None or reserved_device or key.get("deletionTimestamp"):
                     continue
                 body = {"metadata": {"annotations": {names.RESERVED_DEVICE: device}}}
                 self.server.call("agent", "PATCH", path_of(pod), body)
@@ -556,14 +556,14 @@ class World:
                 }
                 self.server.call("pv-controller", "PATCH", path, bound)
                 return
-        selection = annotations.get(names.SELECTED_NODE)
-        if selection and claim["spec"].get("storageClassName") == "made":
+        selected_node = annotations.get(names.SELECTED_NODE)
+        if selected_node and claim["spec"].get("storageClassName") == "made":
             if chance.random() < self.profile.reject and not self.is_calm:
                 self.server.call(
                     "provisioner", "PATCH", path, {"metadata": {"annotations": {names.SELECTED_NODE: None}}}
                 )
             elif chance.random() < 0.5:
-                self._make_volume(f"made-{key['uid'][:8]}", selection, "made", claim)
+                self._make_volume(f"made-{key['uid'][:8]}", selected_node, "made", claim)
 
     def _advance_volume(self, volume: Object) -> None:
         reference = volume["spec"].get("claimRef") or {}

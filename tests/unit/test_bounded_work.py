@@ -65,8 +65,10 @@ def raw_claim(number: int, operator: str) -> dict[str, Any]:
 
 def volumes(count: int, labels: Sequence[str]) -> list[Volume]:
     spec = {"storageClassName": "c", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
-    inputs = dict.fromkeys(labels, "x")
-    metadata = ({"name": f"v{n}", "uid": f"v{n}", "resourceVersion": "1", "labels": inputs} for n in range(count))
+    label_values = dict.fromkeys(labels, "x")
+    metadata = (
+        {"name": f"v{n}", "uid": f"v{n}", "resourceVersion": "1", "labels": label_values} for n in range(count)
+    )
     return [read_volume({"metadata": each, "spec": spec, "status": {"phase": "Available"}}) for each in metadata]
 
 

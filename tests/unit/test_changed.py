@@ -53,8 +53,8 @@ def test_longer_chains_of_imports_concern_more() -> None:
     for importer, imported in (("bowline.b", "bowline.a"), ("tests.unit.test_house", "bowline.b")):
         graph.add_import(importer=importer, imported=imported)
     graph.add_import(importer="tests.unit.test_changed", imported="tests.unit.test_house")
-    change = ["shared/bowline/a.py"]
-    assert [concerned(change, graph, depth) for depth in (1, 2, 3)] == [
+    changed_files = ["shared/bowline/a.py"]
+    assert [concerned(changed_files, graph, depth) for depth in (1, 2, 3)] == [
         [ALWAYS],
         [ALWAYS],
         ["tests/unit/test_changed.py", ALWAYS],

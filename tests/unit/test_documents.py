@@ -72,7 +72,7 @@ def test_a_block_with_prompts_states_the_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "actual", "expectation"),
+    ("stated_output", "actual", "expectation"),
     [
         pytest.param("bound\n", "bound\n", True, id="equal"),
         pytest.param("bound\n", "bound\nmore\n", False, id="a-line-more"),
@@ -84,5 +84,5 @@ def test_a_block_with_prompts_states_the_output() -> None:
         pytest.param("", "text\n", False, id="no-output"),
     ],
 )
-def test_the_stated_output_is_compared(statement: str, actual: str, expectation: bool) -> None:
-    assert Command("x", statement).matches(actual) is expectation
+def test_the_stated_output_is_compared(stated_output: str, actual: str, expectation: bool) -> None:
+    assert Command("x", stated_output).matches(actual) is expectation

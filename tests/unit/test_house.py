@@ -64,12 +64,12 @@ def test_every_decision_is_cited_and_every_citation_exists() -> None:
     """A record that binds no module, test or template is the docstring of one module, or a measurement."""
     records = {int(path.name[:4]) for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
     sources = [*modules(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "charts").rglob("*.tpl"), ROOT / "CHANGELOG.md"]
-    citation: set[int] = set()
+    cited_numbers: set[int] = set()
     for path in sources:
         for numbers in re.findall(r"\b[Dd]ecisions? (\d+(?:(?:, | and )\d+)*)\b", path.read_text()):
-            citation |= {int(number) for number in re.findall(r"\d+", numbers)}
-            assert citation <= records, f"{path.relative_to(ROOT)} cites a decision that does not exist"
-    assert records <= citation, f"not cited: {records - citation}"
+            cited_numbers |= {int(number) for number in re.findall(r"\d+", numbers)}
+            assert cited_numbers <= records, f"{path.relative_to(ROOT)} cites a decision that does not exist"
+    assert records <= cited_numbers, f"not cited: {records - cited_numbers}"
 
 
 def test_links_between_documents_lead_to_files() -> None:
@@ -96,8 +96,8 @@ def test_the_distribution_of_the_suite_names_existing_paths(request: pytest.Fixt
 def test_paths_in_backticks_exist() -> None:
     """A path is relative to the root or to tests/, and starts with a folder of one of them."""
     bases = (ROOT, ROOT / "tests")
-    generation = {"build", "dist"}
-    folders = {folder.name for base in bases for folder in base.iterdir() if folder.is_dir()} - generation
+    build_folders = {"build", "dist"}
+    folders = {folder.name for base in bases for folder in base.iterdir() if folder.is_dir()} - build_folders
     missing = []
     for document in documents():
         for path in REPOSITORY_PATH.findall(document.read_text()):

@@ -42,9 +42,9 @@ def test_a_call_uses_the_right_of_its_resource_and_name() -> None:
 
 def test_only_completed_calls_of_bowlines_programs_count() -> None:
     reference = {"resource": "pods"}
-    ours = [event(reference), event(reference, userAgent=f"{AGENT}/http1.1")]
-    neighbours = [event(reference, userAgent="kubectl/v1"), event(reference, stage="ResponseStarted")]
-    assert list(calls_of(json.dumps(each) for each in (*neighbours, *ours))) == ours
+    own_events = [event(reference), event(reference, userAgent=f"{AGENT}/http1.1")]
+    other_events = [event(reference, userAgent="kubectl/v1"), event(reference, stage="ResponseStarted")]
+    assert list(calls_of(json.dumps(each) for each in (*other_events, *own_events))) == own_events
 
 
 def test_a_denied_call_is_seen() -> None:

@@ -37,10 +37,10 @@ def claims(text: str) -> Iterator[str]:
 
 def citations(text: str) -> list[tuple[str, str, str]]:
     """Return path, function and case of every test that the text names."""
-    citation: list[tuple[str, str, str]] = []
+    names: list[tuple[str, str, str]] = []
     for path, function, case in CITED.findall(text):
-        citation.append((path or (citation[-1][0] if citation else ""), function, case))
-    return citation
+        names.append((path or (names[-1][0] if names else ""), function, case))
+    return names
 
 
 def is_test(path: str, function: str, case: str) -> bool:
@@ -80,10 +80,10 @@ def test_every_claim_names_a_test_or_states_why_there_is_none() -> None:
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    citation = [name for line in [*claims(PAGE.read_text()), PAGE.read_text()] for name in citations(line)]
-    assert len(set(citation)) > 40
+    names = [name for line in [*claims(PAGE.read_text()), PAGE.read_text()] for name in citations(line)]
+    assert len(set(names)) > 40
     assert "test_" not in CITED.sub("", PAGE.read_text()), "a name that is not written as above"
-    assert sorted({name for name in citation if not is_test(*name)}) == []
+    assert sorted({name for name in names if not is_test(*name)}) == []
 
 
 @pytest.mark.parametrize(

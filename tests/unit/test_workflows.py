@@ -79,8 +79,8 @@ def test_the_targets_of_a_matrix_and_of_another_users_call_count() -> None:
         "strategy": {"matrix": {"command": ["make test-a", "make test-b X=1"]}},
         "steps": [{"run": "${{ matrix.command }}"}],
     }
-    neighbour = {"steps": [{"run": 'sudo env "PATH=$PATH" make test-c'}, {"run": "cmake test-d"}]}
-    workflow = {"jobs": {"a": job, "b": neighbour}}
+    other_job = {"steps": [{"run": 'sudo env "PATH=$PATH" make test-c'}, {"run": "cmake test-d"}]}
+    workflow = {"jobs": {"a": job, "b": other_job}}
     assert set().union(*(targets_of(text) for _, text in steps_of(workflow))) == {"test-a", "test-b", "test-c"}
 
 

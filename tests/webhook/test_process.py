@@ -68,10 +68,10 @@ def test_a_plugin_that_blocks_is_named_and_ends_the_process(
         with pytest.raises((http.client.HTTPException, OSError)):
             post(process, trust, Hook.VALIDATE_PODS, blocking)
         assert process.popen.wait(LIMIT_S) == 1
-        blockage = next(line for line in process.lines() if line["message"] == "the event loop is blocked")
-    assert (blockage["plugin"], blockage["point"]) == ("review_blocks", "validate_pod")
-    assert blockage["object"] == "p"
-    assert "time.sleep" in blockage["stack"]
+        log_line = next(line for line in process.lines() if line["message"] == "the event loop is blocked")
+    assert (log_line["plugin"], log_line["point"]) == ("review_blocks", "validate_pod")
+    assert log_line["object"] == "p"
+    assert "time.sleep" in log_line["stack"]
 
 
 class TestServing:

@@ -112,10 +112,10 @@ def test_the_local_cluster_of_a_wheel_is_in_the_working_directory(installation: 
 
 def test_what_needs_a_checkout_says_so_and_what_works_without_one(installation: Installed, tmp_path: Path) -> None:
     for command in (("demo",),):
-        refusal = installation.run("-m", "bowline.localcluster", *command, cwd=tmp_path)
-        assert refusal.returncode == 1
-        assert "needs a checkout of Bowline; without one" in refusal.stderr
-        assert "bowline plugin run" in refusal.stderr
+        completion = installation.run("-m", "bowline.localcluster", *command, cwd=tmp_path)
+        assert completion.returncode == 1
+        assert "needs a checkout of Bowline; without one" in completion.stderr
+        assert "bowline plugin run" in completion.stderr
     # What `up` does instead of applying the example's manifests.
     program = "from bowline.localcluster.commands import start_example_scheduler as start; print(start(None))"
     result = installation.run("-c", program, cwd=tmp_path)
@@ -173,9 +173,9 @@ def test_a_mistake_is_a_finding_of_check(author: Author) -> None:
     (author.folder / "mistaken.py").write_text(
         "from bowline_quota import Quota\n\n\nclass Mistaken(Quota):\n    async def prebind(self, ctx): ...\n"
     )
-    failure = author.run("-m", "bowline_cli", "plugin", "check", "mistaken:Mistaken", "--no-cluster")
-    assert failure.returncode == 1
-    assert "class: quota.prebind: is never called" in failure.stdout
+    completion = author.run("-m", "bowline_cli", "plugin", "check", "mistaken:Mistaken", "--no-cluster")
+    assert completion.returncode == 1
+    assert "class: quota.prebind: is never called" in completion.stdout
 
 
 def test_run_binds_a_pod_with_the_plugin_and_the_schedulers_own_name(author: Author) -> None:

@@ -70,7 +70,7 @@ LABELS: dict[str, dict[str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def scraped_chart(chart: Chart) -> Iterator[Monitored]:
+def scraped_pair(chart: Chart) -> Iterator[Monitored]:
     """A pair of its own, which the tests break."""
     binary = find_binary("prometheus")
     if binary is None:
@@ -83,9 +83,9 @@ def scraped_chart(chart: Chart) -> Iterator[Monitored]:
 
 
 @pytest.fixture(scope="module")
-def live(scraped_chart: Monitored) -> Iterator[Live]:
+def live(scraped_pair: Monitored) -> Iterator[Live]:
     """One namespace for all tests."""
-    cluster, pair, _ = scraped_chart
+    cluster, pair, _ = scraped_pair
     with own_namespace(cluster, pair) as namespace:
         yield namespace
 
@@ -95,8 +95,10 @@ def await_alerts(prometheus: Prometheus, start: float, *alerts: str) -> None:
 
     def missing() -> list[str]:
         fired = prometheus.fired_since(start)
-        target = {alert: {"alertname": alert, **LABELS[alert]}.items() for alert in alerts}
-        return [alert for alert, labels in target.items() if not any(labels <= each.items() for each in fired)]
+        labels_by_alert = {alert: {"alertname": alert, **LABELS[alert]}.items() for alert in alerts}
+        return [
+            alert for alert, labels in labels_by_alert.items() if not any(labels <= each.items() for each in fired)
+        ]
 
     wait_until(lambda: not missing(), f"{', '.join(alerts)} fire")
 
@@ -107,8 +109,8 @@ def bind(live: Live, name: str, fault: str, **request: Any) -> None:
     live.request_bind(name, **request)
 
 
-def test_no_alert_fires_while_pods_are_bound_shared_and_denied(scraped_chart: Monitored, live: Live) -> None:
-    _, _, prometheus = scraped_chart
+def test_no_alert_fires_while_pods_are_bound_shared_and_denied(scraped_pair: Monitored, live: Live) -> None:
+    _, _, prometheus = scraped_pair
     start = prometheus.now()
     shares = Shares(live)
     for number in range(20):
@@ -127,8 +129,8 @@ def test_no_alert_fires_while_pods_are_bound_shared_and_denied(scraped_chart: Mo
     assert prometheus.fired_since(start) == []
 
 
-def test_alerts_on_requests(scraped_chart: Monitored, live: Live) -> None:
-    cluster, _, prometheus = scraped_chart
+def test_alerts_on_requests(scraped_pair: Monitored, live: Live) -> None:
+    cluster, _, prometheus = scraped_pair
     start = prometheus.now()
     live.create_pod("outside")
     uid = live.pod("outside")["metadata"]["uid"]
@@ -158,8 +160,8 @@ def test_alerts_on_requests(scraped_chart: Monitored, live: Live) -> None:
     cluster.api.patch(ROLE, {"rules": roles})
 
 
-def test_alerts_on_reviews(scraped_chart: Monitored, live: Live) -> None:
-    _, pair, prometheus = scraped_chart
+def test_alerts_on_reviews(scraped_pair: Monitored, live: Live) -> None:
+    _, pair, prometheus = scraped_pair
     start = prometheus.now()
     with pytest.raises(LocalApiError, match="alert_review"):
         live.create_pod("raises", {FAULT: RAISE_REVIEW})
@@ -188,8 +190,8 @@ def hold_large_bodies(address: str) -> None:
         assert b" 429 " in held[0].recv(100)
 
 
-def test_a_webhook_whose_secret_was_deleted(scraped_chart: Monitored) -> None:
-    cluster, pair, prometheus = scraped_chart
+def test_a_webhook_whose_secret_was_deleted(scraped_pair: Monitored) -> None:
+    cluster, pair, prometheus = scraped_pair
     start = prometheus.now()
     cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/secrets/bowline-ca")
     await_alerts(prometheus, start, "BowlineCAUnwritable")
@@ -198,8 +200,8 @@ def test_a_webhook_whose_secret_was_deleted(scraped_chart: Monitored) -> None:
     wait_until(lambda: prometheus.value("bowline_ca_unwritable") == 0, "the webhook writes its CA again")
 
 
-def test_no_webhook_for_the_api_server(scraped_chart: Monitored, live: Live) -> None:
-    _, pair, prometheus = scraped_chart
+def test_no_webhook_for_the_api_server(scraped_pair: Monitored, live: Live) -> None:
+    _, pair, prometheus = scraped_pair
     start = prometheus.now()
     assert pair.webhook is not None
     metrics = pair.webhook.metrics
@@ -217,8 +219,8 @@ def test_no_webhook_for_the_api_server(scraped_chart: Monitored, live: Live) -> 
     pair.launch_webhook(options).wait_ready()
 
 
-def test_a_serving_certificate_from_a_secret_that_is_not_renewed(scraped_chart: Monitored) -> None:
-    cluster, pair, prometheus = scraped_chart
+def test_a_serving_certificate_from_a_secret_that_is_not_renewed(scraped_pair: Monitored) -> None:
+    cluster, pair, prometheus = scraped_pair
     start = prometheus.now()
     now = datetime.now(UTC)
     authority = make_authority(now, timedelta(days=365))
@@ -239,9 +241,9 @@ def test_a_serving_certificate_from_a_secret_that_is_not_renewed(scraped_chart: 
     await_alerts(prometheus, start, "BowlineCertificateExpiring")
 
 
-def test_no_leader_then_devices_that_nothing_reserves(scraped_chart: Monitored, live: Live) -> None:
+def test_no_leader_then_devices_that_nothing_reserves(scraped_pair: Monitored, live: Live) -> None:
     """A policy of another version denies the pod that reserves the device."""
-    cluster, pair, prometheus = scraped_chart
+    cluster, pair, prometheus = scraped_pair
     start = prometheus.now()
     (reconciler,) = pair.reconcilers
     reconciler.stop()
@@ -254,8 +256,8 @@ def test_no_leader_then_devices_that_nothing_reserves(scraped_chart: Monitored, 
     await_alerts(prometheus, start, "BowlineDevicesUnreserved", "BowlineOwnPolicyDenies")
 
 
-def test_a_webhook_without_its_configurations(scraped_chart: Monitored) -> None:
-    cluster, _, prometheus = scraped_chart
+def test_a_webhook_without_its_configurations(scraped_pair: Monitored) -> None:
+    cluster, _, prometheus = scraped_pair
     start = prometheus.now()
     cluster.kubectl("delete", HOOKS, "-l", "app.kubernetes.io/name=bowline")
     await_alerts(prometheus, start, "BowlineNotReady")

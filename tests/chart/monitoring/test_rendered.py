@@ -29,17 +29,17 @@ TARGET = {"namespace", "job"}
 
 
 @pytest.fixture(scope="module")
-def scraped_chart(chart: Chart) -> Rendered:
+def monitoring_manifests(chart: Chart) -> Rendered:
     """The chart with everything of its section ``monitoring``."""
     return chart.render({"monitoring": EVERY})
 
 
 @pytest.fixture(scope="module")
-def rules(scraped_chart: Rendered) -> list[dict[str, Any]]:
+def rules(monitoring_manifests: Rendered) -> list[dict[str, Any]]:
     """The rendered alerts."""
-    (group,) = scraped_chart.get("PrometheusRule", "bowline")["spec"]["groups"]
-    findings: list[dict[str, Any]] = group["rules"]
-    return findings
+    (group,) = monitoring_manifests.get("PrometheusRule", "bowline")["spec"]["groups"]
+    alert_rules: list[dict[str, Any]] = group["rules"]
+    return alert_rules
 
 
 def promtool(folder: Path, spec: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -56,14 +56,17 @@ def test_nothing_is_rendered_by_default(manifests: Rendered) -> None:
     assert [service["metadata"]["name"] for service in manifests.of_kind("Service")] == ["bowline-webhook"]
 
 
-def test_both_processes_are_scraped_and_no_job_is(scraped_chart: Rendered) -> None:
-    service, monitor = scraped_chart.get("Service", "bowline-metrics"), scraped_chart.get("PodMonitor", "bowline")
+def test_both_processes_are_scraped_and_no_job_is(monitoring_manifests: Rendered) -> None:
+    service, monitor = (
+        monitoring_manifests.get("Service", "bowline-metrics"),
+        monitoring_manifests.get("PodMonitor", "bowline"),
+    )
     (port,), (endpoint,) = service["spec"]["ports"], monitor["spec"]["podMetricsEndpoints"]
     assert service["spec"]["selector"] == monitor["spec"]["selector"]["matchLabels"]
     assert service["metadata"]["annotations"] == {"prometheus.io/scrape": "true"}
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     scraped = []
-    for owner in scraped_chart.of_kind("Deployment", "Job"):
+    for owner in monitoring_manifests.of_kind("Deployment", "Job"):
         template = owner["spec"]["template"]
         if service["spec"]["selector"].items() <= template["metadata"]["labels"].items():
             containers = template["spec"]["containers"]
@@ -73,8 +76,8 @@ def test_both_processes_are_scraped_and_no_job_is(scraped_chart: Rendered) -> No
     assert sorted(scraped) == ["bowline-reconciler", "bowline-webhook"]
 
 
-def test_the_alerts_are_those_of_the_releases_namespace(chart: Chart, scraped_chart: Rendered) -> None:
-    assert scraped_chart.get("PrometheusRule", "bowline")["metadata"]["labels"]["release"] == "prometheus"
+def test_the_alerts_are_those_of_the_releases_namespace(chart: Chart, monitoring_manifests: Rendered) -> None:
+    assert monitoring_manifests.get("PrometheusRule", "bowline")["metadata"]["labels"]["release"] == "prometheus"
     text = yaml.safe_dump(chart.render({"monitoring": EVERY}, namespace="elsewhere").of_kind("PrometheusRule"))
     assert 'namespace="elsewhere"' in text
     assert NAMESPACE not in text
@@ -100,11 +103,11 @@ def test_every_metric_and_label_of_the_alerts_is_exported(rules: list[dict[str, 
         assert reasons <= {"Succeeded", *Reason}, rule["alert"]
 
 
-def test_the_dashboard_is_found_by_grafanas_sidecar(scraped_chart: Rendered) -> None:
-    stored_object = scraped_chart.get("ConfigMap", "bowline-dashboard")
-    assert stored_object["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert stored_object["metadata"]["annotations"] == {"grafana_folder": "GPU"}
-    dashboard = json.loads(stored_object["data"]["bowline.json"])
+def test_the_dashboard_is_found_by_grafanas_sidecar(monitoring_manifests: Rendered) -> None:
+    config_map = monitoring_manifests.get("ConfigMap", "bowline-dashboard")
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert config_map["metadata"]["annotations"] == {"grafana_folder": "GPU"}
+    dashboard = json.loads(config_map["data"]["bowline.json"])
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(PANELS)
     assert [panel["title"] for panel in dashboard["panels"]] == [panel.title for panel in PANELS]
 
@@ -146,7 +149,7 @@ def test_a_release_without_admission_misses_no_webhook(chart: Chart) -> None:
 
 
 def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
-    inputs = {
+    rule_values = {
         "enabled": True,
         "alertLabels": {"team": "gpu", "severity": "page"},
         "disabled": ["BowlineWebhookSlow"],
@@ -154,7 +157,7 @@ def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
         "runbookURL": "https://docs.example.com/operations",
     }
     monitor = {"enabled": True, "interval": "30s", "scrapeTimeout": "10s"}
-    manifests = chart.render({"monitoring": {"rules": inputs, "podMonitor": monitor}})
+    manifests = chart.render({"monitoring": {"rules": rule_values, "podMonitor": monitor}})
     (group,) = manifests.get("PrometheusRule", "bowline")["spec"]["groups"]
     assert group["interval"] == "1m"
     assert "BowlineWebhookSlow" not in [rule["alert"] for rule in group["rules"]]
@@ -162,16 +165,18 @@ def test_alerts_are_routed_left_out_and_linked_by_values(chart: Chart) -> None:
     url = group["rules"][0]["annotations"]["runbook_url"]
     assert url == "https://docs.example.com/operations#bowlinenoleader"
     for config, page in (("https://docs.example.com/", "https://docs.example.com/operations.html"), ("", None)):
-        scraped_chart = chart.render({"monitoring": EVERY, "config": {"docsURL": config}})
-        annotations = scraped_chart.get("PrometheusRule", "bowline")["spec"]["groups"][0]["rules"][0]["annotations"]
+        rendering = chart.render({"monitoring": EVERY, "config": {"docsURL": config}})
+        annotations = rendering.get("PrometheusRule", "bowline")["spec"]["groups"][0]["rules"][0]["annotations"]
         assert annotations.get("runbook_url") == (f"{page}#bowlinenoleader" if page else None)
     (endpoint,) = manifests.get("PodMonitor", "bowline")["spec"]["podMetricsEndpoints"]
     assert endpoint == {"port": "metrics", "interval": "30s", "scrapeTimeout": "10s"}
 
 
-def test_promtool_accepts_the_rules(scraped_chart: Rendered, rules: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules(
+    monitoring_manifests: Rendered, rules: list[dict[str, Any]], tmp_path: Path
+) -> None:
     result = promtool(
-        tmp_path, scraped_chart.get("PrometheusRule", "bowline")["spec"], "check", "rules", "alerts.yaml"
+        tmp_path, monitoring_manifests.get("PrometheusRule", "bowline")["spec"], "check", "rules", "alerts.yaml"
     )
     assert result.returncode == 0, result.stderr
     assert f"SUCCESS: {len(rules)} rules found" in result.stdout

@@ -61,16 +61,16 @@ class FaultEffects(BindingPlugin):
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Effect first, then the gate: so the effect exists while the request waits."""
-        target = _annotations(ctx.request)
-        if EFFECT in target:
+        annotations = _annotations(ctx.request)
+        if EFFECT in annotations:
             await _ensure_effect(ctx)
-        if GATE in target:
-            gate = ObjectKey(ctx.request.key.namespace, target[GATE])
+        if GATE in annotations:
+            gate = ObjectKey(ctx.request.key.namespace, annotations[GATE])
             try:
                 await ctx.client.get(CONFIGMAPS, gate.namespace, gate.name)
             except NotFound:
                 return Status.wait("the gate is not there", ObjectRef("v1", "ConfigMap", gate))
-        if REFUSE in target:
+        if REFUSE in annotations:
             return Status.fatal("refused on purpose", Reason.REJECTED)
         return Status.ok()
 

@@ -156,7 +156,7 @@ def recorded(manager: str, subresource: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("writing", "is_same"),
+    ("recorded_pod", "is_same"),
     [
         pytest.param(recorded(names.FIELD_MANAGER_RECONCILER), True, id="by a plugin of the reconciler"),
         pytest.param(recorded("kubectl-edit"), False, id="by a user"),
@@ -165,8 +165,10 @@ def recorded(manager: str, subresource: str = "") -> dict[str, Any]:
         ),
     ],
 )
-def test_the_print_of_a_pod_leaves_out_what_the_binder_has_written(writing: dict[str, Any], is_same: bool) -> None:
-    assert (pod_print(writing) == pod_print(stored(pod()))) is is_same
+def test_the_print_of_a_pod_leaves_out_what_the_binder_has_written(
+    recorded_pod: dict[str, Any], is_same: bool
+) -> None:
+    assert (pod_print(recorded_pod) == pod_print(stored(pod()))) is is_same
 
 
 def node(**spec: Any) -> dict[str, Any]:

@@ -32,20 +32,20 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("plugin", "reserved", "body", "record"), CASES)
+@pytest.mark.parametrize(("plugin", "reserved", "body", "memory"), CASES)
 def test_the_memory_of_a_share_is_the_recorded_one(
-    plugin: str, reserved: int, body: dict[str, Any], record: str
+    plugin: str, reserved: int, body: dict[str, Any], memory: str
 ) -> None:
     spec, _ = decode_spec(body)
     assert spec is not None
-    receipt = spec.received_gpu
-    assert receipt is not None
+    gpu = spec.received_gpu
+    assert gpu is not None
     if plugin == "hamicore":
-        assert memory_limit(POD, NODE, receipt.share, reserved) == (record, "")
+        assert memory_limit(POD, NODE, gpu.share, reserved) == (memory, "")
         return
-    annotations, error = binding_annotations(POD, NODE, receipt, "GPU-1", reserved)
+    annotations, error = binding_annotations(POD, NODE, gpu, "GPU-1", reserved)
     assert error == ""
-    assert annotations[f"{names.NV_CONTAINER}main{names.NV_MEMORY_REQUEST}"] == record
+    assert annotations[f"{names.NV_CONTAINER}main{names.NV_MEMORY_REQUEST}"] == memory
     # The share of the compute is the request's, else that of the memory.
     portion = body["receivedGPU"].get("computePortion", "0.5")
     assert annotations[f"{names.NV_CONTAINER}main{names.NV_COMPUTE_PORTION}"] == portion

@@ -110,7 +110,7 @@ def test_rejects_what_the_api_server_rejects(quantity: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "stored_object"),
+    ("quantity", "stored_quantity"),
     [
         pytest.param("2", "2", id="a whole number is unchanged"),
         pytest.param("1.5", "1.5", id="thousandths are unchanged"),
@@ -120,8 +120,8 @@ def test_rejects_what_the_api_server_rejects(quantity: Any) -> None:
         pytest.param("1e2147483647", "1e2147483647", id="a giant is not spelled out"),
     ],
 )
-def test_stored_quantities_have_thousandths(quantity: str, stored_object: str) -> None:
-    assert as_stored(parse_quantity(quantity)) == Decimal(stored_object)
+def test_stored_quantities_have_thousandths(quantity: str, stored_quantity: str) -> None:
+    assert as_stored(parse_quantity(quantity)) == Decimal(stored_quantity)
 
 
 @given(st.text(alphabet="0123456789.eEinumkKMGTP+-_ ", max_size=12))

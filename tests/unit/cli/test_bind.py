@@ -59,7 +59,7 @@ def test_a_pod_whose_devices_only_a_scheduler_can_choose_is_refused(raw: Any, re
 
 
 @pytest.mark.parametrize(
-    ("raw", "receipt"),
+    ("raw", "received_gpu"),
     [
         pytest.param(requesting(), {"count": 0, "portion": "0.00"}, id="no GPU"),
         pytest.param(
@@ -70,7 +70,7 @@ def test_a_pod_whose_devices_only_a_scheduler_can_choose_is_refused(raw: Any, re
         ),
     ],
 )
-def test_the_request_is_a_scheduler_s(raw: Any, receipt: dict[str, Any]) -> None:
+def test_the_request_is_a_scheduler_s(raw: Any, received_gpu: dict[str, Any]) -> None:
     raw["metadata"]["uid"] = "u"
     assert refusal(raw) == ""
     request = bind_request(raw, "gpu-node-0")
@@ -78,7 +78,7 @@ def test_the_request_is_a_scheduler_s(raw: Any, receipt: dict[str, Any]) -> None
         "name": "train",
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "u"}],
     }
-    assert request["spec"]["receivedGPU"] == receipt
+    assert request["spec"]["receivedGPU"] == received_gpu
     spec, errors = decode_spec(request["spec"])
     assert errors == ()
     assert spec is not None

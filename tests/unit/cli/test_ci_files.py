@@ -57,13 +57,13 @@ def step(name: str) -> tuple[dict[str, Any], str]:
     """Return the inputs' defaults of the action, and the script of a step."""
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     assert action["runs"]["using"] == "composite"
-    (findings,) = [entry for entry in action["runs"]["steps"] if entry["name"] == name]
-    assert "${{" not in findings["run"], "an input in a script is code"
+    (action_step,) = [entry for entry in action["runs"]["steps"] if entry["name"] == name]
+    assert "${{" not in action_step["run"], "an input in a script is code"
     defaults = {
         variable: action["inputs"][expression.removeprefix("${{ inputs.").removesuffix(" }}")]["default"]
-        for variable, expression in findings["env"].items()
+        for variable, expression in action_step["env"].items()
     }
-    return defaults, findings["run"]
+    return defaults, action_step["run"]
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ WAIT = WaitFact("plugin volume_binding", (CLAIM,), NOW + timedelta(minutes=10))
 
 
 def waiting(wait: WaitFact = WAIT, message: str = "claim data is not bound", **changes: Any) -> dict[str, Any]:
-    preparation = condition("Prepared", "False", message, reason="Waiting")
-    return request("Waiting: words", **{"wait": wait.as_field(), "conditions": preparation, **changes})
+    conditions = condition("Prepared", "False", message, reason="Waiting")
+    return request("Waiting: words", **{"wait": wait.as_field(), "conditions": conditions, **changes})
 
 
 def failed_before(last_s: float = 20, failures: int = 3, reason: str = "NodeGone", **changes: Any) -> dict[str, Any]:
@@ -509,8 +509,8 @@ def test_the_objects_that_a_status_names() -> None:
 def test_a_workload_without_pods(
     owner: dict[str, Any], failure: tuple[str, datetime] | None, cause: str, is_stuck: bool
 ) -> None:
-    stored_object = {"metadata": {"name": "train", "creationTimestamp": ago(60)}, **owner}
-    explanation = explain_uncreated(stored_object, "Job", Facts(KEY, NOW), failure)
+    workload = {"metadata": {"name": "train", "creationTimestamp": ago(60)}, **owner}
+    explanation = explain_uncreated(workload, "Job", Facts(KEY, NOW), failure)
     assert cause in explanation.cause
     assert explanation.is_stuck is is_stuck
     if failure is not None:

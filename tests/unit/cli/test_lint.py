@@ -122,7 +122,7 @@ def test_the_output_for_programs(lint: Any) -> None:
     document = json.loads(out)
     assert status == 1
     assert (document["version"], document["unreadable"]) == (1, [])
-    denial, exclusion, unknown_kind = document["objects"]
+    denial, foreign_object, unknown_kind = document["objects"]
     assert (denial["file"], denial["line"], denial["name"]) == ("0.yaml", 2, "train-*")
     assert (denial["verdict"], denial["reviewed"]) == ("denied", True)
     assert {"rule", "path", "line", "value", "message"} == set(denial["errors"][0])
@@ -130,9 +130,9 @@ def test_the_output_for_programs(lint: Any) -> None:
         "metadata.annotations[gpu-fraction]",
         "2",
     )
-    assert (exclusion["verdict"], exclusion["reviewed"]) == ("out of scope", False)
-    assert exclusion["reason"] == "scheduler default-scheduler"
-    assert [fault["rule"] for fault in exclusion["warnings"]] == ["scope/scheduler"]
+    assert (foreign_object["verdict"], foreign_object["reviewed"]) == ("out of scope", False)
+    assert foreign_object["reason"] == "scheduler default-scheduler"
+    assert [fault["rule"] for fault in foreign_object["warnings"]] == ["scope/scheduler"]
     assert unknown_kind == {
         "file": "2.yaml",
         "line": 1,
@@ -191,15 +191,15 @@ def test_changes_are_shown_as_the_api_server_would_store_them(lint: Any) -> None
     changes = [line for line in lines[3:] if line.startswith(("  +", "  -"))]
     assert "  +    - name: NVIDIA_VISIBLE_DEVICES" in changes
     assert not [line for line in changes if line.startswith("  -")]
-    denial = lines.index("1.yaml:2: Pod train-*: denied")
-    assert not [line for line in lines[denial:] if line.startswith("  +")], "denied and not in scope: no change"
+    denial_index = lines.index("1.yaml:2: Pod train-*: denied")
+    assert not [line for line in lines[denial_index:] if line.startswith("  +")], "denied and not in scope: no change"
 
 
 def test_the_patch_for_programs_leads_to_the_stored_object(lint: Any) -> None:
     _, out, _ = lint(GOOD, options=("-o", "json"))
     (entry,) = json.loads(out)["objects"]
-    stored_object = jsonpatch.apply_patch(yaml.safe_load(GOOD), entry["patch"])
-    assert built_in().admit_pod(copy.deepcopy(stored_object), AdmissionInfo(namespace="team")).patch == ()
+    stored_pod = jsonpatch.apply_patch(yaml.safe_load(GOOD), entry["patch"])
+    assert built_in().admit_pod(copy.deepcopy(stored_pod), AdmissionInfo(namespace="team")).patch == ()
 
 
 EMPTY = {"version": 1, "objects": [], "unreadable": [], "unrendered": [], "charts": [], "others": 0}
@@ -489,12 +489,12 @@ def test_what_comes_from_elsewhere_is_named_as_not_checked(lint: Any, manifest: 
 
 
 def test_a_stored_pod_may_have_its_node(lint: Any) -> None:
-    stored_object = yaml.safe_load(GOOD)
-    stored_object["metadata"]["uid"] = "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"
-    stored_object["spec"]["nodeName"] = "gpu-node-0"
-    assert lint(json.dumps(stored_object))[1].startswith("0.yaml:1: Pod team/good: allowed\n")
-    del stored_object["metadata"]["uid"]
-    assert "(gpu_request/share-and-node-name)" in lint(json.dumps(stored_object))[1]
+    stored_pod = yaml.safe_load(GOOD)
+    stored_pod["metadata"]["uid"] = "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"
+    stored_pod["spec"]["nodeName"] = "gpu-node-0"
+    assert lint(json.dumps(stored_pod))[1].startswith("0.yaml:1: Pod team/good: allowed\n")
+    del stored_pod["metadata"]["uid"]
+    assert "(gpu_request/share-and-node-name)" in lint(json.dumps(stored_pod))[1]
 
 
 def test_a_scheduler_can_be_assumed_for_pods_that_name_none(lint: Any) -> None:

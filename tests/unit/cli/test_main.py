@@ -29,8 +29,8 @@ def test_help_of_each_command_states_its_exit_status(name: str, capsys: pytest.C
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    printout = capsys.readouterr().out
-    assert [line.split()[0] for line in printout.splitlines() if line.startswith("    ") and line[4] != " "] == [
+    help_text = capsys.readouterr().out
+    assert [line.split()[0] for line in help_text.splitlines() if line.startswith("    ") and line[4] != " "] == [
         *COMMANDS
     ]
 
@@ -113,6 +113,6 @@ def test_every_help_works_without_an_extra() -> None:
 def test_help_has_examples_and_no_dead_link(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    printout = capsys.readouterr().out
-    assert "bowline explain train-7d9f -n team" in printout
-    assert "http" not in printout, "an address is that of the installed release"
+    help_text = capsys.readouterr().out
+    assert "bowline explain train-7d9f -n team" in help_text
+    assert "http" not in help_text, "an address is that of the installed release"

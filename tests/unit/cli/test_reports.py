@@ -51,13 +51,13 @@ def test_junit_has_a_case_for_each_object() -> None:
     suites = ElementTree.fromstring(as_junit(SUBJECTS))  # noqa: S314 - our own output
     (suite,) = suites
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
-    denial, skipped, allowed = suite
-    failure = denial.find("failure")
+    denied_case, skipped_case, allowed_case = suite
+    failure = denied_case.find("failure")
     assert failure is not None
     assert failure.get("type") == ERROR.rule.id
     assert failure.text == f"a.yaml:3: {ERROR.message.replace(chr(27), chr(92) + 'x1b')} ({ERROR.rule.id})"
-    assert [child.tag for child in skipped] == ["skipped", "system-out"]
-    assert list(allowed) == []
+    assert [child.tag for child in skipped_case] == ["skipped", "system-out"]
+    assert list(allowed_case) == []
 
 
 def test_github_has_one_line_for_each_finding() -> None:

@@ -102,8 +102,10 @@ def test_a_denial_that_another_node_has_met_suggests_no_other(
     denial = denial_print("denied by policy")
     failure = FailedDecision(Decision("a", "digest"), Reason.REJECTED.value, NOW, NOW, denial=denial)
     bound = {"type": "PodBound", "status": "False", "message": "default_binder: denied by policy"}
-    refusal = {**stored(pod(), uid="u"), "status": {"conditions": [failure.as_condition(), bound]}}
-    status = binding_status(BindingResult(BindOutcome.REFUSED, message=message), denied_on(refusal, node, message))
+    refused_pod = {**stored(pod(), uid="u"), "status": {"conditions": [failure.as_condition(), bound]}}
+    status = binding_status(
+        BindingResult(BindOutcome.REFUSED, message=message), denied_on(refused_pod, node, message)
+    )
     assert (status.reason, status.suggestion) == (Reason.REJECTED, suggestion)
 
 

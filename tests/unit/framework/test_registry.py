@@ -105,7 +105,7 @@ class Writes(BindingPlugin):
 
 
 @pytest.mark.parametrize(
-    ("grant", "expectation"),
+    ("grants", "expectation"),
     [
         pytest.param(None, [], id="nobody says what is granted, as offline"),
         pytest.param(("policy", "writes"), [], id="all"),
@@ -114,10 +114,10 @@ class Writes(BindingPlugin):
     ],
 )
 def test_a_plugin_whose_access_is_not_granted_is_an_error(
-    grant: tuple[str, ...] | None, expectation: list[str]
+    grants: tuple[str, ...] | None, expectation: list[str]
 ) -> None:
     offers = {"policy": lambda: Policy, "writes": lambda: Writes, "two": lambda: plugin("two")}
-    settings = settings_of({"name": "policy"}, {"name": "writes"}, {"name": "two"}, granted_plugins=grant)
+    settings = settings_of({"name": "policy"}, {"name": "writes"}, {"name": "two"}, granted_plugins=grants)
     registry = registry_of(offers=offers)
     if not expectation:
         assert plugin_names(registry, settings) == ["one", "policy", "writes", "two", LAST]

@@ -541,11 +541,11 @@ async def test_a_plugin_that_does_not_apply_is_not_called_and_separates_nothing(
     calls: Calls = []
     broken = raises(KeyError("not its pod"))
     answers = dict.fromkeys(("pre_bind", "binding_annotations", "binding_labels", "bind", "post_bind"), broken)
-    neighbour = RecordingPlugin(
+    other_plugin = RecordingPlugin(
         "other", calls, {**answers, "applies": does_not_apply, "on_failure": broken}, effects=True
     )
     mine = RecordingPlugin("mine", calls, {"bind": returning(Status.ok())})
-    run, observer = runner(neighbour, mine)
+    run, observer = runner(other_plugin, mine)
     ctx = context()
     assert (await run_cycle(run, ctx)).code is Code.OK
     assert [call for call in calls if call.startswith("other.")] == []

@@ -42,9 +42,9 @@ OFF = [
 
 @pytest.mark.parametrize("annotation", OFF)
 def test_an_annotation_of_a_plugin_that_is_off_names_the_plugin_and_the_setting(annotation: str) -> None:
-    findings = warnings(Settings(), {**HALF, annotation: "8Gi"})
-    assert list(findings) == [f"metadata.annotations[{annotation}]"]
-    (message,) = findings.values()
+    messages = warnings(Settings(), {**HALF, annotation: "8Gi"})
+    assert list(messages) == [f"metadata.annotations[{annotation}]"]
+    (message,) = messages.values()
     assert message.startswith("plugin/off: plugin nv_fractions is off: ")
     assert "gpuSharing.nvFractions" in message
     assert "did you mean" not in message
@@ -78,15 +78,15 @@ ALIKE = [
 
 @pytest.mark.parametrize(("annotation", "meaning"), ALIKE)
 def test_a_name_of_another_project_gets_the_right_spelling_and_place(annotation: str, meaning: str) -> None:
-    findings = warnings(Settings(), {annotation: "1"})
-    assert list(findings) == [f"metadata.annotations[{annotation}]"]
-    assert f"did you mean {meaning}" in next(iter(findings.values()))
+    messages = warnings(Settings(), {annotation: "1"})
+    assert list(messages) == [f"metadata.annotations[{annotation}]"]
+    assert f"did you mean {meaning}" in next(iter(messages.values()))
 
 
 @pytest.mark.parametrize("annotation", ["kai.scheduler/queue", "runai/queue"])
 def test_a_queue_as_an_annotation_is_a_label(annotation: str) -> None:
-    findings = warnings(Settings(), {annotation: "team-a"})
-    assert "set the label kai.scheduler/queue" in findings[f"metadata.annotations[{annotation}]"]
+    messages = warnings(Settings(), {annotation: "team-a"})
+    assert "set the label kai.scheduler/queue" in messages[f"metadata.annotations[{annotation}]"]
     assert warnings(Settings(), {annotation: "team-a"}, {"kai.scheduler/queue": "team-a"}) == {}
 
 

@@ -66,9 +66,9 @@ def test_what_the_code_reports_is_on_the_page(kind: str, name: str) -> None:
 
 
 def test_the_page_has_nothing_that_the_code_does_not_report() -> None:
-    creation = UNREPORTED.partition(":")[0]
+    progress_step = UNREPORTED.partition(":")[0]
     expectation = {kind: {name for of, name in REPORTED if of == kind} for kind in DOCUMENTED}
-    expectation["progress"].add(creation)
+    expectation["progress"].add(progress_step)
     assert expectation == DOCUMENTED
 
 

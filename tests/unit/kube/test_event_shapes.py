@@ -63,7 +63,7 @@ def test_names(regarding: str, expectation: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("neighbour", "same"),
+    ("other_note", "same"),
     [
         pytest.param(EventNote(POD, "Bound", "n"), True, id="an equal note"),
         pytest.param(EventNote(POD, "Bound", "n", related=REQUEST), True, id="about another second object"),
@@ -77,8 +77,8 @@ def test_names(regarding: str, expectation: str) -> None:
         ),
     ],
 )
-def test_what_is_a_repeat(neighbour: EventNote, same: bool) -> None:
-    assert (EventNote(POD, "Bound", "n").series == neighbour.series) is same
+def test_what_is_a_repeat(other_note: EventNote, same: bool) -> None:
+    assert (EventNote(POD, "Bound", "n").series == other_note.series) is same
 
 
 def test_a_series_has_its_count_and_last_time() -> None:

@@ -74,9 +74,9 @@ POD = {"POD_NAME": "bowline-0", "POD_UID": "0b1c"}
     ],
 )
 def test_identity_has_the_pod_uid_where_it_is_proof(environ: dict[str, str], pid: int, prefix: str) -> None:
-    item, two = new_identity(environ, pid), new_identity(environ, pid)
-    assert item != two
-    for identity in (item, two):
+    first_identity, second_identity = new_identity(environ, pid), new_identity(environ, pid)
+    assert first_identity != second_identity
+    for identity in (first_identity, second_identity):
         assert identity.startswith(prefix)
         assert identity.count("_") == prefix.count("_")
 

@@ -54,14 +54,14 @@ async def test_a_wait_that_was_asked_for_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "error", "question"),
+    ("server", "error", "continue_tokens"),
     [
         pytest.param(Server(at_=[NoResponse("lost")]), NoResponse, [""], id="the first page: the caller retries"),
         pytest.param(Server(at_a=[EXPIRED]), Expired, ["", "a"], id="the API server has forgotten the list"),
         pytest.param(Server(at_a=[NoResponse("lost")] * 9), NoResponse, ["", *["a"] * 6], id="no page follows"),
     ],
 )
-async def test_what_ends_a_list(server: Server, error: type[KubeError], question: list[str]) -> None:
+async def test_what_ends_a_list(server: Server, error: type[KubeError], continue_tokens: list[str]) -> None:
     with pytest.raises(error):
         await server.read()
-    assert server.asked == question
+    assert server.asked == continue_tokens

@@ -122,9 +122,9 @@ class RecordingWriter(Writer):
         if status is not None:
             self.statuses.append(dict(status))
         version = str(int(request.resource_version) + 1)
-        change = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
+        new_metadata = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
         after = decode_bind_request(
-            {**request.raw, "metadata": change, "status": request.status if status is None else dict(status)}
+            {**request.raw, "metadata": new_metadata, "status": request.status if status is None else dict(status)}
         )
         self._states.wrote(request, after)
         return after

@@ -28,20 +28,20 @@ def contact(answers: Callable[[], int], problem: str | None = "connection refuse
 
 
 async def test_a_process_with_contact_runs_and_is_ready() -> None:
-    observer = contact(Answers(float("inf")))
+    api_contact = contact(Answers(float("inf")))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(10 * EXIT_S):
-            await observer.run()
-    assert observer.missing() is None
+            await api_contact.run()
+    assert api_contact.missing() is None
 
 
 async def test_lost_contact_is_unready_at_first_and_then_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
-    observer = contact(Answers(silent_from=1000))
-    running = asyncio.create_task(observer.run())
+    api_contact = contact(Answers(silent_from=1000))
+    running = asyncio.create_task(api_contact.run())
     await asyncio.sleep(1000 + UNREADY_S - CHECK_S)
-    assert observer.missing() is None
+    assert api_contact.missing() is None
     await asyncio.sleep(2 * CHECK_S)
-    assert "connection refused" in (observer.missing() or "")
+    assert "connection refused" in (api_contact.missing() or "")
     with pytest.raises(ContactLost, match="has not answered for 300 s"):
         await running
     assert asyncio.get_running_loop().time() == pytest.approx(1000 + EXIT_S, abs=CHECK_S)
@@ -49,8 +49,8 @@ async def test_lost_contact_is_unready_at_first_and_then_ends_the_process(caplog
 
 
 async def test_contact_that_returns_in_time_is_forgotten() -> None:
-    observer = contact(Answers(silent_from=1000, silent_until=1000 + EXIT_S - 2 * CHECK_S))
+    api_contact = contact(Answers(silent_from=1000, silent_until=1000 + EXIT_S - 2 * CHECK_S))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5000):
-            await observer.run()
-    assert observer.missing() is None
+            await api_contact.run()
+    assert api_contact.missing() is None

@@ -54,15 +54,15 @@ class SoonAgain:
 
 @pytest.mark.looptime
 async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    observer, work, passes_before = Watched(), SoonAgain(), 3
+    harness, work, passes_before = Watched(), SoonAgain(), 3
     queue = new_queue(4, lambda: 0.5)
     controller = Controller(
         queue,
         cast(Reconciler, work),
         cast(Memory, work),
         cast(Informers, OneUnfinished()),
-        observer.observation,
-        Availability(observer.clock),
+        harness.observation,
+        Availability(harness.clock),
         lambda: 0.5,
     )
     as_it_was = WorkQueue.add_after
@@ -78,4 +78,4 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
     assert work.reconciles == passes_before + 1
     assert work.ended
     assert not queue.is_open
-    assert observer.value("bowline_pass_errors_total") == 1
+    assert harness.value("bowline_pass_errors_total") == 1

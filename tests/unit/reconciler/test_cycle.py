@@ -34,25 +34,25 @@ async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
     assert cycle.state.is_finished
 
 
-@pytest.mark.parametrize("listing", [0, 10])
+@pytest.mark.parametrize("list_version", [0, 10])
 @pytest.mark.parametrize("is_cached", [True, False])
 async def test_a_finished_request_is_forgotten_by_a_list_that_no_event_of_it_follows(
-    monkeypatch: pytest.MonkeyPatch, listing: int, is_cached: bool
+    monkeypatch: pytest.MonkeyPatch, list_version: int, is_cached: bool
 ) -> None:
     cycle = Cycle()
     await cycle.attempt()
     if not is_cached:
         monkeypatch.setattr(Caches, "request", lambda *_: None)
-    cycle.events.on_list(ResourceVersion(str(listing)))
-    assert len(cycle.states) == (0 if listing and not is_cached else 1)
+    cycle.events.on_list(ResourceVersion(str(list_version)))
+    assert len(cycle.states) == (0 if list_version and not is_cached else 1)
 
 
 async def test_the_points_of_an_attempt_share_one_context() -> None:
     cycle = Cycle()
     await cycle.attempt()
-    first, *neighbours = cycle.plugin.contexts
-    assert len(neighbours) == 2
-    for c in neighbours:
+    first, *later_contexts = cycle.plugin.contexts
+    assert len(later_contexts) == 2
+    for c in later_contexts:
         assert c.annotations is first.annotations
         assert (c.cancelled, c.posts) == (first.cancelled, first.posts)
 

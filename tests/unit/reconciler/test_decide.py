@@ -53,8 +53,8 @@ LIVE = frozenset(Target)
 
 def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
     """What is observed when everything has just been read live."""
-    findings = req if req is not None else request()
-    whole = Observed(findings, POD, NODE, provided=SERVED, live=LIVE)
+    current_request = req if req is not None else request()
+    whole = Observed(current_request, POD, NODE, provided=SERVED, live=LIVE)
     return replace(whole, **change)
 
 

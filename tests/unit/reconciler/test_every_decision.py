@@ -91,7 +91,7 @@ def observed(choices: Choices) -> Observed:
 def _request(choices: Choices) -> BindRequest:
     ask = choices.choose
     metadata = {"namespace": "ns", "name": "r", "uid": "R"}
-    decoding = decode_bind_request({"metadata": metadata, "spec": {"podName": "p", "selectedNode": "n"}})
+    decoded_request = decode_bind_request({"metadata": metadata, "spec": {"podName": "p", "selectedNode": "n"}})
 
     def status(_: Any) -> Mapping[str, Any]:
         conditions = []
@@ -111,7 +111,7 @@ def _request(choices: Choices) -> BindRequest:
         deleting=lambda _: ask("request deleting", (False, True)),
         phase=lambda _: ask("phase", tuple(Phase)),
         has_finalizer=lambda _: ask("finalizer", (False, True)),
-        spec=lambda _: decoding.spec if spec(_) == "valid" else None,
+        spec=lambda _: decoded_request.spec if spec(_) == "valid" else None,
         errors=lambda _: (),
         pod_key=lambda _: ObjectKey("ns", "" if spec(_) == "no pod name" else "p"),
         pod_uid=lambda _: ask("pod UID asked", ("", "P")),
@@ -311,7 +311,7 @@ def test_every_property_holds_for_every_decision(every_path: list[Path[Decision]
 
 def test_the_same_content_read_live_decides_the_same(every_path: list[Path[Decision]]) -> None:
     """How an object was read matters only for whether it is read again."""
-    neighbours = []
+    differences = []
     for path in every_path:
         v = dict(path.values)
         is_missing = not all(v.get(f"{target.value} cached", True) for target in Target)
@@ -323,7 +323,7 @@ def test_the_same_content_read_live_decides_the_same(every_path: list[Path[Decis
         v.setdefault("request read", "found")
         choices = Choices()
         choices.values.update(v)
-        neighbour = decide_by(choices)
-        if type(neighbour) is not type(path.result):
-            neighbours.append(f"cached: {path.result!r:.100}, live: {neighbour!r:.100}, {path.values}")
-    assert neighbours[:3] == []
+        live_result = decide_by(choices)
+        if type(live_result) is not type(path.result):
+            differences.append(f"cached: {path.result!r:.100}, live: {live_result!r:.100}, {path.values}")
+    assert differences[:3] == []

@@ -71,7 +71,7 @@ def test_how_many_pods_are_bound_together(spec: dict[str, Any], minimum: int) ->
 
 
 @pytest.mark.parametrize(
-    ("minimum", "preparation", "bound", "complete"),
+    ("minimum", "prepared_uids", "bound_uids", "complete"),
     [
         (3, "ab", "", False),
         (3, "abc", "", True),
@@ -83,10 +83,11 @@ def test_how_many_pods_are_bound_together(spec: dict[str, Any], minimum: int) ->
     ],
 )
 def test_a_gang_is_complete_with_as_many_prepared_or_bound_pods(
-    minimum: int, preparation: str, bound: str, complete: bool
+    minimum: int, prepared_uids: str, bound_uids: str, complete: bool
 ) -> None:
     assert (
-        is_complete(minimum, [ObjectUID(uid) for uid in preparation], {ObjectUID(uid) for uid in bound}) is complete
+        is_complete(minimum, [ObjectUID(uid) for uid in prepared_uids], {ObjectUID(uid) for uid in bound_uids})
+        is complete
     )
 
 

@@ -14,9 +14,9 @@ KEY = ObjectKey("team-a", "train")
 
 def over(name: str = "train", at_s: float = 0, steps: tuple[Step, ...] = (), **fields: str) -> ReconcileInProgress:
     began = START + timedelta(seconds=at_s)
-    completion = ReconcileInProgress(ObjectKey("team-a", name), began, at_s, attempt="uid-1", **fields)  # type: ignore[arg-type]
-    completion.steps.extend(steps)
-    return completion
+    reconcile = ReconcileInProgress(ObjectKey("team-a", name), began, at_s, attempt="uid-1", **fields)  # type: ignore[arg-type]
+    reconcile.steps.extend(steps)
+    return reconcile
 
 
 def waited(at_s: float, ms: float) -> ReconcileInProgress:
@@ -44,7 +44,7 @@ def test_a_pass_that_repeats_the_one_before_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change"),
+    ("fields"),
     [
         pytest.param({"why": "another claim is pending"}, id="another reason"),
         pytest.param({"decision": "Finish"}, id="another decision"),
@@ -52,13 +52,13 @@ def test_a_pass_that_repeats_the_one_before_is_counted() -> None:
         pytest.param({"attempt": "uid-2"}, id="another attempt"),
     ],
 )
-def test_a_different_pass_is_a_separate_entry(change: dict[str, str]) -> None:
+def test_a_different_pass_is_a_separate_entry(fields: dict[str, str]) -> None:
     history = History()
     history.reconcile_ended(waited(0, 1), 0.001)
-    neighbour = waited(1, 1)
-    for name, value in change.items():
-        setattr(neighbour, name, value)
-    history.reconcile_ended(neighbour, 0.001)
+    later_reconcile = waited(1, 1)
+    for name, value in fields.items():
+        setattr(later_reconcile, name, value)
+    history.reconcile_ended(later_reconcile, 0.001)
     assert len(history.of(KEY)) == 2
 
 

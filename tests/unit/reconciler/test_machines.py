@@ -112,7 +112,7 @@ def _outcomes() -> Iterator[tuple[BindRequest, Status, Binding, float]]:
             continue
         # Only a plugin has a reason of its own, which is reported as Rejected.
         words = ("", "NoSeat") if reason is Reason.REJECTED and plugin else ("",)
-        for word, own, failure, default, jitter in itertools.product(
+        for word, own, failures, default, jitter in itertools.product(
             words, (None, 0, 2), (0, 1, 2, 7), (0, 3), (0.0, 0.99)
         ):
             status = Status(code, ("why",), plugin, reason, retry_after, (), None, suggestion, word)
@@ -120,24 +120,31 @@ def _outcomes() -> Iterator[tuple[BindRequest, Status, Binding, float]]:
                 backoff_limit=default, backoff=BackoffSettings(base=timedelta(seconds=1), max=MAX_BACKOFF)
             )
             spec: dict[str, Any] = {} if own is None else {"backoffLimit": own}
-            yield request({"failedAttempts": failure}, **spec), status, limits, jitter
+            yield request({"failedAttempts": failures}, **spec), status, limits, jitter
 
 
 def _check_retry(v: Violations, before: BindRequest, status: Status, limits: Binding, result: RetryAt) -> None:
     label = (before.status, before.spec, status)
-    stored_object, question = restarted(before, result.report.status), status.retry_after or timedelta()
+    stored_request, requested_pause = restarted(before, result.report.status), status.retry_after or timedelta()
     own = before.spec.backoff_limit if before.spec is not None else None
-    v.hold("it counts one attempt", stored_object.failed_attempts == before.failed_attempts + 1, label)
+    v.hold("it counts one attempt", stored_request.failed_attempts == before.failed_attempts + 1, label)
     limit = own if own is not None else limits.backoff_limit
     v.hold("it is within the limit", before.failed_attempts + 1 <= limit, label)
-    v.hold("it is not sooner than asked", result.pause >= question, label)
-    v.hold("it is not later than asked, or the maximum", result.pause <= max(MAX_BACKOFF, question), label)
-    left = stored_pause(stored_object, NOW, MAX_BACKOFF)
-    v.hold("a restart pauses as long, up to an hour", left >= min(result.pause, timedelta(hours=1)), label, left)
+    v.hold("it is not sooner than asked", result.pause >= requested_pause, label)
+    v.hold("it is not later than asked, or the maximum", result.pause <= max(MAX_BACKOFF, requested_pause), label)
+    remaining_pause = stored_pause(stored_request, NOW, MAX_BACKOFF)
     v.hold(
-        "a restart does not attempt before", not left or isinstance(decided(stored_object, left), RequeueAfter), label
+        "a restart pauses as long, up to an hour",
+        remaining_pause >= min(result.pause, timedelta(hours=1)),
+        label,
+        remaining_pause,
     )
-    v.hold("a restart attempts after", isinstance(decided(stored_object, timedelta()), Attempt), label)
+    v.hold(
+        "a restart does not attempt before",
+        not remaining_pause or isinstance(decided(stored_request, remaining_pause), RequeueAfter),
+        label,
+    )
+    v.hold("a restart attempts after", isinstance(decided(stored_request, timedelta()), Attempt), label)
 
 
 def _check_failure(v: Violations, before: BindRequest, status: Status, result: Fail) -> None:
@@ -147,14 +154,18 @@ def _check_failure(v: Violations, before: BindRequest, status: Status, result: F
     v.hold("attempts do not decrease", final["failedAttempts"] >= before.failed_attempts, label)
     v.hold("other schedulers read it as final", own is None or final["failedAttempts"] >= own, label)
     pending = restarted(before, rollback_incomplete_status(before, result, Status.retry("later"), NOW))
-    announcement = pending_failure(pending)
-    is_same = announcement is not None and (announcement.reason, announcement.suggestion, announcement.word) == (
+    announced_failure = pending_failure(pending)
+    is_same = announced_failure is not None and (
+        announced_failure.reason,
+        announced_failure.suggestion,
+        announced_failure.word,
+    ) == (
         result.reason,
         result.suggestion,
         result.word,
     )
-    v.hold("the next process ends with the failure that is announced", is_same, label, announcement, result)
-    count = failed_status(pending, announcement, True, "", NOW)["failedAttempts"] if announcement else None
+    v.hold("the next process ends with the failure that is announced", is_same, label, announced_failure, result)
+    count = failed_status(pending, announced_failure, True, "", NOW)["failedAttempts"] if announced_failure else None
     v.hold("the next process reports as many attempts", count == final["failedAttempts"], label, count)
 
 
@@ -245,10 +256,10 @@ def test_a_request_that_waits_for_one_cause_after_another_fails_within_the_longe
 def test_a_stored_wait_is_restored(waited_s: int) -> None:
     wait = Wait((), "why", timedelta(seconds=120), "plugin a")
     stored_request = request(waiting_status(request(), wait, NOW - timedelta(seconds=waited_s), NOW))
-    waited = stored_wait(stored_request, NOW)
+    wait_time = stored_wait(stored_request, NOW)
     # Stored times have whole seconds.
-    assert waited is not None
-    assert abs(waited - timedelta(seconds=waited_s)) < timedelta(seconds=1)
+    assert wait_time is not None
+    assert abs(wait_time - timedelta(seconds=waited_s)) < timedelta(seconds=1)
 
 
 # --- the order of a pod's requests ---
@@ -294,31 +305,31 @@ def test_nothing_older_than_an_own_write_is_decided_on_whatever_the_watch_delive
     steps = ("own write", "foreign write", "deliver", "deliver all", "read live", "look")
     versions = {number: request(metadata={"resourceVersion": str(number)}) for number in range(20)}
     for series in itertools.product(steps, repeat=6):
-        overlay, stored_object, cache_entry, newest = CacheOverlay(), 0, 0, 0
+        overlay, stored_version, cached_version, newest = CacheOverlay(), 0, 0, 0
         for number, step in enumerate(series):
-            latest = overlay.latest(versions[cache_entry])
+            latest = overlay.latest(versions[cached_version])
             assert latest is not None
             base = int(latest.resource_version)
-            if step == "own write" and base == stored_object:
-                stored_object += 1
-                overlay.replace(versions[base], versions[stored_object])
-                newest = stored_object
+            if step == "own write" and base == stored_version:
+                stored_version += 1
+                overlay.replace(versions[base], versions[stored_version])
+                newest = stored_version
             elif step == "own write":
                 overlay.invalidate()  # a Conflict
             elif step == "foreign write":
-                stored_object += 1
+                stored_version += 1
             elif step == "deliver":
-                cache_entry = min(stored_object, cache_entry + 1)
+                cached_version = min(stored_version, cached_version + 1)
             elif step == "deliver all":
-                cache_entry = stored_object
+                cached_version = stored_version
             elif step == "read live":
-                overlay.observe(versions[cache_entry])
+                overlay.observe(versions[cached_version])
                 overlay.confirm()
-                overlay.replace(versions[cache_entry], versions[stored_object])
-                newest = stored_object
+                overlay.replace(versions[cached_version], versions[stored_version])
+                newest = stored_version
             else:
-                overlay.observe(versions[cache_entry])
-                latest = overlay.latest(versions[cache_entry])
+                overlay.observe(versions[cached_version])
+                latest = overlay.latest(versions[cached_version])
                 assert latest is not None
                 is_current = int(latest.resource_version) >= newest or overlay.needs_live_read
                 violations.hold("it is current, or read live next", is_current, series[: number + 1])

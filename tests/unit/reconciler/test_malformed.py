@@ -44,9 +44,9 @@ TIMES: list[Any] = [5, True, ["2020-01-01T00:00:00Z"], {"seconds": 5}, "yesterda
 def test_a_status_of_another_type_reads_as_pending(status: Any) -> None:
     raw = {**bind_request("train", uid="u"), "status": status}
     raw["metadata"] |= {"uid": "r", "resourceVersion": "1"}
-    remainder = transform_request(raw)
-    assert remainder is not None
-    request = decode_bind_request(remainder)
+    cache_entry = transform_request(raw)
+    assert cache_entry is not None
+    request = decode_bind_request(cache_entry)
     assert (request.phase, request.failed_attempts, request.next_attempt) == (Phase.PENDING, 0, None)
     assert not is_due(raw, timedelta(0), NOW)
 
@@ -65,25 +65,25 @@ def test_a_next_attempt_of_another_type_is_none(time: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "stored_object", [1, "Prepared", {"type": "Prepared"}, [1, None], [{"type": []}], [{"status": "True"}]]
+    "conditions", [1, "Prepared", {"type": "Prepared"}, [1, None], [{"type": []}], [{"status": "True"}]]
 )
-def test_conditions_of_another_type_are_replaced(stored_object: Any) -> None:
-    raw = {**bind_request("train", uid="u"), "status": {"conditions": stored_object}}
+def test_conditions_of_another_type_are_replaced(conditions: Any) -> None:
+    raw = {**bind_request("train", uid="u"), "status": {"conditions": conditions}}
     request = decode_bind_request(raw)
     assert condition_of(request, PREPARED) == {}
-    writing = succeeded_status(request, PREPARED_BY_US, NOW, NOW)
-    assert [item["type"] for item in writing["conditions"]] == [PREPARED, BOUND]
+    status = succeeded_status(request, PREPARED_BY_US, NOW, NOW)
+    assert [condition["type"] for condition in status["conditions"]] == [PREPARED, BOUND]
 
 
 def test_a_null_in_the_metadata_reads_as_absent() -> None:
     raw = bind_request("train")
-    inputs = decode_bind_request(raw)
+    original_request = decode_bind_request(raw)
     fields = ("namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "finalizers", "labels")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": None}
     nulls = {**raw["metadata"], **dict.fromkeys(fields), "ownerReferences": [owner]}
     request = decode_bind_request({**raw, "metadata": nulls})
     assert request.key == ("", "train")
-    assert (request.uid, request.resource_version, request.generation) == ("", "", inputs.generation)
+    assert (request.uid, request.resource_version, request.generation) == ("", "", original_request.generation)
     assert (request.finalizers, request.pod_uid) == ((), "")
 
 
@@ -92,10 +92,10 @@ def test_long_labels_and_annotations_of_a_request_are_not_kept() -> None:
     short = {"bowline.dev/traceparent": "00-1", "team": "research"}
     large = {"notes": "x" * 250_000} | {f"key-{number:05}": "y" * 60 for number in range(3000)}
     raw["metadata"] |= {"annotations": large | short, "labels": short | large}
-    remainder = transform_request(raw)
-    assert remainder is not None
+    cache_entry = transform_request(raw)
+    assert cache_entry is not None
     for field in ("labels", "annotations"):
-        values = remainder["metadata"][field]
+        values = cache_entry["metadata"][field]
         assert short.items() <= values.items()
         assert 8000 < sum(len(key) + len(value) for key, value in values.items()) <= 8192
 
@@ -105,9 +105,9 @@ def test_long_labels_and_annotations_of_a_request_are_not_kept() -> None:
 def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any) -> None:
     raw = bind_request("train") | {"spec": spec, "status": status}
     raw["metadata"] |= {"uid": "r", "resourceVersion": "1"}
-    remainder = transform_request(raw)
-    assert remainder is not None
-    request = decode_bind_request(remainder)
+    cache_entry = transform_request(raw)
+    assert cache_entry is not None
+    request = decode_bind_request(cache_entry)
     decide(Observed(request), Settings())
     retrying_status(request, 1, "why", NOW, NOW, NOW)
     waiting_status(request, Wait((), "why", timedelta(), "plugin"), NOW, NOW)

@@ -65,8 +65,8 @@ async def exported() -> dict[str, Metric]:
     WebhookMetrics(webhook, ["gpu_request"])
     CertificateMetrics(webhook)
     # Read while the reflector exists: only then it is exported.
-    findings = [m for m in (*reconciler.collect(), *webhook.collect()) if m.name.startswith("bowline_")]
-    return {f"{m.name}_total" if m.type == "counter" else m.name: m for m in findings}
+    bowline_metrics = [m for m in (*reconciler.collect(), *webhook.collect()) if m.name.startswith("bowline_")]
+    return {f"{m.name}_total" if m.type == "counter" else m.name: m for m in bowline_metrics}
 
 
 def documented() -> Iterator[re.Match[str]]:

@@ -81,15 +81,15 @@ def test_a_retry_is_counted_and_dated() -> None:
     assert end.report.condition == PodBound("False", "BindingRetry", why, decision_of(request().raw["spec"]))
 
 
-@pytest.mark.parametrize("failure", [1, 2, 5])
-def test_every_further_failure_counts(failure: int) -> None:
-    end = action_for(Status.retry("again"), request({"failedAttempts": failure, "phase": "Pending"}))
+@pytest.mark.parametrize("failures", [1, 2, 5])
+def test_every_further_failure_counts(failures: int) -> None:
+    end = action_for(Status.retry("again"), request({"failedAttempts": failures, "phase": "Pending"}))
     assert isinstance(end, RetryAt)
-    assert end.report.status["failedAttempts"] == failure + 1
+    assert end.report.status["failedAttempts"] == failures + 1
 
 
 @pytest.mark.parametrize(
-    ("spec", "failure", "final"),
+    ("spec", "failures", "final"),
     [
         pytest.param({"backoffLimit": 0}, 0, True, id="limit 0 is one attempt"),
         pytest.param({"backoffLimit": 1}, 0, False, id="limit 1 survives the first failure"),
@@ -98,8 +98,8 @@ def test_every_further_failure_counts(failure: int) -> None:
         pytest.param({}, 6, True, id="the default limit ends with the seventh"),
     ],
 )
-def test_retries_end_at_the_limit(spec: dict[str, Any], failure: int, final: bool) -> None:
-    end = action_for(Status.retry("no"), request({"failedAttempts": failure}, **spec))
+def test_retries_end_at_the_limit(spec: dict[str, Any], failures: int, final: bool) -> None:
+    end = action_for(Status.retry("no"), request({"failedAttempts": failures}, **spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
         assert end.reason is Reason.BACKOFF_LIMIT_EXCEEDED
@@ -265,10 +265,10 @@ def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_w
 
 
 def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> None:
-    failure = action_for(Status.retry("no luck"))
-    assert isinstance(failure, RetryAt)
+    retry = action_for(Status.retry("no luck"))
+    assert isinstance(retry, RetryAt)
     began = NOW + timedelta(minutes=3)
-    block = waiting_status(request(dict(failure.report.status)), waiting("a"), began, began + timedelta(seconds=6))
+    block = waiting_status(request(dict(retry.report.status)), waiting("a"), began, began + timedelta(seconds=6))
     assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
 
 
@@ -282,7 +282,7 @@ def test_a_wait_past_its_deadline_is_terminal_and_names_plugin_and_object() -> N
 
 
 @pytest.mark.parametrize(
-    ("failure", "jitter", "seconds"),
+    ("failures", "jitter", "seconds"),
     [
         pytest.param(1, 0.999, 0.999, id="first"),
         pytest.param(4, 0.5, 4.0, id="doubling"),
@@ -291,8 +291,8 @@ def test_a_wait_past_its_deadline_is_terminal_and_names_plugin_and_object() -> N
         pytest.param(3, 0.0, 0.4, id="never nothing"),
     ],
 )
-def test_backoff(failure: int, jitter: float, seconds: float) -> None:
-    assert backoff(failure, LIMITS, jitter).total_seconds() == pytest.approx(seconds)
+def test_backoff(failures: int, jitter: float, seconds: float) -> None:
+    assert backoff(failures, LIMITS, jitter).total_seconds() == pytest.approx(seconds)
 
 
 def test_success_clears_what_only_concerned_the_retries() -> None:
@@ -345,7 +345,9 @@ FAILS = Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE)
 def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
     block = failed_status(request(), FAILS, True, "", NOW)
     assert condition(block, "RolledBack")["status"] == "True"
-    assert all(item["type"] != "RolledBack" for item in failed_status(request(), FAILS, False, "", NOW)["conditions"])
+    assert all(
+        entry["type"] != "RolledBack" for entry in failed_status(request(), FAILS, False, "", NOW)["conditions"]
+    )
 
 
 def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
@@ -372,23 +374,23 @@ def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:
     block = rollback_incomplete_status(request(), None, Status.retry("stuck"), NOW)
     assert "failure" not in block
     assert block["reason"].startswith("RollbackFailed: ")
-    assert [item["type"] for item in block["conditions"]] == ["RolledBack"]
+    assert [entry["type"] for entry in block["conditions"]] == ["RolledBack"]
 
 
 def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_rollback() -> None:
-    failure = request(failed_status(request(), FAILS, False, "", NOW))
-    block = rollback_incomplete_status(failure, None, Status.retry("stuck"), NOW)
+    failed_request = request(failed_status(request(), FAILS, False, "", NOW))
+    block = rollback_incomplete_status(failed_request, None, Status.retry("stuck"), NOW)
     assert block["phase"] == "Failed"
     assert block["failure"]["reason"] == "DeviceConflict"
     assert block["reason"].startswith("DeviceConflict: ")
-    completion = rolled_back_status(request(block), NOW + timedelta(seconds=9))
-    assert condition(completion, "RolledBack")["status"] == "True"
+    final_status = rolled_back_status(request(block), NOW + timedelta(seconds=9))
+    assert condition(final_status, "RolledBack")["status"] == "True"
 
 
 def test_a_pod_found_bound_needs_no_rollback() -> None:
     block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
     bound = succeeded_status(request(block), PREPARED_BY_US, None, NOW)
-    assert "RolledBack" not in [item["type"] for item in bound["conditions"]]
+    assert "RolledBack" not in [entry["type"] for entry in bound["conditions"]]
 
 
 def test_a_condition_keeps_its_time_while_its_status_is_unchanged() -> None:
@@ -449,7 +451,7 @@ def test_a_reason_fits_its_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod_conditions", "writing"),
+    ("pod_conditions", "is_written"),
     [
         pytest.param([], False, id="no reported failure: no write"),
         pytest.param([{"type": "PodBound", "status": "True"}], False, id="already true"),
@@ -457,8 +459,8 @@ def test_a_reason_fits_its_field() -> None:
     ],
 )
 def test_the_pod_condition_costs_a_write_only_after_a_failure(
-    pod_conditions: list[dict[str, str]], writing: bool
+    pod_conditions: list[dict[str, str]], is_written: bool
 ) -> None:
     seen = pod() | {"status": {"conditions": pod_conditions}}
     report = success_report(request(), PREPARED_BY_US, seen, STARTED, NOW, bound_events=True)
-    assert (report.condition is not None) is writing
+    assert (report.condition is not None) is is_written

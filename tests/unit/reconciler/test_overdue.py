@@ -17,7 +17,7 @@ from tests.unit.reconciler.watching import Watched, context
 
 
 @pytest.mark.parametrize(
-    ("point", "seconds", "report", "due"),
+    ("point", "seconds", "reports", "due"),
     [
         pytest.param("pre_bind", 19.9, 0, False, id="within the threshold"),
         pytest.param("pre_bind", 20.0, 0, True, id="at the threshold"),
@@ -29,9 +29,9 @@ from tests.unit.reconciler.watching import Watched, context
     ],
 )
 def test_a_call_is_logged_at_a_threshold_and_when_the_time_has_doubled(
-    point: str, seconds: float, report: int, due: bool
+    point: str, seconds: float, reports: int, due: bool
 ) -> None:
-    assert is_overdue(point, seconds, report) is due
+    assert is_overdue(point, seconds, reports) is due
 
 
 def test_every_threshold_is_scanned_before_the_budget_ends_the_call() -> None:
@@ -62,15 +62,15 @@ def reported(caplog: pytest.LogCaptureFixture) -> list[Any]:
 
 
 async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    observer, stuck, c = Watched(), Stuck(), context()
-    runner, monitor = Runner((stuck,), observer.observation), observer.observation.overdue
-    with observer.observation.track(c.request.key):
+    harness, stuck, c = Watched(), Stuck(), context()
+    runner, monitor = Runner((stuck,), harness.observation), harness.observation.overdue
+    with harness.observation.track(c.request.key):
         attempt = asyncio.create_task(runner.run_pre_bind(c))
         await stuck.entered.wait()
         monitor.scan()
         assert reported(caplog) == []
         for seconds, lines in ((20, 1), (10, 1), (10, 2)):
-            observer.clock.step(timedelta(seconds=seconds))
+            harness.clock.step(timedelta(seconds=seconds))
             monitor.scan()
             assert len(reported(caplog)) == lines
         stuck.go.set()
@@ -78,36 +78,36 @@ async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCa
     line = reported(caplog)[0]
     assert (line["plugin"], line["point"], line["seconds"]) == ("devices", "pre_bind", 20.0)
     assert line["bindRequest"] == "default/train"
-    assert observer.value("bowline_attempt_overdue_total", plugin="devices", point="pre_bind") == 2
+    assert harness.value("bowline_attempt_overdue_total", plugin="devices", point="pre_bind") == 2
 
 
 def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest.LogCaptureFixture) -> None:
-    observer, c = Watched(), context()
-    with observer.observation.track(c.request.key):
-        observer.clock.step(timedelta(seconds=121))
-        observer.observation.overdue.scan()
+    harness, c = Watched(), context()
+    with harness.observation.track(c.request.key):
+        harness.clock.step(timedelta(seconds=121))
+        harness.observation.overdue.scan()
     assert [(line["plugin"], line["point"]) for line in reported(caplog)] == [(OWN, BETWEEN)]
-    assert observer.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
+    assert harness.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
 
 
 def test_a_release_within_a_reconcile_of_its_request_is_a_step() -> None:
-    observer, c = Watched(), context()
-    with observer.observation.track(c.request.key):
-        observer.observation.call_began("devices", "release", c)
-        observer.observation.overdue.scan()
-        observer.observation.call_ended("devices", "release", c, Status.ok(), 1)
-    assert observer.value("bowline_plugin_calls_total", plugin="devices", point="release", code="OK") == 1
+    harness, c = Watched(), context()
+    with harness.observation.track(c.request.key):
+        harness.observation.call_began("devices", "release", c)
+        harness.observation.overdue.scan()
+        harness.observation.call_ended("devices", "release", c, Status.ok(), 1)
+    assert harness.value("bowline_plugin_calls_total", plugin="devices", point="release", code="OK") == 1
 
 
 def test_a_call_that_blocked_the_process_is_logged_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    observer, c = Watched(), context()
-    with observer.observation.track(c.request.key):
-        observer.observation.call_began("binder", "bind", c)
-        observer.clock.step(timedelta(seconds=11))
-        observer.observation.call_ended("binder", "bind", c, Status.ok(), 11)
-        observer.observation.call_began("binder", "bind", c)
-        observer.clock.step(timedelta(seconds=1))
-        observer.observation.call_ended("binder", "bind", c, Status.ok(), 1)
+    harness, c = Watched(), context()
+    with harness.observation.track(c.request.key):
+        harness.observation.call_began("binder", "bind", c)
+        harness.clock.step(timedelta(seconds=11))
+        harness.observation.call_ended("binder", "bind", c, Status.ok(), 11)
+        harness.observation.call_began("binder", "bind", c)
+        harness.clock.step(timedelta(seconds=1))
+        harness.observation.call_ended("binder", "bind", c, Status.ok(), 1)
     assert [(line["plugin"], line["seconds"]) for line in reported(caplog)] == [("binder", 11.0)]

@@ -69,10 +69,10 @@ def test_the_condition_is_one_that_the_api_server_accepts(plugin: str, reason: s
 
 
 def test_after_a_restart_the_rollback_ends_with_the_same_reason() -> None:
-    stored_request = rollback_incomplete_status(request(), failure(), Status.retry("the server is away"), NOW)
-    pending = pending_failure(request(stored_request))
+    status = rollback_incomplete_status(request(), failure(), Status.retry("the server is away"), NOW)
+    pending = pending_failure(request(status))
     assert pending is not None
-    assert pending.message in [condition["message"] for condition in stored_request["conditions"]]
+    assert pending.message in [condition["message"] for condition in status["conditions"]]
     assert pending == replace(failure(), message=pending.message)
 
 

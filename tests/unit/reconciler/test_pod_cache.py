@@ -100,8 +100,8 @@ def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server(
     assert key in cache
     assert cache.version(key) == version_of(seen)
     assert cache.get(key) is None, "absence proves nothing: a live read follows"
-    neighbour = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "99"}}
-    cache.offer(key, neighbour)
+    later_pod = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "99"}}
+    cache.offer(key, later_pod)
     assert cache.get(key) is None, "the watch has delivered another version"
     cache.offer(key, seen)
     assert cache.get(key) == seen

@@ -42,10 +42,10 @@ MINE = request("mine", LATE)
     ],
 )
 def test_each_waits_for_the_one_before_it(mine: BindRequest, rivals: list[BindRequest], before: str | None) -> None:
-    findings = preceding_request(mine, [mine, *rivals])
-    assert findings == (ObjectKey("default", before) if before else None)
-    if findings is not None:
-        predecessor = next(rival for rival in rivals if rival.key == findings)
+    predecessor_key = preceding_request(mine, [mine, *rivals])
+    assert predecessor_key == (ObjectKey("default", before) if before else None)
+    if predecessor_key is not None:
+        predecessor = next(rival for rival in rivals if rival.key == predecessor_key)
         assert following_request(predecessor, [mine, *rivals]) == mine.key
 
 

@@ -55,13 +55,13 @@ def test_a_wait_is_no_error() -> None:
 
 def test_passes_that_called_plugins_are_traced_in_their_requests_trace() -> None:
     c, spans = context(), Spans()
-    observer = Watched(spans.tracer)
+    harness = Watched(spans.tracer)
     c.request.raw["metadata"]["annotations"] = {"bowline.dev/traceparent": SENT}
-    for calls in (True, False):
-        with observer.observation.track(c.request.key):
-            observer.observation.on_decision(c.request, Attempt())
-            if calls:
-                observer.observation.call_began("binder", "bind", c)
-                observer.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
+    for has_calls in (True, False):
+        with harness.observation.track(c.request.key):
+            harness.observation.on_decision(c.request, Attempt())
+            if has_calls:
+                harness.observation.call_began("binder", "bind", c)
+                harness.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
     bind, attempt = spans.ended()
     assert (bind.name, parent_of(attempt)) == ("binder.bind", SENT)

@@ -144,7 +144,7 @@ def test_a_request_that_was_made_again_is_known_although_the_cache_shows_the_for
     overlay.observe(former)
     assert overlay.latest(former) is present
     assert overlay.latest(version(7, uid="former")) is present, "an event between the two"
-    delivery = version(9, uid="present")
-    overlay.observe(delivery)
-    assert overlay.latest(delivery) is delivery
+    delivered_request = version(9, uid="present")
+    overlay.observe(delivered_request)
+    assert overlay.latest(delivered_request) is delivered_request
     assert not overlay.needs_live_read

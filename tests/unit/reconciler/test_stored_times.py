@@ -33,16 +33,16 @@ def test_a_stored_pause_is_bounded(last: timedelta | None, following: timedelta,
 
 
 @pytest.mark.parametrize(
-    ("condition", "wait"),
+    ("condition", "wait_time"),
     [
         pytest.param({"status": "False", "reason": "Waiting"}, HOUR, id="a wait"),
         pytest.param({"status": "False", "reason": "Retrying"}, None, id="a failed attempt is no wait"),
         pytest.param({"status": "True", "reason": "Prepared"}, None, id="success is no wait"),
     ],
 )
-def test_a_stored_wait_is_read_from_its_condition(condition: dict[str, str], wait: timedelta | None) -> None:
+def test_a_stored_wait_is_read_from_its_condition(condition: dict[str, str], wait_time: timedelta | None) -> None:
     stored_condition = {"type": "Prepared", "lastTransitionTime": format_time(NOW - HOUR), **condition}
-    assert stored_wait(request({"conditions": [stored_condition]}), NOW) == wait
+    assert stored_wait(request({"conditions": [stored_condition]}), NOW) == wait_time
 
 
 def test_a_stored_wait_of_a_clock_ahead_has_only_just_begun() -> None:

@@ -24,7 +24,7 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
 
 
 @pytest.mark.parametrize(
-    ("display", "refs", "expectation"),
+    ("versions", "refs", "expectation"),
     [
         pytest.param(["7"], [ref("7")], Registration.WATCHED, id="cached as it was read"),
         pytest.param(["8"], [ref("7")], Registration.STALE, id="changed since the read"),
@@ -38,8 +38,8 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
         pytest.param(["7"], [], Registration.NEEDS_POLL, id="for nothing in particular"),
     ],
 )
-def test_the_allowed_kinds_of_waits(display: list[str], refs: list[ObjectRef], expectation: Registration) -> None:
-    index, _ = watching(*display)
+def test_the_allowed_kinds_of_waits(versions: list[str], refs: list[ObjectRef], expectation: Registration) -> None:
+    index, _ = watching(*versions)
     assert index.register(REQUEST, refs, {}) is expectation
     assert len(index) == (expectation is not Registration.STALE)
 
@@ -71,18 +71,18 @@ def test_an_older_version_and_a_deletion_end_a_wait(version: str) -> None:
 
 def test_versions_without_an_order_are_compared_for_equality() -> None:
     index, _ = watching("a")
-    registration: dict[ObjectID, ResourceVersion] = {}
-    assert index.register(REQUEST, [ref("b")], registration) is Registration.STALE
-    assert index.register(REQUEST, [ref("b")], registration) is Registration.WATCHED
+    last_versions: dict[ObjectID, ResourceVersion] = {}
+    assert index.register(REQUEST, [ref("b")], last_versions) is Registration.STALE
+    assert index.register(REQUEST, [ref("b")], last_versions) is Registration.WATCHED
 
 
 def test_a_wait_without_a_version_is_registered_and_woken_by_the_next_event() -> None:
     index, store = watching("7")
-    registration: dict[ObjectID, ResourceVersion] = {}
-    assert index.register(REQUEST, [ref()], registration) is Registration.STALE
-    assert index.register(REQUEST, [ref()], registration) is Registration.WATCHED
+    last_versions: dict[ObjectID, ResourceVersion] = {}
+    assert index.register(REQUEST, [ref()], last_versions) is Registration.STALE
+    assert index.register(REQUEST, [ref()], last_versions) is Registration.WATCHED
     put(store, "8")
-    assert index.register(REQUEST, [ref()], registration) is Registration.STALE
+    assert index.register(REQUEST, [ref()], last_versions) is Registration.STALE
 
 
 def test_a_state_that_cannot_end_a_wait_does_not() -> None:

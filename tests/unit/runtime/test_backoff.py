@@ -49,14 +49,14 @@ def test_success_of_an_unknown_key_has_no_effect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "expectation"),
+    ("retry_after", "expectation"),
     [
         pytest.param(30.0, 30.5, id="the requested time plus jitter"),
         pytest.param(0.2, 0.4, id="at most twice what was asked for"),
     ],
 )
-def test_a_retry_is_never_sooner_than_retry_after(question: float, expectation: float) -> None:
-    assert backoff().next_delay("a", at_least=seconds(question)) == seconds(expectation)
+def test_a_retry_is_never_sooner_than_retry_after(retry_after: float, expectation: float) -> None:
+    assert backoff().next_delay("a", at_least=seconds(retry_after)) == seconds(expectation)
 
 
 @pytest.mark.parametrize("keys", [pytest.param(1, id="one key"), pytest.param(20_001, id="20,001 keys in turn")])

@@ -15,7 +15,7 @@ from bowline.runtime.debugpages import MAX_BYTES, DebugPage, DebugServer, Misdir
 
 
 @pytest.mark.parametrize(
-    ("path", "question", "findings"),
+    ("path", "requested_path", "arguments"),
     [
         pytest.param("queue", "queue", [], id="a page"),
         pytest.param("requests/{namespace}/{name}", "requests/a/b", ["a", "b"], id="parts of the path are arguments"),
@@ -24,8 +24,8 @@ from bowline.runtime.debugpages import MAX_BYTES, DebugPage, DebugServer, Misdir
         pytest.param("queue", "queues", None, id="another page"),
     ],
 )
-def test_a_path_is_matched_part_by_part(path: str, question: str, findings: list[str] | None) -> None:
-    assert match(path, question.split("/")) == findings
+def test_a_path_is_matched_part_by_part(path: str, requested_path: str, arguments: list[str] | None) -> None:
+    assert match(path, requested_path.split("/")) == arguments
 
 
 Get = Callable[..., Awaitable[tuple[int, Any]]]
@@ -86,8 +86,8 @@ async def test_a_page_is_json_whatever_is_in_it(get: Get) -> None:
 async def test_a_page_that_cannot_be_shown_states_the_reason(
     get: Get, path: str, status: int, expectation: str
 ) -> None:
-    answer, body = await get(*PAGES, path=path)
-    assert answer == status
+    answer_status, body = await get(*PAGES, path=path)
+    assert answer_status == status
     assert expectation in body["error"]
 
 
@@ -100,8 +100,8 @@ async def test_a_running_server_responds() -> None:
 
 
 async def test_an_address_in_use_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as neighbour:
-        server = DebugServer(ListenAddress("127.0.0.1", neighbour.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = DebugServer(ListenAddress("127.0.0.1", listener.getsockname()[1]))
         await server.start()
         await server.stop()
     assert [record.message for record in caplog.records] == ["debug pages are not served"]

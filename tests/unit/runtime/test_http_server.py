@@ -110,9 +110,9 @@ async def test_a_caller_that_sends_nothing_for_long_is_displaced_before_one_that
     server = HttpServer(respond, replace(LIMITS, fresh_s=0), lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))
     silent, _ = await callers.send(b"")
-    service = [await callers.send(HEAD + b"{}") for _ in range(LIMITS.connections)]
+    connections = [await callers.send(HEAD + b"{}") for _ in range(LIMITS.connections)]
     assert await silent.read() == b""
-    for reader, _ in service:
+    for reader, _ in connections:
         assert await status(reader) == 200
     for writer in callers.writers:
         writer.close()
@@ -133,7 +133,9 @@ async def test_a_connection_without_a_request_is_kept_longer_than_by_an_api_serv
 
     monkeypatch.setattr(loop, "call_later", recorded)
     monkeypatch.setattr(
-        loop, "call_at", lambda when, *neighbours, **options: recorded(when - loop.time(), *neighbours, **options)
+        loop,
+        "call_at",
+        lambda when, *call_arguments, **options: recorded(when - loop.time(), *call_arguments, **options),
     )
     server = HttpServer(respond, replace(WEBHOOK_LIMITS, linger_s=0.1), lambda status, error: None)
     callers = Callers(await server.listen(ListenAddress("127.0.0.1", 0)))

@@ -75,9 +75,9 @@ def test_fields_of_an_adapter_are_on_every_line_and_add_up() -> None:
     log = with_fields(with_fields(logging.getLogger("x"), pod="a", attempt=1), attempt=2)
     log.info("one", extra={"node": "n"})
     log.info("two")
-    item, two = map(orjson.loads, stream.getvalue().splitlines())
-    assert (item["pod"], item["attempt"], item["node"]) == ("a", 2, "n")
-    assert (two["pod"], two["attempt"], "node" in two) == ("a", 2, False)
+    first, second = map(orjson.loads, stream.getvalue().splitlines())
+    assert (first["pod"], first["attempt"], first["node"]) == ("a", 2, "n")
+    assert (second["pod"], second["attempt"], "node" in second) == ("a", 2, False)
 
 
 def test_libraries_are_silent_below_warnings() -> None:
@@ -132,11 +132,11 @@ def test_no_line_is_lost_to_a_value_that_json_cannot_hold() -> None:
 def test_no_line_holds_a_character_that_a_terminal_obeys(format_: LogFormat, value: str) -> None:
     stream, log = logged(format_), logging.getLogger("test")
     log.error("failed", extra={"object": value}, exc_info=ValueError(value))
-    writing = stream.getvalue()
-    assert all(line.isprintable() for line in writing.split("\n"))
+    output = stream.getvalue()
+    assert all(line.isprintable() for line in output.split("\n"))
     if format_ == "json":
-        read = orjson.loads(writing)
-        assert read["object"] == value.encode(errors="replace").decode()
+        fields = orjson.loads(output)
+        assert fields["object"] == value.encode(errors="replace").decode()
 
 
 def test_a_long_field_is_cut_and_its_length_given() -> None:

@@ -90,8 +90,8 @@ async def test_metrics_are_there_before_anything_is_counted(client: TestClient[w
 async def test_one_metric_can_be_requested(client: TestClient[web.BaseRequest, None]) -> None:
     status, text = await answer(client, "/metrics?name[]=bowline_seen_total&name[]=bowline_unknown")
     assert status == 200
-    display = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
-    assert display == {"bowline_seen_total"}
+    metric_names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert metric_names == {"bowline_seen_total"}
 
 
 async def test_a_running_server_responds_and_its_address_cannot_be_used_again() -> None:

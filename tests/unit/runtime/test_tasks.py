@@ -28,12 +28,12 @@ async def test_the_first_failing_root_task_stops_the_process_with_its_error() ->
     stop = ShutdownSignal()
     with pytest.raises(ExceptionGroup) as exception:  # noqa: PT012 - the block is what is tested
         async with RootTasks(stop) as tasks:
-            neighbour = tasks.start("other", forever())
+            other_task = tasks.start("other", forever())
             tasks.start("worker", fail())
             await stop.wait()
     assert stop.reason == "task worker failed"
     assert [str(error) for error in exception.value.exceptions] == ["worn out"]
-    assert neighbour.cancelled()
+    assert other_task.cancelled()
 
 
 async def test_a_root_task_that_ends_stops_the_process_too() -> None:
@@ -62,19 +62,19 @@ async def test_an_error_of_the_block_itself_is_raised_unwrapped() -> None:
 
 @pytest.mark.looptime
 async def test_the_stop_table_runs_in_order_whatever_a_row_does() -> None:
-    completion: list[str] = []
+    completed_steps: list[str] = []
 
     def step(name: str, run: float | Exception) -> ShutdownStep:
         async def row() -> None:
             if isinstance(run, Exception):
                 raise run
             await asyncio.sleep(run)
-            completion.append(name)
+            completed_steps.append(name)
 
         return ShutdownStep(name, "because", row, timedelta(seconds=10))
 
     await shut_down([step("first", 1), step("hangs", 99), step("fails", OSError("no")), step("last", 1)])
-    assert completion == ["first", "last"]
+    assert completed_steps == ["first", "last"]
     assert asyncio.get_running_loop().time() == pytest.approx(12)
 
 
@@ -88,12 +88,12 @@ async def cancelled_times(task: "asyncio.Task[Any]", times: int) -> None:
 
 @pytest.mark.parametrize("times", [1, 2, 3, 7])
 async def test_a_write_ends_before_its_caller_however_often_that_is_cancelled(times: int) -> None:
-    sent, arrives, stored_object = asyncio.Event(), asyncio.Event(), []
+    sent, arrives, writes = asyncio.Event(), asyncio.Event(), []
 
     async def write() -> str:
         sent.set()
         await arrives.wait()
-        stored_object.append("written")
+        writes.append("written")
         return "reply"
 
     caller = asyncio.create_task(shield_write(write()))
@@ -103,7 +103,7 @@ async def test_a_write_ends_before_its_caller_however_often_that_is_cancelled(ti
     arrives.set()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    assert stored_object == ["written"]
+    assert writes == ["written"]
     assert caller.cancelled()
 
 

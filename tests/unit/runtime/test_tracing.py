@@ -40,9 +40,9 @@ def test_an_error_is_recorded_with_its_reason() -> None:
         span = spans.tracer.start_span("attempt")
         set_error(span, error)
         span.end()
-    failure, ok = spans.ended()
-    assert (failure.status.is_ok, failure.status.description) == (False, "no room")
-    assert (ok.status.is_ok, ok.status.description) == (True, None)
+    failed_span, ok_span = spans.ended()
+    assert (failed_span.status.is_ok, failed_span.status.description) == (False, "no room")
+    assert (ok_span.status.is_ok, ok_span.status.description) == (True, None)
 
 
 def test_without_an_sdk_no_trace_is_propagated() -> None:

@@ -36,10 +36,10 @@ def run(call: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_call_that_holds_the_lock_ends_the_process_with_its_stack() -> None:
-    end = run('re.match("(a+)+$", "a" * 60 + "b")')
-    assert end.returncode == 1
-    assert "Timeout" in end.stderr
-    assert "in match" in end.stderr
+    completion = run('re.match("(a+)+$", "a" * 60 + "b")')
+    assert completion.returncode == 1
+    assert "Timeout" in completion.stderr
+    assert "in match" in completion.stderr
 
 
 def test_a_process_whose_loop_turns_goes_on() -> None:

@@ -129,8 +129,8 @@ async def test_the_failure_of_one_worker_is_reported_while_the_others_run() -> N
         queue.add(key)
     async with asyncio.timeout(1):
         await noticed
-    (failure,) = (worker for worker in workers if worker.done())
-    assert isinstance(failure_of(failure), LookupError)
+    (failed_worker,) = (worker for worker in workers if worker.done())
+    assert isinstance(failure_of(failed_worker), LookupError)
     assert queue.processing == 0
     queue.add("d")
     await asyncio.sleep(1)

@@ -245,7 +245,7 @@ async def test_a_single_worker_alternates_between_priorities() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "service"),
+    ("limit", "late_count"),
     [
         pytest.param(1, 1, id="one of one"),
         pytest.param(2, 1, id="one of two"),
@@ -253,7 +253,7 @@ async def test_a_single_worker_alternates_between_priorities() -> None:
         pytest.param(8, 4, id="half"),
     ],
 )
-async def test_half_as_many_keys_of_low_priority_are_served_beside_others(limit: int, service: int) -> None:
+async def test_half_as_many_keys_of_low_priority_are_served_beside_others(limit: int, late_count: int) -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=limit)
     for number in range(10):
         queue.add_after(f"late-{number}", seconds(1))
@@ -261,7 +261,9 @@ async def test_half_as_many_keys_of_low_priority_are_served_beside_others(limit:
     for number in range(20):
         queue.add(f"fresh-{number}")
     taken = [await queue.get() for _ in range(20)]
-    assert [key.partition("-")[0] for key in taken] == ["late", "fresh"] * service + ["fresh"] * (20 - 2 * service)
+    assert [key.partition("-")[0] for key in taken] == ["late", "fresh"] * late_count + ["fresh"] * (
+        20 - 2 * late_count
+    )
 
 
 async def test_a_key_added_with_low_priority_while_it_is_processed_keeps_that_priority() -> None:
