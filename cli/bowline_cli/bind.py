@@ -66,7 +66,7 @@ def bind(api: Api, namespace: str, options: argparse.Namespace) -> int:
             raise
         why = message_of(error)
         if error.status == 409:
-            why += f"; {_remedy(api, f'{path}/{options.pod}', pod)}"
+            why += f"; {_existing_remedy(api, f'{path}/{options.pod}', pod)}"
     if why:
         print(printable(f"Pod {namespace}/{options.pod}: no BindRequest is created: {why}"), file=sys.stderr)
         return EXIT_NOT_BOUND
@@ -95,10 +95,9 @@ def remedy(existing: Object, pod: Object) -> str:
     """Return what to do about the request that has the name already."""
     metadata, spec, phase = existing["metadata"], existing["spec"], status_of(existing).get("phase")
     command = f"kubectl -n {metadata['namespace']} delete bindrequest {metadata['name']}"
-    former = spec.get("podUID") not in (None, "", pod["metadata"]["uid"])
     if is_deleting(existing):
         return "it is being deleted, and what it has prepared is rolled back first: repeat this command later"
-    if former:
+    if spec.get("podUID") not in (None, "", pod["metadata"]["uid"]):
         return f"it is that of a former pod of this name; {command}, then repeat this command"
     if phase == Phase.FAILED:
         return f"it has failed; {command}, then repeat this command"
@@ -106,7 +105,7 @@ def remedy(existing: Object, pod: Object) -> str:
     return f"it is for node {node} and may still bind the pod; bowline explain says what it waits for"
 
 
-def _remedy(api: Api, path: str, pod: Object) -> str:
+def _existing_remedy(api: Api, path: str, pod: Object) -> str:
     try:
         return remedy(call(api, "GET", path), pod)
     except ApiException as error:

@@ -73,10 +73,10 @@ class Reconciler:
 
     async def _reconcile(self, key: ObjectKey, deferred: DeferredBind | None) -> Result:
         """Identify the request, decide what is to be done with it, and do that."""
-        identified = self.reads.identify(key)
-        latest, state = identified.latest, identified.state
+        identity = self.reads.identify(key)
+        latest, state = identity.latest, identity.state
         if state is not None and state.is_finished:
-            if identified.cached is None:
+            if identity.cached is None:
                 # It has left the watch; no further event follows.
                 self.states.drop(key)
             return DONE
@@ -84,9 +84,9 @@ class Reconciler:
             self.observation.on_decision(latest, Complete())
             ctx = replace(deferred.context, request=latest)
             return await self.completer.complete(ctx, state, deferred.started_at)
-        snapshot, action = await self.reads.read(identified)
+        snapshot, action = await self.reads.read(identity)
         request = snapshot.lookup if isinstance(snapshot.lookup, BindRequest) else None
-        former = identified.remembered
+        former = identity.remembered
         if former is not None and (request is None or request.uid != former.uid):
             # A request that moved to another shard keeps its side effects: its finalizer hands them over.
             roll_back = snapshot.lookup is not Absent.ELSEWHERE
@@ -98,8 +98,8 @@ class Reconciler:
             return DONE
         state = self.states.ensure(request)
         state.overlay.confirm()
-        if Target.REQUEST in snapshot.live and identified.cached is not None:
-            state.overlay.replace(identified.cached, request)
+        if Target.REQUEST in snapshot.live and identity.cached is not None:
+            state.overlay.replace(identity.cached, request)
         self.observation.on_decision(request, action)
         return await self._execute(action, request, snapshot, state)
 
@@ -149,7 +149,7 @@ class Reconciler:
         pending = state.attempt.pending_outcome
         if pending is not None and pending.failed_before == snapshot.request.failed_attempts:
             # The failure must be counted before the next attempt starts.
-            return await self._follow_up(self.attempts.ended(snapshot, pending.outcome), state)
+            return await self._follow_up(self.attempts.ended_attempt(snapshot, pending.outcome), state)
         ended = await self.attempts.run(snapshot, state, effects)
         if not ended.outcome.status.may_be_transient:
             state.failures.reset()
@@ -220,7 +220,7 @@ class Reconciler:
         if request is None or request.deleting:
             return None
         if was_attempting:
-            return await self._conclude(await self.attempts.interrupted(request, why), state)
+            return await self._conclude(await self.attempts.interrupted_attempt(request, why), state)
         await self.completer.report_blocked(request, state, why)
         return None
 

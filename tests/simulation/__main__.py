@@ -87,12 +87,12 @@ def run_all(run: Callable[[Run], Result], inputs: Iterable[Run], processes: int)
     with ProcessPoolExecutor(processes, get_context("fork")) as pool:
         pending: deque[tuple[Run, Future[Result]]] = deque()
         while True:
-            for each in islice(remaining, 2 * processes - len(pending)):
-                pending.append((each, pool.submit(run, each)))
+            for run_input in islice(remaining, 2 * processes - len(pending)):
+                pending.append((run_input, pool.submit(run, run_input)))
             if not pending:
                 return
-            each, future = pending.popleft()
-            yield each, future.result()
+            run_input, future = pending.popleft()
+            yield run_input, future.result()
 
 
 def run_seeds(seeds: Iterable[tuple[int, str]], seconds: float, processes: int) -> Summary:
@@ -112,19 +112,18 @@ def _run_focused(seed: tuple[int, str]) -> Result:
 def run_stories(kinds: Sequence[str], stories: Sequence[str], seconds: float, part: int, processes: int) -> Summary:
     """Run every scene of the stories, or one of ``part``, until the time is over."""
     summary = Summary()
-    chosen = (Scene(kind, story) for kind in kinds for story in stories if is_played(kind, story))
     number = 0
-    for undisturbed in chosen:
+    for undisturbed in (Scene(kind, story) for kind in kinds for story in stories if is_played(kind, story)):
         result = run_scene(undisturbed)
         summary.add(f"make simulate SCENE='{undisturbed}'", result)
-        disturbed = list(scenes(undisturbed.kind, undisturbed.story, len(result.happened)))
-        played = [scene for place, scene in enumerate(disturbed, number + 1) if place % part == 0]
-        number += len(disturbed)
-        for scene, result in run_all(run_scene, played, processes):
+        disturbed_scenes = list(scenes(undisturbed.kind, undisturbed.story, len(result.happened)))
+        selection = [scene for place, scene in enumerate(disturbed_scenes, number + 1) if place % part == 0]
+        number += len(disturbed_scenes)
+        for scene, result in run_all(run_scene, selection, processes):
             summary.add(f"make simulate SCENE='{scene}'", result)
             if summary.seconds > seconds:
                 return summary
-        print(f"{undisturbed}: {len(played)} runs, {len(summary.violations)} kinds of violation", file=sys.stderr)
+        print(f"{undisturbed}: {len(selection)} runs, {len(summary.violations)} kinds of violation", file=sys.stderr)
     return summary
 
 

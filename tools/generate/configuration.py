@@ -41,7 +41,7 @@ def as_markdown() -> str:
 
 def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield each key with its default and its meaning; of a list also the keys of its entries."""
-    of_model = meanings()[model.__name__]
+    texts = meanings()[model.__name__]
     for name, field in model.model_fields.items():
         key = field.alias or name
         if not prefix and key in _HEADER_KEYS:
@@ -49,7 +49,7 @@ def rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, s
         if nested := model_of(field.annotation):
             yield from rows(nested, f"{prefix}{key}.")
             continue
-        yield f"`{prefix}{key}`", _default(field), " ".join(of_model[name].split())
+        yield f"`{prefix}{key}`", _default(field), " ".join(texts[name].split())
         for entry in filter(None, map(model_of, get_args(field.annotation))):
             yield from rows(entry, f"{prefix}{key}[].")
 

@@ -52,10 +52,10 @@ def drawing() -> Iterator[str]:
     """
     graph = grimp.build_graph(SHARED, *PROCESSES)
     title = f"the parts of {SHARED} and all other packages, the highest floor first"
-    drawn = {title: (*_parts(graph, SHARED), *PROCESSES)}
-    drawn |= {package: _parts(graph, package) for package in PROCESSES}
+    parts_by_title = {title: (*_parts(graph, SHARED), *PROCESSES)}
+    parts_by_title |= {package: _parts(graph, package) for package in PROCESSES}
     arrows = 0
-    for title, parts in drawn.items():
+    for title, parts in parts_by_title.items():
         arrows += sum(_imports(graph, part, other) for part in parts for other in parts)
         yield f"{title}:"
         yield from _floor_lines(floors(graph, parts))

@@ -62,9 +62,10 @@ def _replaced(text: str, head: str, body: str) -> str:
 
 
 def _value_lines(model: type[BaseModel], indent: str) -> Iterator[str]:
+    texts = meanings()[model.__name__]
     for name, field in model.model_fields.items():
         nested = model_of(field.annotation)
-        meaning = (nested.__doc__ or "") if nested else meanings()[model.__name__][name]
+        meaning = (nested.__doc__ or "") if nested else texts[name]
         yield from textwrap.wrap(
             " ".join(meaning.split()), _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
         )

@@ -60,14 +60,14 @@ class AttemptRunner:
         status, snapshot = await self._bind(request, ctx, snapshot, state)
         return EndedAttempt(Outcome(status, started_at), ctx, snapshot)
 
-    def ended(self, snapshot: Snapshot, outcome: Outcome) -> EndedAttempt:
+    def ended_attempt(self, snapshot: Snapshot, outcome: Outcome) -> EndedAttempt:
         """Return an attempt that has ended with that outcome, of which nothing else is known."""
         return EndedAttempt(outcome, self.reads.context(snapshot), snapshot)
 
-    async def interrupted(self, request: BindRequest, why: str) -> EndedAttempt:
+    async def interrupted_attempt(self, request: BindRequest, why: str) -> EndedAttempt:
         """Return the attempt that a failed call outside of the plugins has ended."""
         snapshot = await self.reads.with_pod(self.reads.from_cache(request.key, request))
-        return self.ended(snapshot, Outcome(Status.retry(why), self.clock.now()))
+        return self.ended_attempt(snapshot, Outcome(Status.retry(why), self.clock.now()))
 
     async def set_owner(self, request: BindRequest, state: RequestState, pod_uid: ObjectUID) -> None:
         """Begin an attempt by tying the request to its present pod; another reconcile goes on with it."""

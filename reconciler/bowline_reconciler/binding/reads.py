@@ -189,9 +189,9 @@ class Reads:
     async def bound_pod(self, request: BindRequest, awaited: AwaitedBind) -> Snapshot:
         """Return the request with its pod after the Binding: from the event of the bind, else from a live read."""
         pod = await self._informers.bound_pod(awaited)
-        return (
-            Snapshot(request.key, request, pod) if pod is not None else await self.with_live_pod(request.key, request)
-        )
+        if pod is None:
+            return await self.with_live_pod(request.key, request)
+        return Snapshot(request.key, request, pod)
 
     def may_predate_term(self, request: BindRequest) -> bool:
         """Return whether a previous leader may have started on the request: it was created before this term."""

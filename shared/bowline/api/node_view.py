@@ -4,7 +4,7 @@ One place for a field: ``reduced_node`` is what the reconciler caches, a decisio
 print of a node, by which the webhook recognises that a failed decision may succeed now, is made from its values.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bowline.api import names
@@ -51,7 +51,8 @@ def facts_of(node: Object) -> list[Any]:
 
     The order is that of the fields of ``NodeView``: a new one comes last, so that the prints of others stay.
     """
-    _, *values = (getattr(node_view(node), field) for field in NodeView.__slots__)
+    view = node_view(node)
+    values = [getattr(view, field.name) for field in fields(view) if field.name != "deleting"]
     return [uid_of(node), _gpu_labels(node), *values]
 
 

@@ -160,16 +160,24 @@ class Cluster:
         """Create fake nodes `<prefix>-0` and up; existing ones are left unchanged."""
         names = [f"{prefix}-{index}" for index in range(count)]
         for name in names:
-            self._create("/api/v1/nodes", node_object(name, gpus, labels, resources))
+            self.create_missing("/api/v1/nodes", node_object(name, gpus, labels, resources))
         return names
 
     def make_runtime_class(self, name: str = "nvidia") -> None:
         """Create a RuntimeClass unless it exists."""
-        self._create("/apis/node.k8s.io/v1/runtimeclasses", runtime_class_object(name))
+        self.create_missing("/apis/node.k8s.io/v1/runtimeclasses", runtime_class_object(name))
 
     def make_namespace(self, name: str) -> None:
         """Create a namespace unless it exists."""
-        self._create("/api/v1/namespaces", {"metadata": {"name": name}})
+        self.create_missing("/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def create_missing(self, path: str, body: Mapping[str, object]) -> None:
+        """Create an object in the collection ``path``, unless it exists. Raises LocalApiError."""
+        try:
+            self.api.post(path, dict(body))
+        except LocalApiError as error:
+            if error.status != 409:
+                raise
 
     def wait_established(self, crd: str, timeout: float = 120.0) -> None:
         """Return when the API server serves a CRD; `kubectl wait` fails while it has no conditions yet."""
@@ -271,13 +279,6 @@ class Cluster:
                 raise
             return False
         return True
-
-    def _create(self, path: str, body: dict[str, object]) -> None:
-        try:
-            self.api.post(path, body)
-        except LocalApiError as error:
-            if error.status != 409:
-                raise
 
 
 def _start_once(spec: ClusterSpec, assets: Assets) -> tuple[ControlPlane, ProcessWatchdog]:

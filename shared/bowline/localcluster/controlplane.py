@@ -154,7 +154,7 @@ class ControlPlane:
         if self.spec.controllers:
             self.run(Tool.CONTROLLER_MANAGER, controller_manager_args(self.spec, self.layout))
             if _AGGREGATION in self.spec.controllers:
-                self._until_ready(Tool.CONTROLLER_MANAGER, self._roles_complete)
+                self._wait_for_roles()
         if self.spec.scheduler:
             self.run(Tool.SCHEDULER, scheduler_args(self.spec, self.layout))
         if self.spec.kwok:
@@ -239,14 +239,18 @@ class ControlPlane:
             connection.request("GET", "/health")
             return '"health":"true"' in connection.getresponse().read().decode("utf-8", "replace")
 
-    def _roles_complete(self) -> bool:
-        """Whether each aggregated role has the rules of the one before it."""
+    def _wait_for_roles(self) -> None:
+        """Wait until each aggregated role has the rules of the one before it."""
         client = self.client(_PROBE_TIMEOUT_S)
-        try:
+
+        def are_complete() -> bool:
             roles = [client.get(f"/apis/{_RBAC}/v1/clusterroles/{name}").get("rules") or [] for name in _AGGREGATED]
+            return bool(roles[0]) and all(rule in larger for role, larger in pairwise(roles) for rule in role)
+
+        try:
+            self._until_ready(Tool.CONTROLLER_MANAGER, are_complete)
         finally:
             client.close()
-        return bool(roles[0]) and all(rule in larger for role, larger in pairwise(roles) for rule in role)
 
     def _kwok_answers(self) -> bool:
         return _plain_request(self.ports.kwok, "/healthz") == "ok"

@@ -39,22 +39,21 @@ _POLL_S = 0.05
 _LIMIT_S = 60.0
 
 
-def account_of(cluster: Cluster, plugins: Sequence[Plugin]) -> Path:
-    """Return the kubeconfig of the account for these plugins, whose policies are in force.
+def account_of(cluster: Cluster, values: Mapping[str, object]) -> Path:
+    """Return the kubeconfig of the account for ``chart_values`` of plugins; its policies are in force.
 
     Raises a LocalClusterError without Helm, or if the chart refuses the plugins' access.
     """
-    values = chart_values(plugins)
     name = f"lab-{hashlib.sha256(json.dumps(values).encode()).hexdigest()[:10]}"
     last = f"{name}-{_LAST}"
     if not _exists(cluster, f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{last}"):
         objects = rendered(name, values)
-        _create(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
-        kept = [body for body in objects if body["kind"] in _KINDS]
-        for body in sorted(kept, key=lambda body: (_KINDS.index(body["kind"]), body["metadata"]["name"] == last)):
+        cluster.make_namespace(_NAMESPACE)
+        parts = [body for body in objects if body["kind"] in _KINDS]
+        for body in sorted(parts, key=lambda body: (_KINDS.index(body["kind"]), body["metadata"]["name"] == last)):
             if body["kind"] == "Role":
                 cluster.make_namespace(body["metadata"]["namespace"])
-            _create(cluster, body)
+            cluster.create_missing(collection_of(body), body)  # several releases have the reservation namespace's
     account = f"{name}-reconciler"
     _wait_in_force(cluster, f"system:serviceaccount:{_NAMESPACE}:{account}", last)
     return cluster.service_account_kubeconfig(_NAMESPACE, account)
@@ -115,12 +114,3 @@ def _exists(cluster: Cluster, path: str) -> bool:
             raise
         return False
     return True
-
-
-def _create(cluster: Cluster, body: Mapping[str, Any]) -> None:
-    """Create an object unless it exists: those of the reservation namespace are in several releases."""
-    try:
-        cluster.api.post(collection_of(body), dict(body))
-    except LocalApiError as error:
-        if error.status != 409:
-            raise

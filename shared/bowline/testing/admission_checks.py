@@ -17,15 +17,15 @@ async def is_admitted_as_changed(lab: Lab, subject: Subject) -> AsyncIterator[st
     It has set its own defaults before it calls a webhook, and compares them with the changes: for example a priority
     class with the priority that was computed before. What a rule of the plugin denies is no mistake.
     """
-    plain, reviewed = (f"test-{uuid.uuid4().hex[:8]}" for _ in range(2))
-    lab.cluster.make_namespace(plain)
-    lab.webhook.make_namespace(reviewed, subject)
+    plain_namespace, reviewed_namespace = (f"test-{uuid.uuid4().hex[:8]}" for _ in range(2))
+    lab.cluster.make_namespace(plain_namespace)
+    lab.webhook.make_namespace(reviewed_namespace, subject)
     async with KubeClient(lab.access, ClientOptions(name="bowline-conformance")) as admin:
-        for namespace in (plain, reviewed):
+        for namespace in (plain_namespace, reviewed_namespace):
             for resource, body in subject.objects_in(namespace):
                 await admin.create(resource, body["metadata"].get("namespace", ""), body)
     for pod in subject.samples():
-        text = "" if _denial(lab, plain, pod) else _denial(lab, reviewed, pod)
+        text = "" if _denial(lab, plain_namespace, pod) else _denial(lab, reviewed_namespace, pod)
         if text and not Denial.of(text).webhook:
             yield f"the API server denies the pod as mutate_pod leaves it: {text}; it set its own defaults before"
 

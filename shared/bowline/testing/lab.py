@@ -107,17 +107,18 @@ class Lab:
 
     async def account(self, plugins: Sequence[Plugin]) -> ClusterAccess:
         """Return the access of an account with the rights of these plugins."""
-        values = json.dumps(chart_values(plugins))
-        if values not in self.accounts:
-            kubeconfig = await asyncio.to_thread(account_of, self.cluster, plugins)
+        values = chart_values(plugins)
+        key = json.dumps(values)
+        if key not in self.accounts:
+            kubeconfig = await asyncio.to_thread(account_of, self.cluster, values)
             proxied = self.proxy.kubeconfig(kubeconfig, kubeconfig.with_suffix(f".{URL(self.proxy.url).port}"))
-            self.accounts[values] = await load_access(api_server(proxied))
-        return self.accounts[values]
+            self.accounts[key] = await load_access(api_server(proxied))
+        return self.accounts[key]
 
     def denials(self, plugin: Plugin, since: int = 0) -> list[str]:
         """Return a sentence for each kind of call that the API server has denied after exchange number ``since``."""
-        denied = {exchange.call.kind: exchange for exchange in self.proxy.exchanges(since) if exchange.code == 403}
-        return [_denial(plugin, exchange) for exchange in denied.values()]
+        denials = {exchange.call.kind: exchange for exchange in self.proxy.exchanges(since) if exchange.code == 403}
+        return [_denial(plugin, exchange) for exchange in denials.values()]
 
     def writes(self, since: int = 0) -> list[ProxiedCall]:
         """Return the writes through the proxy after exchange number ``since``."""
