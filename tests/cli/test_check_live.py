@@ -266,11 +266,15 @@ def test_a_policy_of_others_that_denies_the_objects_of_the_check_is_no_failure_o
     def remove() -> None:
         cluster.api.delete(f"{binding}/labels.example.com")
         cluster.api.delete(f"{policy}/labels.example.com")
+        wait_until(lambda: not is_denied(), "the API server applies the policy no more")
+
+    def is_denied() -> bool:
+        return "the label team" in check(cluster).stdout
 
     with repaired(release, remove):
         cluster.api.post(policy, LABELS)
         cluster.api.post(binding, LABELS_BINDING)
-        wait_until(lambda: "the label team" in check(cluster).stdout, "the API server applies the policy")
+        wait_until(is_denied, "the API server applies the policy")
         completion = check(cluster)
         assert (completion.returncode, completion.stderr) == (0, "")
         for what in ("a valid pod", "a BindRequest"):

@@ -30,7 +30,7 @@ from bowline.testing.fault_proxy.server import FaultProxy
 from tests.plugins.sharing import HALF, device_of, group_of
 from tests.reconciler.stage import NO_FLIGHT, Stage
 from tests.reconciler.test_late_writes import LIMIT, decided, landed, touch
-from tests.waiting import until_awaited
+from tests.waiting import until, until_awaited
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,14 @@ async def test_a_reservation_that_lands_while_its_rollback_waits_is_released(
         await until_awaited(devices.reported, lambda left: not left)
 
 
+@pytest.mark.parametrize("is_next_bound", [False, True], ids=["before the next share", "after the next share"])
 @pytest.mark.parametrize("next_group", ["a", "b"], ids=["the same group", "another group"])
 async def test_a_reservation_that_lands_after_the_rollback_promises_no_device_twice(
-    stage: Stage, proxy_route: tuple[FaultProxy, ClusterAccess], devices: Devices, next_group: str
+    stage: Stage,
+    proxy_route: tuple[FaultProxy, ClusterAccess],
+    devices: Devices,
+    next_group: str,
+    is_next_bound: bool,
 ) -> None:
     """Later than the API server executes a request: the plugin finds it without waiting for its next resync."""
     proxy, access = proxy_route
@@ -150,7 +155,8 @@ async def test_a_reservation_that_lands_after_the_rollback_promises_no_device_tw
         await stage.withdraw("first")
         await stage.request_deleted("first")
         await devices.ask("next", next_group, "next")
-        gate.open()
+        if not is_next_bound:
+            gate.open()
 
         async def ended() -> str:
             await devices.report()
@@ -158,6 +164,10 @@ async def test_a_reservation_that_lands_after_the_rollback_promises_no_device_tw
             return phase
 
         assert await until_awaited(ended, lambda phase: phase in ("Succeeded", "Failed")) == "Succeeded"
+        if is_next_bound:
+            gate.open()
+        # The API server refuses it while another reservation has its name.
+        await until(lambda: any(entry.fault == "Hold" and entry.code for entry in proxy.exchanges()))
         left = await until_awaited(devices.reported, lambda left: len(left) == 1)
         assert [group_of(reservation) for reservation in left] == [devices.group(next_group)]
         bound = await stage.pod("next")
