@@ -20,6 +20,7 @@ from tests.benchmarks.crowds import CrowdSizes, bench_crowds
 from tests.benchmarks.hand_over import HandOverSizes, bench_hand_over
 from tests.benchmarks.idle_plugins import IdleSizes, bench_idle_plugins
 from tests.benchmarks.isolation import IsolationSizes, bench_isolation
+from tests.benchmarks.latency import LatencySizes, bench_latency
 from tests.benchmarks.lint import QUICK as QUICK_LINT
 from tests.benchmarks.lint import LintSizes, bench_lint
 from tests.benchmarks.many_claims import ManySizes, bench_many_claims
@@ -69,6 +70,29 @@ def _neighbours(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     return isolation, writers, hand_over, crowds
 
 
+def _versions(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Sequence[argparse.ArgumentParser]:
+    """Add the commands that compare with another version of Bowline, in turns."""
+    webhooks = commands.add_parser("webhooks", help="the webhook beside KAI-Scheduler's, a part of admission")
+    webhooks.set_defaults(
+        run=lambda options: bench_webhooks(
+            QUICK_WEBHOOKS if options.size == "quick" else WebhookSizes(), options.checkout
+        )
+    )
+    costs = commands.add_parser("costs", help="the CPU time of a drain, by process and function")
+    costs.set_defaults(
+        run=lambda options: bench_costs(QUICK_COSTS if options.size == "quick" else CostSizes(), options.checkout)
+    )
+    latency = commands.add_parser("latency", help="from a request to its bound pod, at 40 requests a second")
+    latency.set_defaults(
+        run=lambda options: bench_latency(
+            LatencySizes(seconds=3.0, turns=1) if options.size == "quick" else LatencySizes(), options.checkout
+        )
+    )
+    for command in (webhooks, costs, latency):
+        command.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version of Bowline beside this")
+    return webhooks, costs, latency
+
+
 def _parser() -> argparse.ArgumentParser:
     """Return the parser; ``run`` of its result takes the options and starts the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Bowline's benchmarks.")
@@ -85,13 +109,6 @@ def _parser() -> argparse.ArgumentParser:
     admission = commands.add_parser("admission", help="the webhook beside a static answer, and its cost per pod")
     admission.set_defaults(
         run=lambda options: bench_admission(QUICK_ADMISSION if options.size == "quick" else AdmissionSizes())
-    )
-    webhooks = commands.add_parser("webhooks", help="the webhook beside KAI-Scheduler's, a part of admission")
-    webhooks.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version of Bowline beside them")
-    webhooks.set_defaults(
-        run=lambda options: bench_webhooks(
-            QUICK_WEBHOOKS if options.size == "quick" else WebhookSizes(), options.checkout
-        )
     )
     policies = commands.add_parser("policies", help="the cost of the chart's policies for a write of a large pod")
     policies.set_defaults(
@@ -110,11 +127,6 @@ def _parser() -> argparse.ArgumentParser:
     lint.set_defaults(
         run=lambda options: bench_lint(QUICK_LINT if options.size == "quick" else LintSizes(), options.folder)
     )
-    costs = commands.add_parser("costs", help="the CPU time of a drain, by process and function")
-    costs.add_argument("--checkout", type=Path, metavar="FOLDER", help="compare with another version of Bowline")
-    costs.set_defaults(
-        run=lambda options: bench_costs(QUICK_COSTS if options.size == "quick" else CostSizes(), options.checkout)
-    )
     memory = commands.add_parser("memory", help="memory of the reconciler, a part of bind by itself")
     memory.set_defaults(run=lambda options: bench_memory(QUICK if options.size == "quick" else FULL))
     pending = commands.add_parser("pending", help="memory beside pods that wait for their scheduler, a part of bind")
@@ -125,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     soak = _soak(commands.add_parser("soak", help="50,000 requests through one process: its memory and CPU time"))
     neighbours = _neighbours(commands)
+    versions = _versions(commands)
     many = commands.add_parser("many-claims", help="what claims without work cost")
     many.set_defaults(run=lambda options: bench_many_claims(MANY[options.size]))
     many.add_argument("--medium", dest="size", action="store_const", const="medium", help="in five minutes")
@@ -133,17 +146,16 @@ def _parser() -> argparse.ArgumentParser:
         binders,
         claims,
         admission,
-        webhooks,
         policies,
         reviews,
         idle,
         lint,
-        costs,
         memory,
         pending,
         waiting,
         soak,
         *neighbours,
+        *versions,
         many,
     )
     return parser

@@ -6,14 +6,14 @@ other writes. The chart's webhook configurations are removed, because admission 
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
 from bowline.localcluster.cluster import Cluster
-from bowline.localcluster.helm import find_helm
+from bowline.localcluster.helm import Helm, find_helm
 from bowline.localcluster.kubeconfig import api_server
 from bowline.localcluster.pair import Pair, PairOptions
 from bowline.localcluster.spec import ClusterSpec
@@ -28,8 +28,9 @@ FINISHED = 'bowline_requests_finished_total{reason="Succeeded"}'
 class Rig:
     """A control plane with the chart installed; reconcilers are started and stopped by the benchmark."""
 
-    def __init__(self, cluster: Cluster, pair: Pair, account: Path) -> None:
+    def __init__(self, cluster: Cluster, helm: Helm, pair: Pair, account: Path) -> None:
         self.cluster = cluster
+        self._helm = helm
         self._pair = pair
         self._account = account
 
@@ -52,30 +53,45 @@ class Rig:
     ) -> Iterator[LocalProcess]:
         """Run the chart's reconciler with these values until the block ends.
 
-        ``in_pod``: as in a pod; ``checkout``: with the code of another checkout, which must understand
-        the configuration of this version's chart.
+        ``in_pod``: as in a pod; ``checkout``: another checkout's code, from the objects of its own chart.
         """
-        self._pair.upgrade({"config.plugins": [], **(values or {})})
+        pair, options = self._pair, WorkloadOptions(in_pod=in_pod)
+        if checkout is not None:
+            roots = source_roots(checkout)
+            local_values = next(
+                path for root in roots if (path := root / "bowline/localcluster/values.yaml").exists()
+            )
+            chart = PairOptions(
+                chart=checkout / "charts" / "bowline",
+                values_files=(local_values,),
+                set_values=self._pair.options.set_values,
+            )
+            pair = Pair(self.cluster, self._helm, chart)
+            env = {"PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONSAFEPATH": "1"}
+            # A checkout that is older than the flags of the API server.
+            has_kubeconfig = any(
+                (root / package / "kube/kubeconfig.py").exists()
+                for root in roots
+                for package in ("bowline", "shared")
+            )
+            options = WorkloadOptions(in_pod=in_pod, env=env, has_kubeconfig=has_kubeconfig)
+        pair.upgrade({"config.plugins": [], **(values or {})})
         _without_admission(self.cluster)
-        env = {"PYTHONPATH": source_roots(checkout), "PYTHONSAFEPATH": "1"} if checkout is not None else {}
-        # A checkout that is older than the flags of the API server.
-        has_kubeconfig = (
-            checkout is not None and (checkout / "shared" / "bowline" / "kube" / "kubeconfig.py").exists()
-        )
-        options = WorkloadOptions(in_pod=in_pod, env=env, has_kubeconfig=has_kubeconfig)
-        process = self._pair.launch_reconciler(options)
+        process = pair.launch_reconciler(options)
         try:
             yield process
         finally:
             process.stop(60)
 
 
-def source_roots(checkout: Path) -> str:
-    """Return PYTHONPATH for the code of a checkout. Raises FileNotFoundError before the present layout."""
+def source_roots(checkout: Path) -> Sequence[Path]:
+    """Return the folders with the code of a checkout, for PYTHONPATH. Raises FileNotFoundError if it has none."""
+    if (checkout / "bowline").is_dir():
+        return [checkout]  # before the present layout, with links to the other folders
     roots = [checkout / root for root in ("shared", "webhook", "reconciler", "cli")]
     if not (roots[0] / "bowline").is_dir():
-        raise FileNotFoundError(f"{checkout} has no shared/bowline: its packages have other names")
-    return os.pathsep.join(map(str, roots))
+        raise FileNotFoundError(f"{checkout} is no checkout of Bowline: it has no shared/bowline")
+    return roots
 
 
 @contextmanager
@@ -83,11 +99,12 @@ def rig(nodes: int, spec: ClusterSpec | None = None) -> Iterator[Rig]:
     """Start everything; stopped at the end of the block."""
     with Cluster.start(spec or ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(nodes)
-        pair = Pair.install(cluster, find_helm(), PairOptions(set_values={"log.level": "warning"}))
+        helm = find_helm()
+        pair = Pair.install(cluster, helm, PairOptions(set_values={"log.level": "warning"}))
         _without_admission(cluster)
         cluster.make_namespace(NAMESPACE)
         account = cluster.service_account_kubeconfig(pair.options.namespace, f"{pair.options.release}-reconciler")
-        yield Rig(cluster, pair, account)
+        yield Rig(cluster, helm, pair, account)
 
 
 def _without_admission(cluster: Cluster) -> None:

@@ -271,7 +271,8 @@ def _bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iter
     ]
     argv += [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
     argv += ["--log-level=warning"]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": source_roots(checkout), "HOME": str(folder)}
+    roots = os.pathsep.join(map(str, source_roots(checkout)))
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": roots, "HOME": str(folder)}
     paths = {"mutate": Hook.MUTATE_PODS.value, "validate": Hook.VALIDATE_PODS.value}
     with _running(name, argv, env, checkout, folder, port, ca) as pid:
         yield Contestant(name, pid, port, paths)
