@@ -112,9 +112,12 @@ def report(core, pod, error):  # what this program does not understand of a pod
         print(pod["metadata"]["name"], error, failure, flush=True)
 
 
-def run(core, custom):  # one pass. Requests are listed first: a pod that is bound meanwhile is counted on its node
+def run(
+    core, custom
+):  # one pass, then a pause. Requests are listed first: a pod bound meanwhile is counted on its node
     requests = {r["spec"].get("podUID"): r for r in custom.list_cluster_custom_object(**API)["items"]}
-    pods = json.loads(core.list_pod_for_all_namespaces(_preload_content=False).data)["items"]
+    page = json.loads(core.list_pod_for_all_namespaces(_preload_content=False).data)
+    pods, version = page["items"], page["metadata"]["resourceVersion"]
     nodes = {n["metadata"]["name"]: n for n in json.loads(core.list_node(_preload_content=False).data)["items"]}
     free, used, pending = defaultdict(Counter), defaultdict(Counter), []
     for name, node in nodes.items():
@@ -141,6 +144,12 @@ def run(core, custom):  # one pass. Requests are listed first: a pod that is bou
             print(pod["metadata"]["name"], error.status, error.body, flush=True)
         except Exception as error:  # noqa: BLE001 - whatever a tenant has stored prevents its own pod only
             report(core, pod, error)
+    time.sleep(1)
+    if not pending:  # until one appears: a read of the first event, or of the end
+        fields = f"spec.nodeName=,spec.schedulerName={NAME}"
+        options = {"watch": True, "timeout_seconds": 60, "_request_timeout": 70, "_preload_content": False}
+        with core.list_pod_for_all_namespaces(field_selector=fields, resource_version=version, **options) as events:
+            next(events.stream(), None)
 
 
 if __name__ == "__main__":
@@ -150,4 +159,4 @@ if __name__ == "__main__":
             run(client.CoreV1Api(), client.CustomObjectsApi())
         except (client.ApiException, HTTPError) as error:
             print("no pass:", error, flush=True)
-        time.sleep(1)
+            time.sleep(1)

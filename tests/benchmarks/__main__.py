@@ -18,6 +18,7 @@ from tests.benchmarks.costs import QUICK as QUICK_COSTS
 from tests.benchmarks.costs import CostSizes, bench_costs
 from tests.benchmarks.crowds import CrowdSizes, bench_crowds
 from tests.benchmarks.hand_over import HandOverSizes, bench_hand_over
+from tests.benchmarks.idle import IdleProcessSizes, bench_idle
 from tests.benchmarks.idle_plugins import IdleSizes, bench_idle_plugins
 from tests.benchmarks.isolation import IsolationSizes, bench_isolation
 from tests.benchmarks.latency import LatencySizes, bench_latency
@@ -138,6 +139,12 @@ def _parser() -> argparse.ArgumentParser:
     soak = _soak(commands.add_parser("soak", help="50,000 requests through one process: its memory and CPU time"))
     neighbours = _neighbours(commands)
     versions = _versions(commands)
+    at_rest = commands.add_parser("idle", help="CPU time of the processes while nothing happens")
+    at_rest.set_defaults(
+        run=lambda options: bench_idle(
+            IdleProcessSizes(20, 5.0, 10.0) if options.size == "quick" else IdleProcessSizes()
+        )
+    )
     many = commands.add_parser("many-claims", help="what claims without work cost")
     many.set_defaults(run=lambda options: bench_many_claims(MANY[options.size]))
     many.add_argument("--medium", dest="size", action="store_const", const="medium", help="in five minutes")
@@ -156,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         soak,
         *neighbours,
         *versions,
+        at_rest,
         many,
     )
     return parser
