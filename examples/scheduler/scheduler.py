@@ -112,9 +112,7 @@ def report(core, pod, error):  # what this program does not understand of a pod
         print(pod["metadata"]["name"], error, failure, flush=True)
 
 
-def run(
-    core, custom
-):  # one pass, then a pause. Requests are listed first: a pod bound meanwhile is counted on its node
+def run(core, custom):  # a pass and a pause. Requests are listed first: a pod bound meanwhile is counted on its node
     requests = {r["spec"].get("podUID"): r for r in custom.list_cluster_custom_object(**API)["items"]}
     page = json.loads(core.list_pod_for_all_namespaces(_preload_content=False).data)
     pods, version = page["items"], page["metadata"]["resourceVersion"]
