@@ -1,5 +1,6 @@
 """An unused device that cannot be released: it delays the pods that need a device of its node, and no others."""
 
+import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,8 +30,12 @@ def shares(pair: Live) -> Shares:
     return Shares(pair)
 
 
+# Whether the API server applies the obstacle: it watches policies and webhook configurations.
+IsInForce = Callable[[], bool]
+
+
 @contextmanager
-def denial(shares: Shares) -> Iterator[None]:
+def denial(shares: Shares) -> Iterator[IsInForce]:
     """A policy of the cluster denies the delete."""
     policy = {
         "metadata": {"name": "keep"},
@@ -43,7 +48,7 @@ def denial(shares: Shares) -> Iterator[None]:
     shares.api.post(f"{ADMISSION}/validatingadmissionpolicies", policy)
     shares.api.post(f"{ADMISSION}/validatingadmissionpolicybindings", binding)
     try:
-        yield
+        yield lambda: "it is kept" in refusal(shares)
     finally:
         for resource in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             shares.api.request("DELETE", f"{ADMISSION}/{resource}/keep")
@@ -70,34 +75,43 @@ def called_at(shares: Shares, port: int) -> Iterator[None]:
 
 
 @contextmanager
-def unavailable(shares: Shares) -> Iterator[None]:
+def unavailable(shares: Shares) -> Iterator[IsInForce]:
     """A webhook of the reservation namespace is down."""
     with called_at(shares, 1):
-        yield
+        yield lambda: "failed calling webhook" in refusal(shares)
 
 
 @contextmanager
-def hanging(shares: Shares) -> Iterator[None]:
+def hanging(shares: Shares) -> Iterator[IsInForce]:
     """A webhook of the reservation namespace accepts connections and never replies."""
     with socket.create_server(("127.0.0.1", 0)) as listener, called_at(shares, listener.getsockname()[1]):
-        yield
+
+        def is_called() -> bool:
+            refusal(shares)
+            return bool(select.select([listener], [], [], 0)[0])
+
+        yield is_called
 
 
-def left_over(shares: Shares) -> None:
-    """Create a reservation pod that no pod and no request needs."""
+def unlabelled(shares: Shares) -> dict[str, str]:
+    """Create a reservation pod that no pod and no request needs, without the labels of one, which are returned."""
     pod = ObjectKey(shares.live.namespace, "ended")
     request = DeviceRequest(pod, ObjectUID("ended"), pod, "gpu-node-0", "ended")
     spec = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1")
-    shares.api.post(RESERVATIONS, reservation_object(request, spec, name=NAME))
+    body = reservation_object(request, spec, name=NAME)
+    labels: dict[str, str] = body["metadata"].pop("labels")
+    shares.api.post(RESERVATIONS, body)
+    return labels
 
 
-def cannot_be_deleted(shares: Shares) -> bool:
+def refusal(shares: Shares) -> str:
+    """Return why the pod cannot be deleted; empty if it can."""
     try:
         shares.api.request("DELETE", f"{RESERVATIONS}/{NAME}?dryRun=All&timeout=1s")
-    except (LocalApiError, ConnectionError):
+    except (LocalApiError, ConnectionError) as error:
         # At the end of the time the API server replies with 504, or closes the connection if a reply has begun.
-        return True
-    return False
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize("obstacle", [denial, unavailable, hanging])
@@ -107,12 +121,14 @@ def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_need_it(
     live = shares.live
     shares.share("first", "used")
     live.phase("first", "Succeeded")
-    left_over(shares)
-    # Both devices: the reconciler has them in its cache, and kwok does not write to them any more. A delete of a pod
-    # that has just changed is repeated and not reported.
-    Series(live).until(2, "gpu_sharing_reservations", state="held")
-    with obstacle(shares):
-        live.until("the delete fails", lambda: cannot_be_deleted(shares))
+    labels = unlabelled(shares)
+    with obstacle(shares) as is_in_force:
+        live.until("the delete fails", is_in_force)
+        # An unused device is released at once, if it can be.
+        shares.api.patch(f"{RESERVATIONS}/{NAME}", {"metadata": {"labels": labels}})
+        # Both devices: the reconciler has them in its cache, and kwok does not write to them any more. A delete of a
+        # pod that has just changed is repeated and not reported.
+        Series(live).until(2, "gpu_sharing_reservations", state="held")
         live.create_pod("whole")
         live.request_bind("whole", backoffLimit=0, **WHOLE)
         note = live.event("whole", "BindingWaiting")
