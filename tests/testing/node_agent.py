@@ -9,7 +9,7 @@ from bowline.api import names
 from bowline.api.meta import Object, ObjectKey
 from bowline.kube.client import ClientOptions, KubeClient
 from bowline.kube.config import load_access
-from bowline.kube.errors import NotFound
+from bowline.kube.errors import Invalid, NotFound
 from bowline.kube.reflector import EventType, Listener, Reflector
 from bowline.kube.resources import PODS, Selection
 from bowline.localcluster.cluster import Cluster
@@ -56,6 +56,7 @@ async def _answer(client: KubeClient, unreported: asyncio.Queue[Object]) -> None
     while True:
         meta = (await unreported.get())["metadata"]
         annotations = {names.RESERVED_DEVICE: f"GPU-{meta['uid']}"}
-        with suppress(NotFound):
+        # Deleted; another one that has its name by now, and another UID, has an event of its own.
+        with suppress(NotFound, Invalid):
             body = {"metadata": {"uid": meta["uid"], "annotations": annotations}}
             await client.patch(PODS, meta["namespace"], meta["name"], body)

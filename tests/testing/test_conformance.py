@@ -1,6 +1,7 @@
 """Conformance: a correct plugin and the built-in ones pass, and each wrong one is named by its check."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
@@ -17,7 +18,7 @@ from bowline.plugins.hami_core import HamiCore
 from bowline.plugins.nv_fractions import NvFractions
 from bowline.plugins.volume_binding import VolumeBinding
 from bowline.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, RESOURCECLAIMS, STORAGECLASSES
-from bowline.testing import builders, conformance
+from bowline.testing import builders, class_checks, conformance
 from bowline.testing.lab import Lab
 from bowline.testing.servers import bare_api_server
 from tests.plugins.claims import claim_decisions
@@ -138,6 +139,20 @@ def test_a_wrong_plugin_is_named(bowline_cluster: Cluster, target: str, check: s
     run = conformance.run(f"tests.testing.{target}", bowline_cluster, checks=[check], limit_s=limit_s)
     findings = list(run)
     assert [finding for finding in findings if finding.check == check and words in finding.message], findings
+
+
+def test_an_import_during_which_the_machine_pauses_is_not_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pauses_once.py").write_text(
+        "import pathlib, time\n"
+        "mark = pathlib.Path(__file__).with_name('mark')\n"
+        "if not mark.exists():\n"
+        "    mark.touch()\n"
+        "    time.sleep(2.5)\n"
+    )
+    assert class_checks.loads("pauses_once") == (True, "")
 
 
 def test_a_pod_that_had_no_annotation_is_tried() -> None:

@@ -26,6 +26,8 @@ CANCEL_LIMIT_S = 2.0
 BLOCK_LIMIT_S = 1.0
 _SLOW_S = 0.3
 _BLOCKING = ("time.sleep", "subprocess", BLOCKING, "socket.getaddrinfo")
+# For the kit's own reads before the first call of a plugin: on a busy machine they take seconds.
+_READ_LIMIT_S = 60.0
 # For a late write to be executed once it may; only one that is never sent takes so long.
 _LATE_LIMIT_S = 30.0
 _REJECTIONS = (403, 409, 422, 500)
@@ -54,7 +56,7 @@ async def binds(lab: Lab, subject: Subject) -> AsyncIterator[str]:
     async with trial(lab, subject) as made, made.process() as process:
         with recorded() as events, blocked_places(BLOCK_LIMIT_S, subject.files) as places:
             tasks = asyncio.all_tasks()
-            status = await _within(subject, process.attempt())
+            status = await _within(subject, process.attempt(), lambda: process.is_calling)
             left = asyncio.all_tasks() - tasks
             pod, _ = await made.stored()
         for place in places:
@@ -88,6 +90,7 @@ async def ends_when_cancelled(lab: Lab, subject: Subject) -> AsyncIterator[str]:
         lab.proxy.add(FaultRule(Hold(gate)))
         try:
             task = asyncio.create_task(process.attempt())
+            await _until(lambda: task.done() or process.is_calling, _READ_LIMIT_S)
             await _until(lambda: task.done() or gate.wait_reached(0), min(1.0, subject.limit_s))
             task.cancel()
             _, pending = await asyncio.wait([task], timeout=CANCEL_LIMIT_S)
@@ -320,9 +323,12 @@ def _text(status: Status | None) -> str:
 # --- running ---
 
 
-async def _within(subject: Subject, work: Coroutine[Any, Any, Status]) -> Status | None:
-    """Return the status; None if the work takes too long, which is then cancelled."""
+async def _within(
+    subject: Subject, work: Coroutine[Any, Any, Status], is_calling: Callable[[], bool] = lambda: True
+) -> Status | None:
+    """Return the status; None if the work takes too long since it calls a plugin. Then it is cancelled."""
     task = asyncio.create_task(work)
+    await _until(lambda: task.done() or is_calling(), _READ_LIMIT_S)
     done, _ = await asyncio.wait([task], timeout=subject.limit_s)
     if not done:
         task.cancel()

@@ -1,6 +1,7 @@
 """Checks of a plugin's class and admission methods, without a cluster. Each yields a sentence per mistake."""
 
 import copy
+import math
 import os
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from bowline.testing.subject import Subject
 
 # Of the import of a plugin's module beside the framework, which both processes and `bowline lint` wait for.
 IMPORT_LIMIT_S = 2.0
+# How often one that takes longer is repeated: the machine may have paused.
+_IMPORTS = 2
 _IMPORT = """
 import time
 import bowline.plugin
@@ -36,14 +39,17 @@ def loads(module: str) -> tuple[bool, str]:
     """Return whether the module can be imported without an exit, and what is wrong with it, as that it takes long."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", _IMPORT.format(module)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    if result.returncode != 0 or not result.stdout.strip():
-        last = (result.stderr.strip().splitlines() or ["it ends the process"])[-1]
-        return False, f"{module} cannot be imported: exit status {result.returncode}, {last}"
-    if (seconds := float(result.stdout.split()[-1])) > IMPORT_LIMIT_S:
-        why = f"{module} takes {seconds:.1f} s to import, the limit is {IMPORT_LIMIT_S:g} s; work longer in setup"
-        return True, why
-    return True, ""
+    seconds = math.inf
+    for _ in range(_IMPORTS):
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        if result.returncode != 0 or not result.stdout.strip():
+            last = (result.stderr.strip().splitlines() or ["it ends the process"])[-1]
+            return False, f"{module} cannot be imported: exit status {result.returncode}, {last}"
+        seconds = min(seconds, float(result.stdout.split()[-1]))
+        if seconds <= IMPORT_LIMIT_S:
+            return True, ""
+    why = f"{module} takes {seconds:.1f} s to import, the limit is {IMPORT_LIMIT_S:g} s; work longer in setup"
+    return True, why
 
 
 def has_a_valid_class(subject: Subject) -> Iterator[str]:

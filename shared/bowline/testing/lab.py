@@ -161,6 +161,7 @@ class LabProcess:
     metrics: CollectorRegistry
     denials: Callable[[], Sequence[str]]  # of this process's calls
     attempts: int = 0
+    is_calling: bool = False  # after the reads that precede the first call of a plugin
     waits_for: str = ""  # of the last attempt that waits
 
     async def attempt(self) -> Status:
@@ -181,6 +182,7 @@ class LabProcess:
         assert ctx.pod is not None  # noqa: S101 - the trial's own pod
         if not ctx.pod["spec"].get("nodeName"):
             ctx = await self.trial.hold(ctx, self.runner.effects(ctx.request, ctx.pod))
+            self.is_calling = True
             status = await self.runner.run_pre_bind(ctx)
             if status.code is Code.OK:
                 status = await self.runner.run_bind(ctx)
@@ -276,7 +278,7 @@ class Trial:
         account = await self.lab.account(chain)
         denials = partial(self.lab.denials, plugin, self.lab.proxy.latest())
         async with (
-            KubeClient(account, ClientOptions(name="bowline-plugin-test", timeout_s=5.0)) as client,
+            KubeClient(account, ClientOptions(name="bowline-plugin-test")) as client,
             running_plugins(chain, client, denials) as metrics,
             self._played_world(),
         ):
